@@ -301,8 +301,8 @@ def _first_is_cordoned(url: str) -> bool:
 
 async def _task_s(session: Any) -> float:
     """Seconds of its own time that the main thread has spent in tasks."""
-    told = await session.send("Performance.getMetrics")
-    found: float = next(one["value"] for one in told["metrics"] if one["name"] == "TaskDuration")
+    metrics = await session.send("Performance.getMetrics")
+    found: float = next(one["value"] for one in metrics["metrics"] if one["name"] == "TaskDuration")
     return found
 
 

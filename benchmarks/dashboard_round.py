@@ -53,9 +53,9 @@ async def _measure(nodes: int) -> Figures:
                 http.get(f"{url}api/events", read_bufsize=1 << 24, timeout=aiohttp.ClientTimeout()) as news,
             ):
                 async for line in news.content:
-                    told = json.loads(line[6:]) if line.startswith(b'data: {"') else {}
+                    delta = json.loads(line[6:]) if line.startswith(b'data: {"') else {}
                     # Totals are a row.
-                    if "totals" in told and told["totals"][_TOLD] == 8 * nodes:
+                    if "totals" in delta and delta["totals"][_TOLD] == 8 * nodes:
                         break
             files = _open_files(process.pid)
             took_s, cost_s = time.monotonic() - began_s, _computed_s(process.pid) - cost_s

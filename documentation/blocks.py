@@ -195,8 +195,8 @@ def _block(
 
 
 def _word(where: str, text: str) -> tuple[str, str]:
-    name, given, value = text.partition("=")
-    if not given or not value or name != name.upper():
+    name, equals, value = text.partition("=")
+    if not equals or not value or name != name.upper():
         raise BadPage(f"{where}: '{text}' is not of the form WORD=value")
     return name, value
 

@@ -9,15 +9,15 @@ LABEL: Final = names.LABEL_POD_APART
 _ALIKE: Final = (box("a", mem="10", core="30"), box("b", mem="10", core="30"))
 
 
-def _unlike(told: str) -> str:
+def _unlike(amounts: str) -> str:
     return (
-        f"label {LABEL}=true needs containers that ask alike, each for one GPU: {told}; "
+        f"label {LABEL}=true needs containers that ask alike, each for one GPU: {amounts}; "
         "ask for as much in each, or remove the label"
     )
 
 
-def _beside(told: str) -> str:
-    return f"label {LABEL}=true gives each container one GPU, and excludes label {told}: remove one of them"
+def _beside(label: str) -> str:
+    return f"label {LABEL}=true gives each container one GPU, and excludes label {label}: remove one of them"
 
 
 def _value(value: str) -> str:

@@ -1,4 +1,4 @@
-"""One table of what admission takes and refuses, whoever admits: policies, webhook, playground.
+"""One table of what admission admits and rejects, the same for policies, webhook and playground.
 
 ``PODS`` are pods, also put into templates by ``workloads``; ``admission_writes`` goes on with writes of different
 users on pods, bindings and nodes. ``says`` is the whole sentence of ours (the API server puts words before it), or,

@@ -1,4 +1,4 @@
-"""What of the table of admission is taken with a warning: slips, and names beside them that are none."""
+"""Pods of the admission table that are admitted with a warning: likely mistakes, and similar names that are none."""
 
 from gpushare.api import names
 from tests.admission_words import CORE, COUNT, MEM, MEMORY, OURS, PERCENT, WHOLE, PodCase, box
@@ -16,35 +16,35 @@ _OF_NODES = "labels of nodes begin so: to choose nodes by one, write it under no
 
 def unknown_words(*asked: tuple[str, str, str]) -> str:
     """The sentence on resources that are none, of ``(container, resource, what is meant)``."""
-    told = ", ".join(
+    found = ", ".join(
         f"container {name} asks for {resource} (write {meant})" for name, resource, meant in asked
     )
-    return f"gpushare knows no such resource, and a pod waits for ever for what no node offers: {told}"
+    return f"gpushare knows no such resource, and a pod waits for ever for what no node offers: {found}"
 
 
 def large_words(*asked: tuple[str, str]) -> str:
     """The sentence on more units than a GPU can have, of ``(container, amount)``."""
-    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+    found = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
     return (
-        f"{MEM} is a number of units of 1GiB, without Mi or Gi, and no GPU has as many: {told}; "
+        f"{MEM} is a number of units of 1GiB, without Mi or Gi, and no GPU has as many: {found}; "
         f"write the number of units, or {MEMORY} such as 6144Mi or 6Gi"
     )
 
 
 def nothing_words(*containers: str) -> str:
     """The sentence on no units."""
-    told = ", ".join(f"container {name}" for name in containers)
+    found = ", ".join(f"container {name}" for name in containers)
     return (
-        f"{MEM}: 0 asks for nothing, so that no share of a GPU is given, and nothing holds programs to one: {told}; "
+        f"{MEM}: 0 asks for nothing, so that no share of a GPU is given, and nothing holds programs to one: {found}; "
         "write the number of units, or leave it out"
     )
 
 
 def context_words(*asked: tuple[str, str]) -> str:
     """The sentence on less than a context takes, of ``(container, RESOURCE: AMOUNT)``, in units of 128 MiB."""
-    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+    found = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
     return (
-        f"less of each GPU than a CUDA context may take, some hundred MiB (518 on an H200): {told}; "
+        f"less of each GPU than a CUDA context may take, some hundred MiB (518 on an H200): {found}; "
         f"a program that is held to that may not start: ask for {MEM} 5 or more, in units of 128MiB"
     )
 
@@ -54,15 +54,17 @@ def unmet_words(*keys: str) -> str:
     return f"nodeSelector names what no node can have: {', '.join(keys)}"
 
 
-def _selecting(key: str, value: str, told: str = "") -> PodCase:
+def _selecting(key: str, value: str, unmet: str = "") -> PodCase:
     spec = {"nodeSelector": {key: value}}
-    return PodCase(f"selects-{key}-{value}", (box(),), spec=spec, warns=(unmet_words(told),) if told else ())
+    return PodCase(
+        f"selects-{key}-{value}", (box(),), spec=spec, warns=(unmet_words(unmet),) if unmet else ()
+    )
 
 
-def _wanting(name: str, affinity: dict[str, object], *told: str) -> PodCase:
+def _wanting(name: str, affinity: dict[str, object], *unmet: str) -> PodCase:
     spec = {"affinity": {"nodeAffinity": affinity}}
-    words = f"node affinity names what no node can have: {', '.join(told)}"
-    return PodCase(f"wants-{name}", (box(),), spec=spec, warns=(words,) if told else ())
+    words = f"node affinity names what no node can have: {', '.join(unmet)}"
+    return PodCase(f"wants-{name}", (box(),), spec=spec, warns=(words,) if unmet else ())
 
 
 def _required(*terms: list[dict[str, object]]) -> dict[str, object]:
@@ -80,10 +82,10 @@ def _one(key: str, operator: str, *values: str) -> dict[str, object]:
 
 
 def _scheduled(name: str, *, near: bool = True) -> PodCase:
-    told = f"schedulerName {name} is nearly {OURS}, and gpushare does not answer to it: write {OURS}, or leave it out"
+    warning = f"schedulerName {name} is nearly {OURS}, and gpushare does not answer to it: write {OURS}, or leave it out"
     spec = {"schedulerName": name}
     return PodCase(
-        f"scheduler-{name}", (box(mem="3"),), spec=spec, scheduler=name, warns=(told,) if near else ()
+        f"scheduler-{name}", (box(mem="3"),), spec=spec, scheduler=name, warns=(warning,) if near else ()
     )
 
 
@@ -93,8 +95,8 @@ _MODES = "write default, share, cgpu, core_mem, mps, topology or dra"
 
 
 def unread_words(*keys: tuple[str, str]) -> str:
-    """The sentence on labels and annotations that nobody reads, of ``(label KEY, what to do)``."""
-    return f"nobody reads these of a pod: {', '.join(f'{key} ({told})' for key, told in keys)}"
+    """The sentence on unknown labels and annotations, of ``(label KEY, what to do)``."""
+    return f"nobody reads these of a pod: {', '.join(f'{key} ({advice})' for key, advice in keys)}"
 
 
 def opting_words(value: str) -> str:
@@ -131,12 +133,14 @@ def _gang(name: str, labels: dict[str, str], *warns: str) -> PodCase:
     return PodCase(f"gang-{name}", (box(mem="1"),), labels=labels, scheduler=OURS, warns=warns)
 
 
-def _labelled(key: str, told: str) -> PodCase:
-    return PodCase(f"label-{key}", (box(),), labels={key: "x"}, warns=(unread_words((f"label {key}", told)),))
+def _labelled(key: str, advice: str) -> PodCase:
+    return PodCase(
+        f"label-{key}", (box(),), labels={key: "x"}, warns=(unread_words((f"label {key}", advice)),)
+    )
 
 
-def _annotated(key: str, told: str) -> PodCase:
-    warns = (unread_words((f"annotation {key}", told)),)
+def _annotated(key: str, advice: str) -> PodCase:
+    warns = (unread_words((f"annotation {key}", advice)),)
     return PodCase(f"annotation-{key}", (box(),), annotations={key: "x"}, warns=warns)
 
 

@@ -8,7 +8,7 @@ NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 
 @dataclass(frozen=True)
 class User:
-    """Who writes: name, groups, and what the API server knows besides of its token."""
+    """The user that writes: name, groups, and what else the API server knows from its token."""
 
     name: str
     groups: tuple[str, ...] = ()

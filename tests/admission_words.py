@@ -69,33 +69,33 @@ def box(
 
 def mib_words(*asked: tuple[str, str]) -> str:
     """The sentence on memory that is no whole number of MiB, of ``(container, amount)``."""
-    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
-    return f"{MEMORY} must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: {told}"
+    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+    return f"{MEMORY} must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: {containers}"
 
 
 def percent_words(*asked: tuple[str, str]) -> str:
-    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
-    return f"{PERCENT} must be a whole number from 1 to 100: {told}"
+    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+    return f"{PERCENT} must be a whole number from 1 to 100: {containers}"
 
 
 def ways_words(*asked: tuple[str, str]) -> str:
     """The sentence on memory asked for twice, of ``(container, resources)``."""
-    told = ", ".join(f"container {name} asks for {resources}" for name, resources in asked)
-    return f"GPU memory is asked for in one way: {told}; keep one of them in each container"
+    containers = ", ".join(f"container {name} asks for {resources}" for name, resources in asked)
+    return f"GPU memory is asked for in one way: {containers}; keep one of them in each container"
 
 
-def small_words(told: str) -> str:
-    return f"{PERCENT} is less than one unit of 1GiB on a card of 16160 MiB: {told}; ask for 7 or more"
+def small_words(containers: str) -> str:
+    return f"{PERCENT} is less than one unit of 1GiB on a card of 16160 MiB: {containers}; ask for 7 or more"
 
 
 def core_words(*asked: tuple[str, str]) -> str:
     """The sentence on a wrong compute share, of ``(container, amount)``."""
-    told = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
-    return f"{CORE} must be a multiple of 5 from 5 to 100: {told}"
+    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+    return f"{CORE} must be a multiple of 5 from 5 to 100: {containers}"
 
 
-def lonely_words(told: str) -> str:
-    return f"{CORE} needs {MEM} beside it: add {MEM} to the limits of {told}"
+def lonely_words(containers: str) -> str:
+    return f"{CORE} needs {MEM} beside it: add {MEM} to the limits of {containers}"
 
 
 def kinds_words(both: str, alone: str) -> str:
@@ -119,15 +119,17 @@ def count_words(value: str) -> str:
     )
 
 
-def uneven_words(count: str, told: str) -> str:
+def uneven_words(count: str, containers: str) -> str:
     return (
-        f"label {COUNT}={count} spreads {MEM} over {count} GPUs in equal whole parts: {told}; "
+        f"label {COUNT}={count} spreads {MEM} over {count} GPUs in equal whole parts: {containers}; "
         f"ask for a multiple of {count}, or change the label"
     )
 
 
-def spread_core_words(count: str, told: str) -> str:
-    return f"label {COUNT}={count} and {CORE} exclude each other: remove the label, or {CORE} from {told}"
+def spread_core_words(count: str, containers: str) -> str:
+    return (
+        f"label {COUNT}={count} and {CORE} exclude each other: remove the label, or {CORE} from {containers}"
+    )
 
 
 def placement_words(value: str) -> str:
@@ -149,8 +151,10 @@ def choice_words(name: str, value: str) -> str:
 
 def hiding_words(*mounted: tuple[str, str]) -> str:
     """The sentence on volumes over what isolates, of ``(container, paths)``."""
-    told = "; ".join(f"container {name} mounts {paths}" for name, paths in mounted)
-    return f"volumes would hide what holds a container to its share of a GPU: {told}; mount them elsewhere"
+    containers = "; ".join(f"container {name} mounts {paths}" for name, paths in mounted)
+    return (
+        f"volumes would hide what holds a container to its share of a GPU: {containers}; mount them elsewhere"
+    )
 
 
 def node_words(node: str) -> str:
@@ -160,9 +164,9 @@ def node_words(node: str) -> str:
     )
 
 
-def resource_words(told: str) -> str:
+def resource_words(containers: str) -> str:
     return (
-        f"{COUNT} is no resource that containers ask for: remove it from the limits of {told}, "
+        f"{COUNT} is no resource that containers ask for: remove it from the limits of {containers}, "
         "and set the pod's label of that name to spread a pod over GPUs"
     )
 
@@ -213,7 +217,7 @@ def counted(case: PodCase, stored: Any) -> str:
         if found != case.units:
             return f"{which} {found}, not {dict(case.units)}"
     note = f'{{"unitMib":1024,"cardMib":16160,"containers":{case.note}}}'
-    told = stored["metadata"]["annotations"]
-    if {**case.annotations, names.ANN_REQUESTED: note} != told:
-        return f"annotations {told}"
+    annotations = stored["metadata"]["annotations"]
+    if {**case.annotations, names.ANN_REQUESTED: note} != annotations:
+        return f"annotations {annotations}"
     return ""

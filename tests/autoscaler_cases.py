@@ -119,7 +119,7 @@ def _failed(made: JsonObject) -> JsonObject:
 
 
 def _bare(*, labelled: bool) -> JsonObject:
-    """A template of which nobody has said what it has, or which label."""
+    """A template without amounts or labels."""
     made = node("template", NodeTemplate(() if labelled else (V100,), NodeMode.SHARE))
     if labelled:
         del made["status"]["capacity"][names.GPU_MEM], made["status"]["capacity"][names.GPU_COUNT]
@@ -166,7 +166,7 @@ CASES: tuple[Case, ...] = (
         lacking=_named(4),
         makes=2,
     ),
-    # Room for a nominated pod is on its way, and a pod that nobody has tried is not its business.
+    # A nominated pod's capacity is being freed, and a pod that was never tried is not the autoscaler's to help.
     Case(
         "only-pods-that-kube-scheduler-calls-unschedulable",
         node("template", ONE),

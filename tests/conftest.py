@@ -15,7 +15,7 @@ from scripts.coverage_floor import FLOORS
 _TESTS: Final = Path(__file__).parent
 _WHOLE: Final = _TESTS / "integration" / "whole"
 
-# Tests are about what is done, not how fast: a machine may be busy. What takes long is told by --durations.
+# Tests check what is done, not how fast: a machine may be busy. --durations shows what takes long.
 _busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
 # A tree passes or it does not: the same examples each time, everywhere. Others are looked for by ``make soak``.
 settings.register_profile("the same each time", _busy, derandomize=True)

@@ -31,7 +31,7 @@ async def check_tokens_to_read_with(asking: Access, reviewing: Access) -> None:
         assert caller.uid
         assert await reviews.may_get(caller, DECISIONS)
         assert await reviews.may_get(caller, USAGE)
-        # It is nobody's for another audience, cut off, made up, or where it is the API server's own.
+        # It is not accepted for another audience, truncated, invented, or if it is the API server's own.
         other = await token_of(asker, *where, "other.example", seconds=600)
         for wrong in (other, token[:-4], f"{token}x", "made.up.token", "x", asking.token or "x"):
             assert await reviews.caller_of(wrong, names.READER_AUDIENCE) is None, wrong

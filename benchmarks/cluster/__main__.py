@@ -154,7 +154,7 @@ def main() -> int:
     variants = [ALONE, NULL, *([UNBOUND] if options.without_bind else []), OURS]
     try:
         options.binaries = build(
-            names=BINARIES, ready=options.binaries, told=lambda line: print(line, flush=True)
+            names=BINARIES, ready=options.binaries, report=lambda line: print(line, flush=True)
         )
     except CannotBuild as error:
         print(f"bench-cluster: {error}", file=sys.stderr)

@@ -137,11 +137,11 @@ def row(
         got = shares(lab, loads, enough(lab, loads, seconds))
     except TROUBLES as error:
         return promise(about(loads), shared, error, False)
-    told = " + ".join(f"{share:.1f}" for share in got) + " %"
+    measured_shares = " + ".join(f"{share:.1f}" for share in got) + " %"
     if not promised:
-        return measured(about(loads), told)
+        return measured(about(loads), measured_shares)
     holds = all(abs(share - aim) <= TOLERANCE for share, aim in zip(got, wanted, strict=True))
-    return promise(about(loads), shared, told, holds)
+    return promise(about(loads), shared, measured_shares, holds)
 
 
 def bare(lab: Lab, seconds: float) -> Iterator[Row]:
@@ -203,14 +203,14 @@ def utilization(lab: Lab, percent: int) -> Row:
             program.answer()
             program.say("go")
             lab.clock.sleep(2 * SETTLING_S)
-            told = []
+            readings = []
             for _ in range(UTILIZATION_LOOKS):
                 lab.clock.sleep(0.3)
-                told.append(lab.answers(container).get("utilization", [0])[0])
+                readings.append(lab.answers(container).get("utilization", [0])[0])
     except TROUBLES as error:
         return promise(name, promised, error, False)
-    got = f"{statistics.mean(told):.1f} % ({', '.join(map(str, told))})"
-    return promise(name, promised, got, abs(statistics.mean(told) - percent) <= UTILIZATION_TOLERANCE)
+    got = f"{statistics.mean(readings):.1f} % ({', '.join(map(str, readings))})"
+    return promise(name, promised, got, abs(statistics.mean(readings) - percent) <= UTILIZATION_TOLERANCE)
 
 
 def plan(quick: bool) -> Iterator[tuple[list[Load], list[float] | None]]:

@@ -69,7 +69,7 @@ def loaded(name: str, environment: Mapping[str, str]) -> Path | None:
         "        break\n"
     )
     try:
-        told = subprocess.run(
+        ran = subprocess.run(
             [sys.executable, "-c", asks],
             env=dict(environment),
             capture_output=True,
@@ -79,8 +79,8 @@ def loaded(name: str, environment: Mapping[str, str]) -> Path | None:
         )
     except subprocess.TimeoutExpired:
         return None
-    path = told.stdout.strip()
-    return Path(path) if told.returncode == 0 and path else None
+    path = ran.stdout.strip()
+    return Path(path) if ran.returncode == 0 and path else None
 
 
 def folders(patterns: Sequence[str], root: Path = Path("/")) -> Iterator[Path]:

@@ -168,11 +168,11 @@ def items(lab: Lab, limit_mib: int | None) -> tuple[dict[str, dict[str, Any]], s
     """What each thing took; and, where not all was looked at, why."""
     container = None if limit_mib is None else lab.container(Share(limit_mib))
     ended = lab.tenant(container, f"SPIN = {str(SPIN)!r}.encode()\n" + ITEMS, timeout_s=60)
-    told = {}
+    sizes = {}
     for line in ended.out.splitlines():
         item = json.loads(line)
-        told[item["name"]] = item
-    return told, "" if ended.good else ended.trouble()
+        sizes[item["name"]] = item
+    return sizes, "" if ended.good else ended.trouble()
 
 
 def compared(bare: Mapping[str, Mapping[str, Any]], held: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:

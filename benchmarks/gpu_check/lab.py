@@ -133,7 +133,7 @@ class Lab:
         """Lines of Python with the names of ``tenant.py``."""
         return self.run(container, sys.executable, TENANT, timeout_s=timeout_s, stdin="import json\n" + lines)
 
-    def told(self, container: Path | None, lines: str, *, timeout_s: float = 60) -> Any:
+    def result(self, container: Path | None, lines: str, *, timeout_s: float = 60) -> Any:
         """What the lines say in their last line, as JSON."""
         ended = self.tenant(container, lines, timeout_s=timeout_s)
         if not ended.good or not ended.out.strip():
@@ -182,7 +182,7 @@ class Lab:
         """What one context is charged in a container; asked once."""
         if not self._context_mib:
             room = self.container(Share(max(1024, self.total_mib * 3 // 4)))
-            self._context_mib = int(self.told(room, "context()\nprint(used())"))
+            self._context_mib = int(self.result(room, "context()\nprint(used())"))
         return self._context_mib
 
     def with_a_context(self) -> tuple[int | None, int]:

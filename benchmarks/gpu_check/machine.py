@@ -45,16 +45,16 @@ def uuid_of(digits: str) -> str:
 def first_word(*program: str) -> str:
     """The first line that a program says of its version."""
     try:
-        told = subprocess.run(program, capture_output=True, text=True, timeout=20, check=False)
+        ran = subprocess.run(program, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return "not here"
-    return (told.stdout or told.stderr).partition("\n")[0].strip() or "says nothing"
+    return (ran.stdout or ran.stderr).partition("\n")[0].strip() or "says nothing"
 
 
 def commit() -> str:
     """What was checked out, where git and its folder are."""
-    told = first_word("git", "-C", str(ROOT), "log", "-1", "--format=%h of %cs")
-    return told if told[:1].isalnum() and " of " in told else "not known here"
+    text = first_word("git", "-C", str(ROOT), "log", "-1", "--format=%h of %cs")
+    return text if text[:1].isalnum() and " of " in text else "not known here"
 
 
 def mps() -> str:
@@ -77,20 +77,20 @@ def cgroups() -> str:
     return "1" if Path("/sys/fs/cgroup/memory").is_dir() else "none mounted"
 
 
-def of_the_gpu(told: dict[str, Any], answers: dict[str, Any]) -> Iterator[Row]:
+def of_the_gpu(device: dict[str, Any], answers: dict[str, Any]) -> Iterator[Row]:
     """What driver and NVML say."""
-    yield measured("GPU", f"{told['name']}, {told['uuid']}")
+    yield measured("GPU", f"{device['name']}, {device['uuid']}")
     yield measured(
         "compute capability, multiprocessors, threads of one",
-        f"{'.'.join(map(str, told['compute']))}, {told['multiprocessors']}, {told['threads']}",
+        f"{'.'.join(map(str, device['compute']))}, {device['multiprocessors']}, {device['threads']}",
     )
     memory = answers.get("memory", {})
     yield measured(
         "memory, MiB: CUDA's total, NVML's total, NVML's used",
-        f"{told['total'] / MIB:.1f}, {memory.get('total', 0) / MIB:.1f}, {memory.get('used', 0) / MIB:.1f}",
+        f"{device['total'] / MIB:.1f}, {memory.get('total', 0) / MIB:.1f}, {memory.get('used', 0) / MIB:.1f}",
     )
     yield measured("driver", answers.get("driver", "not told"))
-    yield measured("CUDA version of the driver", f"{told['cuda'] // 1000}.{told['cuda'] % 1000 // 10}")
+    yield measured("CUDA version of the driver", f"{device['cuda'] // 1000}.{device['cuda'] % 1000 // 10}")
     switched = {0: "off", 1: "on"}
     for name, key in (("MIG", "mig"), ("ECC", "ecc"), ("persistence mode", "persistence")):
         value = answers.get(key)
@@ -108,10 +108,10 @@ def of_the_gpu(told: dict[str, Any], answers: dict[str, Any]) -> Iterator[Row]:
 
 def identify(lab: Lab) -> dict[str, Any]:
     """Which GPU this is about: tells the lab, and returns what CUDA's driver says of it."""
-    told: dict[str, Any] = lab.told(None, DEVICE)
-    told["uuid"] = uuid_of(told["uuid"])
-    lab.uuid, lab.total_mib = told["uuid"], told["total"] // MIB
-    return told
+    device: dict[str, Any] = lab.result(None, DEVICE)
+    device["uuid"] = uuid_of(device["uuid"])
+    lab.uuid, lab.total_mib = device["uuid"], device["total"] // MIB
+    return device
 
 
 def rows(lab: Lab) -> Iterator[Row]:

@@ -81,26 +81,26 @@ def of_kind(lab: Lab, kind: str, limit_mib: int) -> Row:
     name = f"{kind}: {FIRST_MIB} MiB, then {SECOND_MIB} MiB where {ROOM_MIB} MiB are left in all"
     promised = "the first is given, the second refused (CUDA error 2); after giving back all can be had again"
     try:
-        told = lab.told(lab.container(Share(limit_mib)), f"KIND = {kind!r}\n" + ABOVE)
+        result = lab.result(lab.container(Share(limit_mib)), f"KIND = {kind!r}\n" + ABOVE)
     except TROUBLES as error:
         return promise(name, promised, error, False)
-    if told["first"] == NOT_SUPPORTED:
+    if result["first"] == NOT_SUPPORTED:
         return not_run(name, "this GPU, or its driver, does not have it (CUDA error 801)")
     got = (
-        f"first: {told['first']}, charged {told['charged']} MiB; second: {told['above']}; "
-        f"{told['left']} MiB left behind; again: {told['again']}"
+        f"first: {result['first']}, charged {result['charged']} MiB; second: {result['above']}; "
+        f"{result['left']} MiB left behind; again: {result['again']}"
     )
     # A pool may keep what it reserved: the driver does not have it back then.
-    left = told["left"] == 0 or told["left"] <= told.get("reserved", 0)
-    holds = (told["first"], told["above"], told["again"]) == (0, 2, 0) and left
-    return promise(name, promised, got, holds and told["charged"] >= FIRST_MIB)
+    left = result["left"] == 0 or result["left"] <= result.get("reserved", 0)
+    holds = (result["first"], result["above"], result["again"]) == (0, 2, 0) and left
+    return promise(name, promised, got, holds and result["charged"] >= FIRST_MIB)
 
 
 def of_graphs(lab: Lab, limit_mib: int) -> Row:
     """Memory that a graph takes by itself."""
     name, promised = "memory nodes of a graph", "above the limit refused (CUDA error 2), below it given"
     try:
-        above, below = lab.told(lab.container(Share(limit_mib)), GRAPH_ABOVE)
+        above, below = lab.result(lab.container(Share(limit_mib)), GRAPH_ABOVE)
     except TROUBLES as error:
         return promise(name, promised, error, False)
     return promise(
@@ -112,37 +112,37 @@ def of_the_last(lab: Lab, limit_mib: int) -> Row:
     """The last pages that there are."""
     name, promised = "the last MiB", "every page up to the limit is given, and nothing above it"
     try:
-        told = lab.told(lab.container(Share(limit_mib)), f"LIMIT = {limit_mib}\n" + LAST)
+        result = lab.result(lab.container(Share(limit_mib)), f"LIMIT = {limit_mib}\n" + LAST)
     except TROUBLES as error:
         return promise(name, promised, error, False)
     got = (
-        f"{told['free']} of {told['total']} MiB are free; {told['pages']} pages of 2 MiB, {told['left']} MiB left; "
-        f"then 1 MiB: {told['above']}, 1 B: {told['small']}"
+        f"{result['free']} of {result['total']} MiB are free; {result['pages']} pages of 2 MiB, {result['left']} MiB left; "
+        f"then 1 MiB: {result['above']}, 1 B: {result['small']}"
     )
-    all_had = told["total"] == limit_mib and told["pages"] == told["free"] // 2 and told["left"] < 2
-    return promise(name, promised, got, all_had and told["above"] == told["small"] == 2)
+    all_had = result["total"] == limit_mib and result["pages"] == result["free"] // 2 and result["left"] < 2
+    return promise(name, promised, got, all_had and result["above"] == result["small"] == 2)
 
 
 def of_answers(lab: Lab, limit_mib: int) -> Iterator[Row]:
     """What a container is told, from inside and from outside."""
     here, neighbour = lab.container(Share(limit_mib)), lab.container(Share(limit_mib))
     with lab.staying(here, f"SIZE = {FIRST_MIB}\n" + HOLDS) as program:
-        told: dict[str, Any] = json.loads(program.answer())
+        result: dict[str, Any] = json.loads(program.answer())
         inside, outside = lab.answers(here), lab.answers(None)
         # The neighbour's whole room, while this one has half of its own.
-        other = lab.told(
+        other = lab.result(
             neighbour, f"context()\nprint(json.dumps([take('plain', {FIRST_MIB} * MIB)[0], used()]))"
         )
         beside = lab.answers(neighbour)
     totals = {
-        "cuDeviceTotalMem": told["whole"],
-        "cuMemGetInfo": told["total"],
+        "cuDeviceTotalMem": result["whole"],
+        "cuMemGetInfo": result["total"],
         "NVML": inside.get("memory", {}).get("total"),
-        "NVML, second form": inside.get("memory_2", {}).get("total", told["total"]),
+        "NVML, second form": inside.get("memory_2", {}).get("total", result["total"]),
     }
     got = ", ".join(f"{name} {(value or 0) / MIB:g}" for name, value in totals.items())
     yield promise("the total, MiB", str(limit_mib), got, set(totals.values()) == {limit_mib * MIB})
-    used_mib = (told["total"] - told["free"]) / MIB
+    used_mib = (result["total"] - result["free"]) / MIB
     by_management = inside.get("memory", {}).get("used", 0) / MIB
     yield promise(
         "what is used, MiB",
@@ -150,7 +150,7 @@ def of_answers(lab: Lab, limit_mib: int) -> Iterator[Row]:
         f"{used_mib:g}, {by_management:g}",
         used_mib == by_management,
     )
-    listed = (outside.get("processes") or {}).get(str(told["pid"]))
+    listed = (outside.get("processes") or {}).get(str(result["pid"]))
     if listed is None:
         yield measured("the driver's own count for the process", "NVML does not tell")
     else:
@@ -166,7 +166,7 @@ def of_answers(lab: Lab, limit_mib: int) -> Iterator[Row]:
         "processes that are listed inside",
         "the container's own",
         ", ".join(seen) or "none",
-        set(seen) <= {str(told["pid"])},
+        set(seen) <= {str(result["pid"])},
     )
     context_mib = lab.context_mib()
     alone = (beside.get("memory", {}).get("used", 1), beside.get("processes") or {})

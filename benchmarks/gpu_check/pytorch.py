@@ -30,13 +30,13 @@ SCENARIOS: tuple[tuple[str, str, int | None, Mapping[str, str]], ...] = (
 def importable(lab: Lab) -> str:
     """Its version, and why it cannot be used, one of them empty."""
     asks = "import torch; print(torch.__version__, torch.version.cuda or 'without CUDA')"
-    told = lab.run(None, sys.executable, "-c", asks, timeout_s=60)
-    if not told.good:
-        missing = "No module named 'torch'" in told.err
-        raise Unanswered("PyTorch is not installed here" if missing else f"import torch: {told.trouble()}")
-    if "without CUDA" in told.out:
-        raise Unanswered(f"PyTorch {told.out.strip()}")
-    return told.out.strip()
+    ran = lab.run(None, sys.executable, "-c", asks, timeout_s=60)
+    if not ran.good:
+        missing = "No module named 'torch'" in ran.err
+        raise Unanswered("PyTorch is not installed here" if missing else f"import torch: {ran.trouble()}")
+    if "without CUDA" in ran.out:
+        raise Unanswered(f"PyTorch {ran.out.strip()}")
+    return ran.out.strip()
 
 
 def scenario(
@@ -55,12 +55,12 @@ def scenario(
             **more,
         )
     try:
-        told: dict[str, Any] = json.loads(ended.out.splitlines()[-1])
+        result: dict[str, Any] = json.loads(ended.out.splitlines()[-1])
     except (IndexError, json.JSONDecodeError):
         raise Unanswered(ended.trouble()) from None
     if not ended.good:
-        raise Unanswered(f"said {told['got']}, then {ended.trouble()}")
-    return told
+        raise Unanswered(f"said {result['got']}, then {ended.trouble()}")
+    return result
 
 
 def of_training(lab: Lab, limit_mib: int) -> Row:
@@ -106,10 +106,10 @@ def rows(lab: Lab) -> Iterator[Row]:
     yield measured("the limit of what follows, MiB", limit_mib)
     for name, key, percent, more in SCENARIOS:
         try:
-            told = scenario(lab, key, limit_mib, percent, more)
+            result = scenario(lab, key, limit_mib, percent, more)
         except Unanswered as error:
             yield promise(name, "holds", error, False)
             continue
-        yield promise(name, "holds", told["got"], told["good"])
+        yield promise(name, "holds", result["got"], result["good"])
     yield of_training(lab, limit_mib)
     yield of_rates(lab, limit_mib)

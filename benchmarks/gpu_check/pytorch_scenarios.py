@@ -15,10 +15,10 @@ import torch.utils.data
 
 MIB = 1 << 20
 PIECE = 64 * MIB
-Told = dict[str, Any]
+Result = dict[str, Any]
 
 
-def seen(limit: int) -> Told:
+def seen(limit: int) -> Result:
     """What it is told of its GPU."""
     torch.ones(1, device="cuda")
     free, total = torch.cuda.mem_get_info()
@@ -45,7 +45,7 @@ def filled(limit: int) -> int | None:
     return None
 
 
-def eager(limit: int) -> Told:
+def eager(limit: int) -> Result:
     """More than there is, at once and in pieces; then it goes on."""
     torch.ones(1, device="cuda")
     try:
@@ -66,7 +66,7 @@ def eager(limit: int) -> Told:
     return {"good": right and again == pieces and pieces * PIECE > free - 2 * PIECE, "got": got}
 
 
-def growing(limit: int) -> Told:
+def growing(limit: int) -> Result:
     """One tensor that grows, as expandable segments are made for; then all of ``eager``."""
     whole = torch.ones(MIB, dtype=torch.uint8, device="cuda")
     for _ in range(7):
@@ -74,11 +74,11 @@ def growing(limit: int) -> Told:
     right = int(whole.sum(dtype=torch.int64).item()) == whole.numel()
     del whole
     torch.cuda.empty_cache()
-    told = eager(limit)
-    return {"good": told["good"] and right, "got": f"grown right: {right}; {told['got']}"}
+    result = eager(limit)
+    return {"good": result["good"] and right, "got": f"grown right: {right}; {result['got']}"}
 
 
-def graphs(limit: int) -> Told:
+def graphs(limit: int) -> Result:
     """A captured graph gives what the same lines give one by one."""
     torch.manual_seed(1)
     weights, static = torch.randn(512, 512, device="cuda"), torch.zeros(512, 512, device="cuda")
@@ -105,7 +105,7 @@ def graphs(limit: int) -> Told:
     return {"good": right == 20, "got": f"{right} of 20 right, each after 20 replays"}
 
 
-def training(limit: int) -> Told:
+def training(limit: int) -> Result:
     """A small network learns; the digest of what it learnt is the same with and without a limit."""
     torch.use_deterministic_algorithms(True)
     torch.manual_seed(2)
@@ -144,7 +144,7 @@ class Squares(torch.utils.data.Dataset):
         return torch.full((64,), float(index * index))
 
 
-def loading(limit: int) -> Told:
+def loading(limit: int) -> Result:
     """Workers that are forked after CUDA is in use fill pinned memory."""
     total = torch.zeros(64, dtype=torch.float64, device="cuda")
     loader = torch.utils.data.DataLoader(Squares(), batch_size=32, num_workers=2, pin_memory=True)
@@ -157,7 +157,7 @@ def loading(limit: int) -> Told:
     }
 
 
-def rate(limit: int) -> Told:
+def rate(limit: int) -> Result:
     """Matrix products in a second, once it has settled."""
     one = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
 
@@ -175,7 +175,7 @@ def rate(limit: int) -> Told:
     return {"good": True, "got": f"{per_s:.0f} products of 4096 × 4096 a second", "per_s": per_s}
 
 
-SCENARIOS: dict[str, Callable[[int], Told]] = {
+SCENARIOS: dict[str, Callable[[int], Result]] = {
     one.__name__: one for one in (seen, eager, growing, graphs, training, loading, rate)
 }
 

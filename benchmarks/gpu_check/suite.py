@@ -26,11 +26,11 @@ def judged(ended: Outcome) -> Iterator[Row]:
     lines = ended.out.splitlines()
     tests = [found for found in map(ENDED.match, lines) if found]
     passed = sum(test["how"] == "PASSED" for test in tests)
-    told = re.findall(
+    failures = re.findall(
         r"^(?:FAILED|ERROR) (\S+?\.py)(?:::(\S+(?:\[.*?\])?))? - (.*)$", ended.out, re.MULTILINE
     )
-    whys = {name: why for _, name, why in told}
-    for file in (file for file, name, _ in told if not name):
+    whys = {name: why for _, name, why in failures}
+    for file in (file for file, name, _ in failures if not name):
         yield promise(file.rpartition("/")[2], "can be read", whys[""], False)
     for test in tests:
         if test["how"] in {"FAILED", "ERROR"}:

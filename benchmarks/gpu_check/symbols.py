@@ -13,7 +13,7 @@ from benchmarks.gpu_check.report import Row, measured, promise
 TITLE = "Functions of the driver"
 
 #: Asks our library for every function that the driver gives out by cuGetProcAddress, and compares addresses.
-GIVEN_OUT = """
+RESULT_AS_JSON = """
 real = ctypes.CDLL("libgpushare-driver-cuda.so")
 names, limited = open(NAMES).read().split(), set(open(LIMITED).read().split())
 address = lambda library, name: ctypes.cast(getattr(library, name), c_void_p).value
@@ -93,11 +93,13 @@ def reached(lab: Lab, there: frozenset[str], ours: frozenset[str]) -> Row:
     values = {"NAMES": str(lab.folder / "names"), "LIMITED": str(lab.folder / "limited"), "BASES": bases}
     lines = "".join(f"{key} = {value!r}\n" for key, value in values.items()) + f"VERSIONS = {VERSIONS}\n"
     try:
-        told = lab.told(lab.container(Share(lab.room_mib(64))), lines + GIVEN_OUT)
+        result = lab.result(lab.container(Share(lab.room_mib(64))), lines + RESULT_AS_JSON)
     except TROUBLES as error:
         return promise(name, "every version and flag", error, False)
-    got = f"{told['asked']} asked" + (f", wrong: {', '.join(told['wrong'][:20])}" if told["wrong"] else "")
-    return promise(name, "every version and flag", got, bool(told["asked"]) and not told["wrong"])
+    got = f"{result['asked']} asked" + (
+        f", wrong: {', '.join(result['wrong'][:20])}" if result["wrong"] else ""
+    )
+    return promise(name, "every version and flag", got, bool(result["asked"]) and not result["wrong"])
 
 
 def rows(lab: Lab) -> Iterator[Row]:

@@ -69,7 +69,7 @@ def measured(name: str, peer: Peer | None, *, quick: bool) -> Part:
             rows.append(row)
             print(row.line(), flush=True)
     where = (
-        f"{machine()}; load {load:.1f} at the beginning, {os.getloadavg()[0]:.1f} at the end, {lateness.told()}; "
+        f"{machine()}; load {load:.1f} at the beginning, {os.getloadavg()[0]:.1f} at the end, {lateness.summary()}; "
         f"took {time.perf_counter() - started:.0f} s"
     )
     print(f"  {where}", flush=True)

@@ -106,9 +106,9 @@ def measured(
         with Bed(peer) as bed:
             return bed.shares(start(bed, loads), seconds)
 
-    given = [float(load.share.percent or 100) for load in loads]
+    percents = [float(load.share.percent or 100) for load in loads]
     ours_only = any(load.share.policy != "hard" for load in loads)
-    return share_case(name, wanted or given, measure, tolerance=tolerance, ours_only=ours_only)
+    return share_case(name, wanted or percents, measure, tolerance=tolerance, ours_only=ours_only)
 
 
 def alone(seconds: float) -> Iterator[tuple[int, list[Case]]]:
@@ -262,7 +262,7 @@ def a_third(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     )
 
 
-def _given_back(_peer: Peer | None) -> Figures:
+def _time_paid_back(_peer: Peer | None) -> Figures:
     with Bed() as bed:
         first = bed.load(bed.container("borrower", Share(30, "idle")), ["kernels:50000"])
         owner: Container = bed.container("owner", Share(70))
@@ -292,7 +292,7 @@ def idle(seconds: float) -> Iterator[tuple[int, list[Case]]]:
         ],
     )
     name = "idle policy: the owner of 70%, 200 ms after it began (median of 5)"
-    yield 1, [share_case(name, [70], _given_back, ours_only=True)]
+    yield 1, [share_case(name, [70], _time_paid_back, ours_only=True)]
 
 
 def misfortune(seconds: float) -> Iterator[tuple[int, list[Case]]]:

@@ -42,7 +42,7 @@ class Lateness:
         if late_s > LATE_SECONDS:
             self._late_s += late_s
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """For people."""
         percent = 100 * self._late_s / max(time.monotonic() - self._began_s, 1e-9)
         return f"timers late for {percent:.1f}% of the time, by {1000 * self.worst_s:.0f} ms at worst"

@@ -38,10 +38,10 @@ def race(bed: Bed, container: Container, seconds: float, kills: int) -> tuple[in
     numbers = [str(number) for number in (container.share.memory_mib, PROCESSES, f"{seconds:g}s", kills)]
     program = [str(BUILT / "allocations_race"), str(FAKEGPU / "libnvidia-ml.so.1"), bed.uuid]
     code, text = run([*program, *numbers], bed.environment(container), seconds + HANGS_SECONDS)
-    told = re.search(r"(\d+) killed,.* at most (\d+) MiB", text)
-    if not told:
+    summary = re.search(r"(\d+) killed,.* at most (\d+) MiB", text)
+    if not summary:
         raise Ended(manner(code))
-    killed, most_mib = int(told[1]), int(told[2])
+    killed, most_mib = int(summary[1]), int(summary[2])
     # More than the limit is a figure; that somebody failed, or that afterwards not all could be had, is not.
     if code and most_mib <= container.share.memory_mib:
         raise Ended(f"at most {most_mib} MiB, but {manner(code)}")

@@ -31,8 +31,8 @@ class Peer:
         if not pairs or not all(variable and equals for variable, equals, _ in pairs):
             raise ValueError(f"PEER={text!r}: after the name come assignments, VARIABLE=VALUE …")
         peer = cls(name.strip(), tuple((variable, value) for variable, _, value in pairs))
-        given = peer.environment(Path("/folder"), memory_mib=1, percent=None)
-        for library in given.get("LD_PRELOAD", "").replace(":", " ").split():
+        environment = peer.environment(Path("/folder"), memory_mib=1, percent=None)
+        for library in environment.get("LD_PRELOAD", "").replace(":", " ").split():
             # The loader would go on without it, and the figures would be those of the bare driver.
             if "/" in library and not Path(library).is_file():
                 raise ValueError(

@@ -161,21 +161,21 @@ def bed(cluster: Cluster) -> Iterator[Bed]:
         config = folder / "kubeconfig"
         reader = wait_for_file(folder / "reader", served)
         health, agent_port = free_ports(2)
-        given = ("--kubeconfig", config, "--log-level", "warning")
+        shared = ("--kubeconfig", config, "--log-level", "warning")
         extender = start(
-            *("gpushare", "scheduler", *given, "--listen", f"{LOOPBACK}:0"),
+            *("gpushare", "scheduler", *shared, "--listen", f"{LOOPBACK}:0"),
             *("--port-file", folder / "extender", "--health-listen", f"{LOOPBACK}:{health}"),
         )
         agent = start("benchmarks.load.node", folder / "allocated", f"{LOOPBACK}:{agent_port}")
         webhook = start(
-            *("gpushare", "admission", *given, "--namespace", NAMESPACE, "--port-file", folder / "webhook"),
+            *("gpushare", "admission", *shared, "--namespace", NAMESPACE, "--port-file", folder / "webhook"),
             *("--listen", f"{LOOPBACK}:0", "--metrics-listen", f"{LOOPBACK}:0", "--secret", NAME),
         )
         extender_port = int(wait_for_file(folder / "extender", extender))
         (folder / "token").write_text(TOKEN)
         (folder / "agents").write_text(f"cn-beijing.192.168.0.0 {LOOPBACK}:{agent_port}\n")
         dashboard = start(
-            *("gpushare", "dashboard", *given, "--token-file", folder / "token"),
+            *("gpushare", "dashboard", *shared, "--token-file", folder / "token"),
             *("--listen", f"{LOOPBACK}:0", "--port-file", folder / "dashboard"),
             *("--scheduler", f"http://{LOOPBACK}:{extender_port}", "--agents-file", folder / "agents"),
         )

@@ -106,8 +106,8 @@ def replay(
         name = "" if tried.node is None else nodes[tried.node].name
         landed.append(Landed(pod, name, tried.gpus, tried.refusals))
         if number % every == 0 or number == len(arriving):
-            curve.append((100 * asked_milli / capacity, 100 * cluster.given_milli / capacity))
-    return Outcome(100 * cluster.given_milli / capacity, decisions_ms, curve, dropped, landed)
+            curve.append((100 * asked_milli / capacity, 100 * cluster.allocated_milli / capacity))
+    return Outcome(100 * cluster.allocated_milli / capacity, decisions_ms, curve, dropped, landed)
 
 
 class Cluster:
@@ -126,7 +126,7 @@ class Cluster:
         self._memory_mib = np.array([node.memory_mib for node in nodes], np.int64)
         self._free_cpu, self._free_memory = self._cpu_milli.copy(), self._memory_mib.copy()
         self._models = np.array([node.model for node in nodes])
-        self.given_milli = 0
+        self.allocated_milli = 0
         for node in nodes:
             gpus = tuple(Device(index, f"{node.name}-{index}", _GPU_MIB) for index in range(node.gpus))
             self._ledger.set_node(NodeDevices(node.name, NodeMode.SHARE, UNIT, gpus, placement))
@@ -154,7 +154,7 @@ class Cluster:
         name = self._node_for(request, verdict.fits)
         allocation = self._ledger.reserve(uid, uid, request, name)
         taken_ms = (time.perf_counter() - started) * 1e3
-        self.given_milli += pod.total_milli
+        self.allocated_milli += pod.total_milli
         node = self._index[name]
         self._take(node, pod)
         return Tried(taken_ms, node, tuple(share.index for share in allocation.gpus))

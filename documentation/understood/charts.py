@@ -66,7 +66,7 @@ def _divided(words: list[str]) -> tuple[list[str], list[str], list[str]]:
     plain, flags, settings = list[str](), list[str](), list[str]()
     rest = iter(words)
     for word in rest:
-        name, given, value = word.partition("=")
+        name, equals, value = word.partition("=")
         if not word.startswith("-"):
             plain.append(word)
             continue
@@ -75,7 +75,7 @@ def _divided(words: list[str]) -> tuple[list[str], list[str], list[str]]:
             continue
         if name not in _VALUED:
             raise Misunderstood(f"helm has no flag {name}, or none that pages use")
-        taken = value if given else next(rest, None)
+        taken = value if equals else next(rest, None)
         if taken is None:
             raise Misunderstood(f"helm {name} needs a value")
         if name in _SETS:

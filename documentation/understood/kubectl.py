@@ -62,16 +62,16 @@ def understand(words: list[str], project: Path) -> None:
         ours.inspect(words[2:], project)
         return
     verb = _verb(words)
-    given = words[len(verb.words) :]
-    plain = _plain(verb, [*flags, *given])
-    if given and not plain and verb.words[0] in _OF_KINDS and not _names_objects(given):
+    arguments = words[len(verb.words) :]
+    plain = _plain(verb, [*flags, *arguments])
+    if arguments and not plain and verb.words[0] in _OF_KINDS and not _names_objects(arguments):
         raise Misunderstood(f"kubectl {words[0]}: of what? Name a kind, or write …")
     if plain and verb.words[0] in _OF_KINDS and plain[0] != ANYTHING:
         kinds, _, _ = plain[0].lower().partition("/")
         for kind in kinds.split(","):
             if kind.split(".")[0] not in _kinds() and kind not in _kinds():
                 raise Misunderstood(f"there is no kind {kind}")
-    _ours(plain, given, project)
+    _ours(plain, arguments, project)
 
 
 def _leading(words: list[str]) -> tuple[list[str], list[str]]:
@@ -83,31 +83,33 @@ def _leading(words: list[str]) -> tuple[list[str], list[str]]:
     return flags, words
 
 
-def _plain(verb: Verb, given: list[str]) -> list[str]:
+def _plain(verb: Verb, arguments: list[str]) -> list[str]:
     """The words that are no flags; raises ``Misunderstood`` for a flag that there is not."""
     known, valued = verb.flags | _global()[0], verb.valued | _global()[1]
     plain = list[str]()
-    rest = iter(given)
+    rest = iter(arguments)
     for word in rest:
         if word == "--":
             return plain
         if not word.startswith("-") or word == "-":
             plain.append(word)
             continue
-        name, given_value, _ = word.partition("=")
+        name, has_value, _ = word.partition("=")
         short = name[:2]
         if not name.startswith("--") and short in valued and len(name) > 2:
-            name, given_value = short, "="
+            name, has_value = short, "="
         if name not in known:
             raise Misunderstood(f"kubectl {' '.join(verb.words)} has no flag {name}")
-        if name in valued and not given_value and next(rest, None) is None:
+        if name in valued and not has_value and next(rest, None) is None:
             raise Misunderstood(f"kubectl {' '.join(verb.words)} {name} needs a value")
     return plain
 
 
-def _names_objects(given: list[str]) -> bool:
+def _names_objects(arguments: list[str]) -> bool:
     """Whether flags say what it is about."""
-    return any(word.split("=")[0] in ("-f", "--filename", "-k", "--raw", "-h", "--help") for word in given)
+    return any(
+        word.split("=")[0] in ("-f", "--filename", "-k", "--raw", "-h", "--help") for word in arguments
+    )
 
 
 def _verb(words: list[str]) -> Verb:
@@ -195,9 +197,9 @@ def _made(charts: Path) -> Iterator[tuple[str, str]]:
         yield from (("", name) for name in re.findall(rf"{_PART}: ([\w-]+)", text))
 
 
-def _ours(plain: list[str], given: list[str], project: Path) -> None:
+def _ours(plain: list[str], arguments: list[str], project: Path) -> None:
     """Raises ``Misunderstood`` where a name would be ours, and is not."""
-    for word in (part for one in given for part in one.split(",")):
+    for word in (part for one in arguments for part in one.split(",")):
         for key in _KEYS.findall(word):
             if key.rstrip("-") not in _names():
                 raise Misunderstood(f"{key.rstrip('-')} is no name of ours")

@@ -89,16 +89,16 @@ def understand(words: list[str], project: Path) -> None:
                 }
         if strange := settings.keys() - heeded:
             raise Misunderstood(f"{target} does not go by {', '.join(sorted(strange))}")
-        if given := settings.get("ARGS"):
-            _arguments(makefile.targets[target][1], given, project)
+        if arguments := settings.get("ARGS"):
+            _arguments(makefile.targets[target][1], arguments, project)
 
 
-def _arguments(recipe: str, given: str, project: Path) -> None:
+def _arguments(recipe: str, arguments: str, project: Path) -> None:
     found = _MODULE.search(recipe)
     if found is None:
         raise Misunderstood("nothing in its recipe takes ARGS")
     # What the recipe says itself about a variable of make's is not in question.
     own = [word for word in shlex.split(found[2]) if not word.startswith("$")]
     own = [word for at, word in enumerate(own) if not (word.startswith("--") and at == len(own) - 1)]
-    words = [filled(word) for word in shlex.split(given)]
+    words = [filled(word) for word in shlex.split(arguments)]
     python.understand(["-m", found[1], *own, *(word for word in words if word != ANYTHING)], project)

@@ -27,15 +27,15 @@ def understand(words: list[str], project: Path) -> None:
     """``gpushare WORDS``; raises ``Misunderstood`` unless the role's parser takes them."""
     if not words or words[0] in (ANYTHING, "-h", "--help", "-V", "--version"):
         return
-    name, given = words[0], [word for word in words[1:] if word != ANYTHING]
+    name, arguments = words[0], [word for word in words[1:] if word != ANYTHING]
     if name not in ROLES:
         raise Misunderstood(f"gpushare has no role {name}")
     if name == "inspect":
-        inspect(given, project)
+        inspect(arguments, project)
     elif name == "config":
-        _config(given)
-    elif given:
-        _role(name, given)
+        _config(arguments)
+    elif arguments:
+        _role(name, arguments)
 
 
 def _role(name: str, words: list[str]) -> None:
@@ -68,12 +68,12 @@ def _config(words: list[str]) -> None:
 
 def inspect(words: list[str], project: Path) -> None:
     """``kubectl inspect cgpu WORDS``."""
-    given = [word for word in words if word != ANYTHING]
+    arguments = [word for word in words if word != ANYTHING]
     try:
-        if given[:1] == ["completion"]:
-            completion.script(given[1:])
+        if arguments[:1] == ["completion"]:
+            completion.script(arguments[1:])
         else:
-            inspect_arguments.parse(given)
+            inspect_arguments.parse(arguments)
     except UsageError as error:
         raise Misunderstood(str(error)) from None
 

@@ -29,11 +29,11 @@ def parsed(module: str, words: list[str]) -> tuple[argparse.Namespace, list[str]
     real = argparse.ArgumentParser.parse_known_args
     depth = 0
 
-    def taken(self: argparse.ArgumentParser, *given: Any, **more: Any) -> Any:
+    def taken(self: argparse.ArgumentParser, *arguments: Any, **more: Any) -> Any:
         nonlocal depth
         depth += 1
         try:
-            found, rest = real(self, *given, **more)
+            found, rest = real(self, *arguments, **more)
         finally:
             depth -= 1
         if depth:

@@ -19,16 +19,16 @@ def understand(words: list[str], project: Path) -> None:
         return
     if words[0] != "-m" or len(words) < 2:
         raise Misunderstood("python is called with -m MODULE")
-    module, given = words[1], words[2:]
+    module, arguments = words[1], words[2:]
     if module == _THEIRS:
-        ours.understand(given, project)
+        ours.understand(arguments, project)
         return
     where = _source(module)
-    if not given or where is None:
+    if not arguments or where is None:
         return
     if "ArgumentParser(" not in where.read_text():
-        raise Misunderstood(f"{module} takes no words: {' '.join(given)}")
-    found, rest = parsed(module, given)
+        raise Misunderstood(f"{module} takes no words: {' '.join(arguments)}")
+    found, rest = parsed(module, arguments)
     if rest:
         raise Misunderstood(f"{module} does not know {' '.join(rest)}")
     if known := _WORDS.get(module):

@@ -32,7 +32,7 @@ class Part:
 
 def parts(command: str) -> Iterator[Part]:
     """The parts of a command line; raises ``Misunderstood`` where a shell would not take it."""
-    lexer = shlex.shlex(_OPTIONAL.sub(_given, command), posix=True, punctuation_chars="|&;<>")
+    lexer = shlex.shlex(_OPTIONAL.sub(_assigned, command), posix=True, punctuation_chars="|&;<>")
     lexer.commenters = ""
     lexer.whitespace_split = True
     try:
@@ -48,7 +48,7 @@ def parts(command: str) -> Iterator[Part]:
             part = []
 
 
-def _given(optional: re.Match[str]) -> str:
+def _assigned(optional: re.Match[str]) -> str:
     """``[ROLE]`` is tried as given, ``[options]`` as left out."""
     return optional[1] if optional[1].isupper() else ""
 

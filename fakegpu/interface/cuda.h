@@ -111,7 +111,7 @@ enum {
     CU_LIMITS_KNOWN = 7,
 };
 
-/* What cuCtxCreate_v3 and _v4 take besides. */
+/* Additional parameters of cuCtxCreate_v3 and _v4. */
 typedef struct {
     int type;
     union { struct { unsigned val; } smCount; } param;

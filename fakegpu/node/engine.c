@@ -70,7 +70,7 @@ static bool before(struct engine_turn *turn, struct engine_turn *other, uint64_t
     return ready_ns < other_ready_ns;
 }
 
-/* Of those who want, the one whose turn it is; SLOTS_MAX: nobody wants. */
+/* Of those who want, the one whose turn it is; SLOTS_MAX: none wants. */
 static unsigned next_in_turn(struct state *state, uint64_t calendar_ns)
 {
     struct engine *engine = engine_of(state);

@@ -1,12 +1,12 @@
 /* The engine of one GPU: a calendar of its time, in which processes take turns.
  *
- * `calendar_ns` is the moment (CLOCK_MONOTONIC) up to which the GPU's time is given away. Who has work reserves the next
- * piece behind it, a slice at most, by one compare-exchange, so no moment is given twice and a process that dies costs
- * the others its slice at most: there is no owner, and nothing to repair. Time is given from when the work was ready,
+ * `calendar_ns` is the moment (CLOCK_MONOTONIC) up to which the GPU's time is reserved. A process with work reserves the next
+ * piece behind it, a slice at most, by one compare-exchange, so no moment is reserved twice and a process that dies costs
+ * the others its slice at most: there is no owner, and nothing to repair. Time counts from when the work was ready,
  * even if its process comes late to ask (a busy machine): pieces then lie in the past, and no GPU time is lost.
  *
  * Turns: of those who had work at the calendar's end, the one whose last piece ended first is next; the others wait for
- * it, each on its own futex word, and whoever reserved wakes the next. (Not simply of those who have work: where the
+ * it, each on its own futex word, and the process that reserved wakes the next. (Not simply of those who have work: where the
  * calendar is behind the clock, work that came since must not end it before those who had work earlier have had that time.) One that does not come is passed over, at once if it is dead, and after
  * ENGINE_PATIENCE_NS if it is only slow (stopped, or starved of CPU); it loses that turn. The calendar is never filled
  * further than ENGINE_AHEAD_NS ahead, so a newcomer waits for two slices, not for everybody's.
@@ -58,7 +58,7 @@ struct engine_wait {
     uint64_t patience_ns;    /* when it is passed over */
 };
 
-/* Reserves up to `length_ns` (a slice at most is given) for work that was ready at `ready_ns`; `more` says whether there
+/* Reserves up to `length_ns` (a slice at most) for work that was ready at `ready_ns`; `more` says whether there
  * is work beyond it. True: the piece is `*start_ns` to `*end_ns`. False: it is another's turn, or too early; call again
  * when the slot's word changes (engine_sleep) or at wait->until_ns, with the same `wait`. A process's next piece may be
  * asked for when its last one is over. */

@@ -1,9 +1,9 @@
 /* What cgroups may hold of a GPU's memory: a table in the GPU's state (node/state.h), which state_reserve keeps to.
  *
  * Limits are set under a lock of the kernel's (a byte of the lock file), which ends with the process that has it, and read without.
- * An entry is filled before it says whose it is, and says nobody's before it is filled again, so that whoever dies while it
- * sets one leaves the old limit or the new one. A limit goes with its cgroup: who sets another one clears those whose directory is gone,
- * and nobody can be in them. */
+ * An entry is filled before it names its cgroup, and marked free before it is filled again, so that a process that dies while it
+ * sets one leaves the old limit or the new one. A limit ends with its cgroup: setting another one clears those whose directory is gone,
+ * and no process can be in them. */
 #ifndef FAKEGPU_NODE_MEMORY_LIMITS_H
 #define FAKEGPU_NODE_MEMORY_LIMITS_H
 
@@ -14,7 +14,7 @@
 enum limit_error {
     LIMIT_OK,
     LIMIT_FULL, /* LIMITS_MAX cgroups have one */
-    LIMIT_BUSY, /* somebody who sets one does not get on with it */
+    LIMIT_BUSY, /* another process holds the lock for too long */
 };
 
 /* `path` is the cgroup's directory as this process and others that set limits have it, `cgroup` what cgroup_id says of it.
@@ -25,7 +25,7 @@ enum limit_error limits_set(const struct state_files *files, uint64_t cgroup, co
 /* What is set on the cgroup itself. */
 void limits_get(const struct state *state, uint64_t cgroup, uint64_t *soft_bytes, uint64_t *hard_bytes);
 
-/* How many cgroups have a limit; of those that are gone too, until somebody sets one. */
+/* How many cgroups have a limit; removed ones included, until one is set. */
 unsigned limits_count(const struct state *state);
 
 #endif

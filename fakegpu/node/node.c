@@ -45,7 +45,7 @@ static char unknown_name[64];                /* named in FAKEGPU_VISIBLE_DEVICES
 static struct {
     char node[VARIABLE_MAX], visible[VARIABLE_MAX], trace[VARIABLE_MAX], state[VARIABLE_MAX];
     char cgroups[VARIABLE_MAX], proc[VARIABLE_MAX];
-    bool installed; /* the description is the machine's, nobody named another */
+    bool installed; /* the description is the machine's, none other was named */
 } environment;
 static struct nvml_device handles[HANDLES_MAX];
 static size_t handle_count;
@@ -64,7 +64,7 @@ static void report(const char *problem, const char *advice)
     char line[MESSAGE_MAX + 256];
     int size = snprintf(line, sizeof line, "fakegpu: %s%s\n", problem, advice);
     if (size > 0 && write(STDERR_FILENO, line, strnlen(line, sizeof line)) < 0)
-        return; /* nobody listens */
+        return; /* nothing reads stderr */
 }
 
 /* Lines name what clients call, in order; for finding out what a new client wants. */
@@ -160,7 +160,7 @@ static bool names_gpu(const char *word, const struct gpu *gpu, uint32_t position
     return word_number(word, 0, GPUS_MAX - 1, &index) && index == position;
 }
 
-/* Where the driver is installed, a GPU is there for whoever has its device file. */
+/* Where the driver is installed, a GPU is visible to processes with its device file. */
 static bool has_device_file(const struct gpu *gpu)
 {
     char path[64];

@@ -138,13 +138,13 @@ bool state_alive(const struct state_files *files, unsigned slot, pid_t *pid)
 {
     struct flock lock;
     if (lock_call(files->lock_file, F_OFD_GETLK, F_WRLCK, slot, &lock))
-        lock.l_type = F_WRLCK; /* cannot tell: nobody's memory is given away then */
+        lock.l_type = F_WRLCK; /* unknown: then no process's memory is released */
     if (pid)
         *pid = lock.l_type == F_UNLCK || lock.l_pid < 0 ? 0 : lock.l_pid;
     return lock.l_type != F_UNLCK;
 }
 
-/* Who clears or takes a slot has claimed it: nobody else does meanwhile. A lock of the process, so of its threads one at a time does this
+/* A process that clears or takes a slot claims it first: no other does meanwhile. A lock of the process, so of its threads one at a time does this
  * (see cuda/device/device.c), and a child of fork has no part in it. */
 static bool claim(const struct state_files *files, unsigned slot)
 {
@@ -173,7 +173,7 @@ static void clear_slot(struct state *state, unsigned index, pid_t next)
     atomic_store(&slot->pid, next);
 }
 
-/* A claimed slot becomes this process's, unless somebody was faster. In this order: it is empty, and of a new generation, before it is
+/* A claimed slot becomes this process's, unless another was faster. In this order: it is empty, and of a new generation, before it is
  * anybody's. */
 static bool settle_in(const struct state_files *files, unsigned slot)
 {

@@ -4,16 +4,16 @@
  *
  *   DIRECTORY/<uuid>        struct state
  *   DIRECTORY/<uuid>.lock   byte N is locked (POSIX record lock) while the owner of slot N lives; byte SLOTS_MAX + N while
- *                           somebody clears slot N, or is about to become its owner; byte 2 * SLOTS_MAX while somebody sets
+ *                           a process clears slot N, or is about to become its owner; byte 2 * SLOTS_MAX while one sets
  *                           a limit (node/memory_limits.h)
  *
  * DIRECTORY is $FAKEGPU_STATE, else <description>.state; where the driver counts as installed, <root>/run/fakegpu.
  *
  * The kernel takes a process's record locks away when it ends, however it ends, so a slot whose byte
- * nobody has locked belongs to the dead: what it holds counts no more. And who takes a slot empties it before its own
- * lock says that somebody lives there, so at no moment is anybody seen with what a dead process had. Everything here follows from
- * that; no value needs a second one to be changed along with it, so death between any two instructions leaves nothing to repair. Asking (state_alive) uses open-file-description locks, which see the locks of one's own
- * process too: both stand-in libraries may live in one process, each with its own copy of this code.
+ * is not locked belongs to a dead process: what it holds no longer counts. A process that takes a slot empties it before its own
+ * lock says that the slot is in use, so at no moment does a process appear to hold what a dead one had. Everything here follows from
+ * that; no value needs a second one to be changed along with it, so death between any two instructions leaves nothing to
+ * repair. Asking (state_alive) uses open-file-description locks, which see the locks of one's own process too: both stand-in libraries may live in one process, each with its own copy of this code.
  *
  * A process must not close any descriptor of the lock file: that would drop its own lock.
  *
@@ -48,7 +48,7 @@ struct busy_ring {
     _Atomic uint64_t buckets[BUSY_BUCKETS];
 };
 
-/* Of one process. Written by its owner only, except that whoever finds it dead clears it. */
+/* Of one process. Written by its owner only, except that a process that finds it dead clears it. */
 struct slot {
     _Atomic uint64_t trying_bytes; /* the part of held_bytes that state_reserve has not decided about */
     _Atomic uint64_t busy_ns;      /* GPU time since the slot was taken */
@@ -113,7 +113,7 @@ bool state_is_below(const struct state *state, unsigned slot, uint64_t cgroup);
 bool state_alive(const struct state_files *files, unsigned slot, pid_t *pid);
 
 /* Clears every slot whose owner is dead; returns how many there were. `cleared` (may be NULL) is called for each before,
- * while nobody can take the slot; again, if its caller dies meanwhile. Not thread-safe, nor beside state_take_slot. */
+ * while no process can take the slot; again, if its caller dies meanwhile. Not thread-safe, nor beside state_take_slot. */
 unsigned state_reap(const struct state_files *files, void (*cleared)(unsigned slot, void *argument), void *argument);
 
 /* Adds to what the slot of this process holds, unless all would hold more than `limit_bytes` together, or those in one of its cgroups

@@ -94,7 +94,7 @@ static void take_back(struct state *state, unsigned own, uint64_t bytes)
     atomic_fetch_sub(&state->slots[own].trying_bytes, bytes);
 }
 
-/* Whether somebody died between adding and deciding. */
+/* Whether a process died between adding and deciding. */
 static bool undecided_dead(const struct state_files *files)
 {
     unsigned used = atomic_load(&files->state->slots_used);
@@ -121,7 +121,7 @@ static bool wait_for_others(const struct state_files *files, int round, uint64_t
     return monotonic_ns() < *deadline_ns;
 }
 
-/* Add, then look at the sum. Whoever added last of all those that hold something saw everybody else's part, so
+/* Add, then look at the sum. The last to add of all that hold something saw all other parts, so
  * what was granted never passes the limit, without any lock that a stopped or killed process could keep.
  *
  * The price: two that fit one at a time but not both see each other's part, and neither would get it. So what is not
@@ -206,7 +206,7 @@ uint64_t state_settled_bytes(const struct state *state, uint64_t settled[SLOTS_M
     return sum;
 }
 
-/* The generations are read before and after: where one has risen, what the slot held is of somebody who is dead by now. */
+/* The generations are read before and after: where one has risen, what the slot held belonged to a process that is dead by now. */
 unsigned state_holders(const struct state_files *files, struct state_holder holders[SLOTS_MAX])
 {
     const struct state *state = files->state;

@@ -1,4 +1,4 @@
-/* Kernels: what a program's binary registers when it is loaded, and launches. Images are given to the driver at the first launch
+/* Kernels: what a program's binary registers when it is loaded, and launches. Images are loaded into the driver at the first launch
  * of one of their kernels, as NVIDIA's runtime does. */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -161,7 +161,7 @@ void containers_scan(void)
     if (!listed) {
         if (again >= 0)
             close(again);
-        return; /* out of descriptors; nobody is dismissed for that */
+        return; /* out of descriptors; that is no reason to drop containers */
     }
     for (struct container *container = containers; container; container = container->next)
         container->found = false;
@@ -187,7 +187,7 @@ void containers_wait(int most_ms)
     struct pollfd changed = {.fd = watch, .events = POLLIN};
     if (poll(&changed, 1, watch < 0 ? 500 : most_ms) <= 0)
         return;
-    /* What belongs together comes together; and whoever changes things without end is not followed without end. */
+    /* Coalesces changes that belong together, and bounds the work for a container that changes things all the time. */
     nanosleep(&(struct timespec){0, BATCH_MS * 1000000L}, NULL);
     while (read(watch, events, sizeof events) > 0)
         continue;

@@ -30,7 +30,7 @@ struct guest {
     unsigned place;
     char name[256];
     _Atomic bool lives;        /* its page can be read */
-    _Atomic int holders;       /* whoever admitted it, the schedule, the listener: the last one frees it */
+    _Atomic int holders;       /* the admitting thread, the schedule, the listener: the last one frees it */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -232,7 +232,7 @@ bool gpu_guest_lives(const struct guest *guest)
 void gpus_leave(void)
 {
     for (unsigned i = 0; i < gpu_count; i++) {
-        pthread_mutex_lock(&gpus[i]->mutex); /* and never let go: nobody is to grant anything any more */
+        pthread_mutex_lock(&gpus[i]->mutex); /* and never unlocked: nothing may be granted any more */
         for (unsigned place = 0; place < SCHEDULE_TENANTS_MAX; place++) {
             if (gpus[i]->guests[place])
                 page_leave(gpus[i]->guests[place]->page);

@@ -9,7 +9,7 @@
 struct guest;
 
 /* A container gets a place at the GPU `uuid`, which is made when it is the first. `name` is for messages. Takes the page, and
- * gives it back (page_unmap) once nobody listens to it any more. NULL: no place is left; the page is the caller's still. */
+ * unmaps it (page_unmap) once nothing listens to it any more. NULL: no place is left; the page is the caller's still. */
 struct guest *gpu_admit(const char *uuid, const char *name, struct turn_page *page, struct share share);
 
 /* It is not spoken to again. The guest is no longer valid, here or for gpu_guest_lives. */

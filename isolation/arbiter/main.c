@@ -18,7 +18,7 @@
 
 enum { SCAN_MS = 2000 };
 
-/* The containers learn that nobody grants turns now, so they need not find out by waiting. */
+/* Tells the containers that no arbiter grants turns now, so that they need not find out by waiting. */
 static void *end_in_order(void *signals)
 {
     int number;

@@ -18,7 +18,7 @@ bool page_read(struct turn_page *page, uint64_t now_ns, struct asked *asked);
 /* Writes what it was granted, and that the arbiter lives. `wake`: those who wait shall look. False: the page is gone. */
 bool page_write(struct turn_page *page, uint64_t now_ns, struct granted granted, bool wake);
 
-/* Nobody is there any more to grant anything. */
+/* Marks the page: no arbiter is left to grant turns. */
 void page_leave(struct turn_page *page);
 
 /* Sleeps until the container has something to say (`*seen` is what it said last), at most a second. False: nothing was

@@ -81,7 +81,7 @@ static bool had(const struct schedule *schedule, unsigned place, uint64_t until_
     return tenant->busy && until_ns >= tenant->left_ns + SCHEDULE_OVERLAP_NS;
 }
 
-/* Real time since the last step, for whoever had the GPU; several at once had a part each, and got in each other's way. */
+/* Real time since the last step, charged to the containers that had the GPU; several at once share it, as they slowed each other down. */
 static void count_run(struct schedule *schedule, int64_t passed_ns, uint64_t until_ns)
 {
     unsigned together = 0;
@@ -125,7 +125,7 @@ static int64_t charge(struct schedule *schedule, struct tenant *tenant, const st
     return own_ns + others_ns;
 }
 
-/* Whoever waits for others keeps what it earns meanwhile, and spends it later; an idle one keeps little, and one that
+/* A container that waits for others keeps what it earns meanwhile, and spends it later; an idle one keeps little, and one that
  * does not use all that it earns saves no more than that. */
 static void balance(struct tenant *tenant, int64_t paid_ns, int64_t passed_ns, bool kept_waiting, bool idle)
 {
@@ -136,7 +136,7 @@ static void balance(struct tenant *tenant, int64_t paid_ns, int64_t passed_ns, b
         tenant->balance = most(tenant->balance, 0); /* what was borrowed is not a debt */
 }
 
-/* Who comes back begins where the others are; nobody is ahead without bound. */
+/* A container that comes back starts where the others are; none gets ahead without bound. */
 static void align_run(struct schedule *schedule, unsigned place, bool comes_back)
 {
     int64_t floor_ns = INT64_MAX;
@@ -178,7 +178,7 @@ static uint64_t others_until(const struct schedule *schedule, unsigned place)
     return until_ns;
 }
 
-/* For how long others had work there since the last step. Whoever may put work there does so between two steps, too. */
+/* For how long others had work there since the last step. A container that may launch work does so between two steps, too. */
 static void count_beside(struct schedule *schedule, uint64_t now_ns, const struct asked *asked)
 {
     for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
@@ -234,7 +234,7 @@ static enum rank rank_of(const struct tenant *tenant, int64_t needed)
     return tenant->share.borrows ? BORROWER : NOT_NOW;
 }
 
-/* The best of those who wait, but for `except`; -1: nobody. */
+/* The best of the waiting containers, but for `except`; -1: none. */
 static int choose(const struct schedule *schedule, const struct asked *asked, int except, enum rank *rank)
 {
     int best = -1;
@@ -340,7 +340,7 @@ static void look_at_turn(struct schedule *schedule, const struct asked *asked)
     end_if_through(schedule, asked);
 }
 
-/* How much the holder may use; what is borrowed, in pieces of a turn. Who waits for more is not given it in crumbs. */
+/* How much the holder may use; what is borrowed, in pieces of a turn. One that waits for more does not get it in crumbs. */
 static void allow(struct schedule *schedule, const struct asked *asked)
 {
     enum rank rival_rank;

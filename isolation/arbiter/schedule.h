@@ -1,18 +1,18 @@
 /* Whose turn on one GPU it is: a pure function of the state before, the moment, and what the containers' pages say.
  *
  * Two accounts a container. Its *balance* is GPU time that it may use: it grows by its percentage of real time and
- * shrinks by the GPU time that the container says it used, and who has none waits (or borrows what nobody wants, under
+ * shrinks by the GPU time that the container says it used, and one without credit waits (or borrows what no other wants, under
  * the policy `idle`). Its *run* is the real time for which it had the GPU, weighted by its percentage: among those
  * who may, the least run goes first. The balance rests on the container's own word, the run on the arbiter's clock
- * alone: so one that lies about what it used gets turns that others leave over, never theirs.
+ * alone: so one that lies about what it used gets turns that others leave unused, never theirs.
  *
- * A turn is a promise that nobody else is given one; it is extended in place while nobody else may have it. A turn ends
+ * A turn is exclusive; it is extended in place while no other container may have it. A turn ends
  * when its time is over, or it lies idle, or someone entitled waits and the holder only borrowed; the next one begins
  * once the work of the former is nearly through. Work that is not through SCHEDULE_HOLD_NS after its turn has the GPU to
  * share: both are then counted half.
  *
- * Whoever comes back from a pause and has credit does not wait for a turn. It *visits*: it has the GPU at once, beside others who do, for a
- * turn's length at most. Turns rest meanwhile (their holder puts nothing more on the GPU) unless the one whose turn it is has been kept from
+ * A container that comes back from a pause with credit does not wait for a turn. It *visits*: it has the GPU at once, next to others who
+ * do, for a turn's length at most. Turns rest meanwhile (their holder puts nothing more on the GPU) unless the one whose turn it is has been kept from
  * too much by that; and holders keep little ahead while others visit now and then, so that a visitor finds little before it. The real time of
  * a visit counts for all who have work on the GPU, in equal parts.
  *
@@ -29,7 +29,7 @@
 #include "files/limits.h"
 
 #define SCHEDULE_TENANTS_MAX 64
-/* A turn while others wait; and while nobody does. */
+/* A turn while others wait; and while none does. */
 #define SCHEDULE_QUANTUM_NS INT64_C(50000000)
 #define SCHEDULE_ALONE_NS INT64_C(100000000)
 /* Who has used up its balance goes on once it has again what this span of real time brings. */
@@ -43,7 +43,7 @@
 #define SCHEDULE_HANDOVER_NS INT64_C(5000000)
 /* Work that is there for longer than this after its turn counts as sharing the GPU. */
 #define SCHEDULE_OVERLAP_NS INT64_C(10000000)
-/* A turn that nobody takes up is taken back; its container is passed over for so long at first, twice as long each time. */
+/* An unused turn is taken back; its container is passed over for so long at first, twice as long each time. */
 #define SCHEDULE_ANSWER_NS INT64_C(25000000)
 #define SCHEDULE_ASLEEP_MIN_NS INT64_C(20000000)
 #define SCHEDULE_ASLEEP_MAX_NS INT64_C(1000000000)
@@ -63,10 +63,10 @@
 #define SCHEDULE_SHALLOW_NS INT64_C(2000000)
 #define SCHEDULE_NEVER UINT64_MAX
 
-/* What a container is given of the GPU. */
+/* A container's share of the GPU's time. */
 struct share {
     uint32_t percent; /* 1 to 100 */
-    bool borrows;     /* policy `idle`: may use what nobody else wants */
+    bool borrows;     /* policy `idle`: may use what no other container wants */
     enum core_class class;
 };
 
@@ -111,7 +111,7 @@ struct schedule {
     uint64_t now_ns;
     struct tenant tenants[SCHEDULE_TENANTS_MAX];
     /* The turn. */
-    int holder;            /* -1: nobody */
+    int holder;            /* -1: none */
     bool over, answered, rests;
     uint64_t since_ns, until_ns, over_ns;
     uint64_t begin_used_ns;

@@ -15,7 +15,7 @@ enum { TRUSTED_AT_FIRST = 8, TRUSTED_UNSEEN = 48 };
 /* The shortest that anything is taken for of which only like work is known. */
 #define LIKELY_LEAST_NS UINT64_C(2000)
 
-/* The only GPU that there is, if it is limited: then nobody needs to be asked whose stream it is. -1: more than one. */
+/* The only GPU, if it is limited: then it is known to which GPU a stream belongs. -1: more than one. */
 static _Atomic int only_gpu = -2;
 
 static int find_only_gpu(void)

@@ -30,8 +30,8 @@ struct piece {
     CUcontext before_context;
 };
 
-/* What tells how long work takes. `key`: a kernel and its grid, a graph, a direction of copies. `size`: the bytes of a copy or a fill, which takes
- * as much longer; else 0. Where no such work was measured, that of a `like` kind tells (0: none): it takes as much longer as there is more
+/* What the duration of work depends on. `key`: a kernel and its grid, a graph, a direction of copies. `size`: the bytes of a copy or a fill, which takes
+ * as much longer; else 0. Where no such work was measured, that of a `like` kind is used (0: none): it takes as much longer as there is more
  * of `like_size`. */
 struct kind {
     uint64_t key, size, like, like_size;

@@ -233,7 +233,7 @@ static int64_t beside_ns(const struct flow *flow, int64_t time_ns)
 }
 
 /* Kinds whose pieces take very different times are charged what all of them together took; `more_ns` is what the one that was measured would
- * add to their charge. Where others may have been on the GPU besides, the time for which they were is taken off, but a quarter at least was its own. */
+ * add to their charge. Where others may have been on the GPU as well, their time is subtracted, but at least a quarter counts as its own. */
 static void charge_together(struct flow *flow, const struct marked *piece, int64_t more_ns)
 {
     int64_t time_ns, paid_ns = (int64_t)(piece->paid_ns - flow->anchor_paid_ns);
@@ -246,7 +246,7 @@ static void charge_together(struct flow *flow, const struct marked *piece, int64
     time_ns /= flow->sharing;
     time_ns = time_ns < most_ns ? time_ns : most_ns;
     if (!piece->sure) {
-        more_ns = more_ns > 0 ? more_ns : 0; /* or short ones would be given back, and long ones not charged */
+        more_ns = more_ns > 0 ? more_ns : 0; /* otherwise short ones would be refunded, and long ones not charged */
         flow_correct(flow, more_ns);
         flow->doubtful_ns += time_ns;
         flow->doubtful_paid_ns += paid_ns + more_ns;
@@ -405,7 +405,7 @@ bool flow_look(struct flow *flow, uint64_t now_ns)
             continue;
         }
         if (state == MARK_REACHED) {
-            /* Where the turn has ended meanwhile, others' work may have come in between. Without an arbiter nobody knows of others. */
+            /* Where the turn has ended meanwhile, others' work may have come in between. Without an arbiter others are unknown. */
             piece->sure = piece->sure && (!flow_has_arbiter(flow, now_ns) ||
                                           (piece->began_ns == atomic_load(&flow->page->began_ns) &&
                                            atomic_load(&flow->page->until_ns) > now_ns));
@@ -454,7 +454,7 @@ bool flow_mark(struct flow *flow, uint64_t now_ns, const struct marked *piece)
     place->visit = flow_has_arbiter(flow, now_ns) && !atomic_load(&flow->page->beside_ns);
     flow->mark_count++;
     bool ahead = flow_look(flow, now_ns);
-    /* Still there, and one before it too: that one was ahead when all of this was given. */
+    /* Still queued, and one before it too: that one was ahead when all of this was submitted. */
     unsigned last = flow->mark_count - 1;
     if (flow->mark_count > 1 && flow->marks[last].number == flow->marks_put)
         flow->marks[last].follows = flow->marks[last - 1].number;

@@ -85,7 +85,7 @@ void flow_settle_batch(struct flow *flow);
 struct flow *flow_lock(int gpu);
 void flow_unlock(struct flow *flow);
 
-/* The same if it was begun and nobody has looked for so long, else NULL; `*recent`: because somebody has. Does not disturb a
+/* The same if it was begun and not looked at for so long, else NULL; `*recent`: because it was looked at. Does not disturb a
  * program that looks itself. */
 struct flow *flow_unattended(int gpu, uint64_t now_ns, uint64_t long_ns, bool *recent);
 

@@ -5,7 +5,7 @@
 #include "driver/capture_mode.h"
 #include "driver/real.h"
 
-/* Captures under way in this process. While there are none, nobody is asked. */
+/* Captures under way in this process. While there are none, the driver is not asked. */
 static _Atomic int captures;
 
 void captures_count(int more)

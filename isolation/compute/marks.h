@@ -27,7 +27,7 @@ bool mark_put(struct mark_pool *pool, CUstream stream, struct mark *mark);
 
 enum mark_state mark_look(const struct mark *mark);
 
-/* GPU time from one mark to another that is reached; false: it cannot be told. */
+/* GPU time from one mark to another that is reached; false: unknown. */
 bool mark_between(const struct mark *before, const struct mark *after, uint64_t *time_ns);
 
 /* The same, signed: below 0 where `before` was reached later. */

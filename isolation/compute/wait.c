@@ -151,7 +151,7 @@ uint64_t flow_wait(struct flow *flow, uint64_t now_ns, unsigned launches_most)
         if (verdict == NOT_NOW || verdict == ENDING) {
             wait_for_grant(flow, seen, now_ns, verdict == NOT_NOW);
         } else {
-            /* Until all of it is paid: work that follows work tells how long it takes, a piece now and then does not. */
+            /* Until all of it is paid: only back-to-back work shows how long it takes, occasional work does not. */
             uint64_t more_ns = from_to(now_ns, atomic_load(&flow->page->alone_ns));
             flow->waiting++;
             pause_ns(flow, more_ns < TURN_REPEAT_NS ? more_ns + PAUSE_LEAST_NS : TURN_REPEAT_NS);

@@ -47,7 +47,7 @@ typedef struct { char bytes[64]; } CUipcMemHandle;
 
 /* How cuGetProcAddress is asked: 0 for the legacy default stream as well. */
 enum { CU_GET_PROC_ADDRESS_LEGACY_STREAM = 1, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
-/* What cuGetProcAddress_v2 says besides. */
+/* The additional result of cuGetProcAddress_v2. */
 enum { CU_GET_PROC_ADDRESS_SUCCESS = 0, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1,
        CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT = 2 };
 

@@ -44,7 +44,7 @@ static bool change(struct region *region, unsigned gpu, unsigned slot, uint64_t 
         uint64_t sum = units_in(total);
         if (!give && (units > limit_units || sum > limit_units - units))
             return false;
-        /* Less than what is given back can only be there when somebody has scribbled. */
+        /* Less than what is released can only be there if the file was overwritten. */
         sum = !give ? sum + units : sum > units ? sum - units : 0;
         note_applied(region, gpu, total);
         if (atomic_compare_exchange_weak(&region->gpus[gpu].total, &total, word_of(sum, slot, number)))

@@ -11,9 +11,9 @@
  *     applied   number                                   the last of its changes that is known to be in the total
  *
  * A change goes: write the intent; replace the total, noting before in `applied` of the slot that the old word names that its
- * change is in; write `held`, one word that takes the change and its number in together. Whoever finds the process dead
- * asks whether the change that it had in mind is in the total: either the total still names it, or whoever replaced the
- * total has noted it. Each step may be the last one, also of whoever clears up, who goes the same way in the dead one's name.
+ * change is in; write `held`, one word that takes the change and its number in together. A process that finds the owner dead
+ * checks whether the pending change is in the total: either the total still names it, or the process that replaced the
+ * total has noted it. Each step may be the last one, also of the process that cleans up, which follows the same steps in the dead one's name.
  *
  * Sums are in units of 256 bytes, the finest that the driver allocates: 16 TiB fit. */
 #ifndef ISOLATION_FILES_ACCOUNT_H

@@ -30,8 +30,8 @@ enum core_policy {
 /* What the container's work is like, as its owner says. */
 enum core_class {
     CORE_INFERRED, /* not declared: follows from what it does */
-    CORE_LATENCY,  /* somebody waits for it */
-    CORE_BATCH,    /* nobody does */
+    CORE_LATENCY,  /* interactive: a user waits for it */
+    CORE_BATCH,    /* throughput only */
 };
 
 struct gpu_limit {

@@ -89,7 +89,7 @@ uint64_t member_namespace(void)
     return size > 5 ? strtoull(text + 5, NULL, 10) : 0;
 }
 
-/* Of a slot that nobody has locked: whether what its owner had in the driver is gone, too. A process that is still ending has
+/* Of an unlocked slot: whether what its owner had in the driver is gone, too. A process that is still ending has
  * it yet: its first thread may have ended (Z) while its last one closes the files, one after the other. One that runs on has
  * begun another program or thrown its files away; both end what it had. So does another process with its number: only while that one
  * ends, too, this slot waits for it. */
@@ -162,7 +162,7 @@ static bool join_slot(struct region *region, int file, unsigned i, struct member
 }
 
 /* Each question whether an owner lives goes through all the locks of the file, and many processes begin at once: so first those
- * slots that nobody has, then a few of the others, that those of the dead come back though nobody may ever sweep, then
+ * free slots, then a few of the others, so that those of dead processes come back even if no process ever sweeps, then
  * one that was never taken. All of them only where there is none. */
 bool member_join(struct region *region, int file, struct member *member)
 {
@@ -271,9 +271,9 @@ void member_share_leave(struct region *region, int file, int slot)
     if (!holds[i] || --holds[i])
         return;
     if (!atomic_load(&region->slots[i].shared))
-        clear(region, i); /* nobody else has seen it */
+        clear(region, i); /* no other process has seen it */
     lock_byte(file, F_UNLCK, i);
-    /* Whoever left it last is this process, which lives: what it had of it in the driver is gone. */
+    /* Its last owner is this process, which lives: what it had of it in the driver is gone. */
     if (!member_alive(file, i, NULL) && lock_byte(file, F_WRLCK, i)) {
         if (atomic_load(&region->slots[i].shared))
             clear(region, i);

@@ -29,14 +29,14 @@ bool member_join(struct region *region, int file, struct member *member);
 /* Lets the slot's lock go, where this process still has it: the slot is no longer its own. */
 void member_leave(int file, struct member *member);
 
-/* Whether the slot is still this process's: not after fork, nor when somebody has cleared it. */
+/* Whether the slot is still this process's: not after fork, nor once it was cleared. */
 bool member_holds(const struct region *region, const struct member *member);
 
 /* Clears the slots of the dead; returns how many there were. A few microseconds per process that lives. */
 unsigned members_sweep(struct region *region, int file, const struct member *self);
 
 /* A slot for memory that several processes may hold, to be known by `key` (not 0). This process holds it, and is alone with it until
- * member_share_open: nobody is to find one in which nothing is charged yet. -1: there is none, or half of them are memory's already. */
+ * member_share_open: no process may find one in which nothing is charged yet. -1: there is none, or half of them are memory's already. */
 int member_share(struct region *region, int file, uint64_t key);
 void member_share_open(struct region *region, int file, int slot);
 

@@ -50,12 +50,12 @@ struct region_account {
     _Atomic uint64_t held, intent, applied;
 };
 
-/* Of one process. Written by its owner only; once that is dead, by whoever holds the lock on the slot's byte.
+/* Of one process. Written by its owner only; once that is dead, by the process that holds the lock on the slot's byte.
  *
  * Or of memory that several processes may hold: each of them has a read lock on the byte, and `owner` is by which key they know it. What it
  * takes is written into the slot once, before anybody else knows of it. So it is charged once, until its last holder is gone. */
 struct region_slot {
-    _Atomic uint64_t owner;          /* 0: nobody; else unique in the region, the same as long as the owner lives */
+    _Atomic uint64_t owner;          /* 0: none; else unique in the region, the same as long as the owner lives */
     _Atomic int32_t pid;             /* in its own pid namespace; of memory: of who took hold of it last */
     _Atomic uint32_t shared;         /* 1: memory's */
     _Atomic uint64_t pid_namespace;  /* inode number */

@@ -1,4 +1,4 @@
-/* Prints the size of a usage file in bytes, for whoever makes one. */
+/* Prints the size of a usage file in bytes, for programs that create one. */
 #include <stdio.h>
 
 #include "files/region.h"

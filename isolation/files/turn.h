@@ -1,11 +1,11 @@
 /* One GPU's page of the usage file: where a container asks for the GPU's time and the node's arbiter grants it.
  *
  * The arbiter writes the first line, the container's processes the rest; both may write anything at any time, and be gone
- * at any time. All moments are CLOCK_MONOTONIC in nanoseconds. A page of zeros is right: nobody has asked or granted.
+ * at any time. All moments are CLOCK_MONOTONIC in nanoseconds. A page of zeros is valid: nothing was requested or granted.
  *
- * A container may put work on the GPU while `until_ns` lies ahead and `used_ns` is below `allowed_ns`. Nothing is given back: a turn
+ * A container may put work on the GPU while `until_ns` lies ahead and `used_ns` is below `allowed_ns`. Nothing is returned: a turn
  * is over when its moment has passed, a process's work when the moment that it said itself has passed. So one that
- * dies or is stopped leaves nothing behind that somebody must clear away. */
+ * dies or is stopped leaves nothing behind to clean up. */
 #ifndef ISOLATION_FILES_TURN_H
 #define ISOLATION_FILES_TURN_H
 
@@ -20,7 +20,7 @@ enum {
 };
 /* A slot whose process has not been seen for so long is free. */
 #define TURN_LEASE_NS UINT64_C(3000000000)
-/* A wish holds for so long, and is repeated as long as somebody waits. */
+/* A wish holds for so long, and is repeated as long as a thread waits. */
 #define TURN_WISH_NS UINT64_C(400000000)
 #define TURN_REPEAT_NS UINT64_C(100000000)
 /* An arbiter that without a heartbeat for so long is gone: each container then keeps to its share by itself. */
@@ -29,7 +29,7 @@ enum {
 
 /* Of one process. */
 struct turn_slot {
-    _Atomic uint64_t owner;          /* 0: nobody */
+    _Atomic uint64_t owner;          /* 0: none */
     _Atomic uint64_t seen_ns;        /* when its owner last used it */
     _Atomic uint64_t busy_until_ns;  /* when the work that it put on the GPU will be through */
     _Atomic uint64_t wants_until_ns; /* it waits, unless that moment has passed */
@@ -60,7 +60,7 @@ _Static_assert(sizeof(struct turn_slot) == 32 && sizeof(struct turn_page) == 128
 
 uint64_t turn_now_ns(void);
 
-/* Sleeps while `*word` is `seen`, until somebody wakes it or the moment `until_ns`. True: it may have changed. False: the moment came, or
+/* Sleeps while `*word` is `seen`, until it is woken or the moment `until_ns`. True: it may have changed. False: the moment came, or
  * the word's memory is gone. */
 bool turn_sleep(_Atomic uint32_t *word, uint32_t seen, uint64_t until_ns);
 

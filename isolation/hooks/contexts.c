@@ -15,7 +15,7 @@
 
 enum { DEVICES_MAX = 64 };
 /* Where the driver's list of processes does not name this one, the GPU's whole use shows what a context costs, as long as that is
- * within what contexts have been seen to take; others may have taken or given back memory at the same time. */
+ * within what contexts have been seen to take; others may have allocated or freed memory at the same time. */
 #define LEAST_BYTES (UINT64_C(16) << 20)
 #define MOST_BYTES (UINT64_C(2) << 30)
 /* If not even that, this is taken. */
@@ -218,7 +218,7 @@ EXPORT CUresult cuCtxDetach(CUcontext context)
 
 enum { LIMIT_STACK_SIZE = 0, MULTIPROCESSORS = 16, THREADS_OF_EACH = 39, USUAL_STACK_BYTES = 1024 };
 
-/* What stacks take besides: one for every thread that the GPU can run at once, of which the usual size is part of a context's cost. (An H200 with driver
+/* What stacks take in addition: one for every thread that the GPU can run at once, of which the usual size is part of a context's cost. (An H200 with driver
  * 580: 8 KiB take 1,848 MiB, 16 KiB 3,960.) */
 static uint64_t stacks_bytes(size_t stack_bytes)
 {

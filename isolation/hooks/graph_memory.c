@@ -1,5 +1,5 @@
 /* Memory that graphs allocate themselves. The driver takes it when an instantiated graph runs, keeps it for that device's graphs and gives it
- * back when it is told to trim; so what an instantiated graph can need is charged when it is instantiated, and for the device the
+ * back when it is asked to trim; so what an instantiated graph can need is charged when it is instantiated, and for the device the
  * larger of that sum and what the driver has reserved. While one is being instantiated its need is charged on top of what the driver has
  * reserved: that may be of no use to it. */
 #include "driver/gpus.h"
@@ -132,7 +132,7 @@ static CUresult settle_before(CUdevice device, uint64_t more_bytes)
     return reserved_settle(HOLDING_GRAPHS, (uint64_t)device, gpu, 0, least_bytes);
 }
 
-/* With the mutex. Near the limit, what no graph has any more is given back first. */
+/* With the mutex. Near the limit, memory of no graph is released first. */
 static CUresult enter(const struct need *need)
 {
     for (int device = 0; device < DEVICES_MAX; device++) {

@@ -1,7 +1,7 @@
 /* Plain, pitched and managed memory: what has an address and belongs to the context.
  *
- * A small piece shares its page with others, which only its address shows: a whole page is reserved before the driver is asked, and given
- * back when the page is one that was paid for. With less than a page left of the limit, a small piece is tried only if the gaps
+ * A small piece shares its page with others, which only its address shows: a whole page is reserved before the driver is asked, and
+ * released again if the page turns out to be charged already. With less than a page left of the limit, a small piece is tried only if the gaps
  * between those that are known leave room for it in a page that is paid for, and that page stays paid for meanwhile. */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -109,7 +109,7 @@ static bool page_keep(struct taking *taking)
     return false;
 }
 
-/* Where the driver has given that page back meanwhile, what was paid for it is there for the piece's new one. */
+/* If the driver has freed that page meanwhile, its charge covers the piece's new one. */
 static void page_release(struct taking *taking)
 {
     struct holding left;

@@ -9,7 +9,7 @@ void linear_end_context(CUcontext context);
 void arrays_end_context(CUcontext context);
 void opened_end_context(CUcontext context);
 
-/* Charges so many bytes of imported memory whose size nobody knew, before they are mapped. */
+/* Charges so many bytes of imported memory of unknown size, before they are mapped. */
 CUresult physical_pay(CUmemGenericAllocationHandle handle, size_t bytes);
 
 /* Charges what memory pools and graphs' memory have now, which changes whenever streams get on: after every wait, where

@@ -108,7 +108,7 @@ struct wanted {
     uint64_t bytes;
 };
 
-/* Gives back what nobody uses of a pool, and not more than is still wanted: what a program keeps there, it will take again. */
+/* Releases unused memory of a pool, no more than is still needed: what a program keeps there, it will use again. */
 static void trim_pool(const struct holding *held, void *argument)
 {
     struct wanted *wanted = argument;
@@ -139,7 +139,7 @@ static bool has_room(CUmemoryPool pool, size_t bytes)
     return size >= bytes && (reserved_bytes - used_bytes) / gaps >= size;
 }
 
-/* What charge the call begins with; 0: none, and the pool has room as it is. Near the limit, chunks that nobody uses are given back where the pool
+/* What charge the call begins with; 0: none, and the pool has room as it is. Near the limit, unused chunks are released where the pool
  * has no room, as many as are wanted. */
 static CUresult begin(CUmemoryPool pool, int gpu, size_t bytes, uint64_t *taken_bytes)
 {

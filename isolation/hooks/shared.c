@@ -1,4 +1,4 @@
-/* Memory that is exported, and memory that others exported. The driver keeps it until nobody in any process has it, so it is charged to the
+/* Memory that is exported, and memory that others exported. The driver keeps it until no process has it any more, so it is charged to the
  * container once, as long as one of its processes does: from its first export on in a slot of its own (memory/shared.h), which importers find by the tag of the
  * descriptor or by the bytes of the handle. Importers that find none are charged themselves: the maker is another container, or dead. */
 #include "driver/gpus.h"
@@ -236,8 +236,8 @@ void opened_end_context(CUcontext context)
     holdings_each(HOLDING_OPENED, context, end_opened, NULL);
 }
 
-/* A piece of another process's pool. What pools have reserved changes, so it has no slot that both could find: whoever imports the
- * piece is charged for it besides the maker, until it is freed. */
+/* A piece of another process's pool. What pools have reserved changes, so it has no slot that both could find: a process that imports the
+ * piece is charged for it in addition to the maker, until it is freed. */
 CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, void *exported);
 EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool, void *exported)
 {

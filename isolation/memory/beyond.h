@@ -13,7 +13,7 @@
 /* Why it is asked, which says how old the last comparison may be. */
 enum beyond_why {
     BEYOND_TAKING,   /* before an allocation: as old as it takes for comparisons to be a hundredth of the time, 20 ms at least */
-    BEYOND_REPORTING,  /* somebody wants to know: a millisecond */
+    BEYOND_REPORTING,  /* for a report: a millisecond */
     BEYOND_REFUSING, /* before an allocation is refused: now */
 };
 

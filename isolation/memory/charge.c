@@ -50,7 +50,7 @@ static bool joined(const struct container *here)
     return true;
 }
 
-/* `beyond_bytes` are in use besides what accounts say. */
+/* `beyond_bytes` are in use in addition to what the accounts say. */
 static bool take(const struct container *here, int gpu, uint64_t units, uint64_t beyond_bytes)
 {
     uint64_t limit_bytes = here->limits.gpus[gpu].memory_bytes;

@@ -19,12 +19,12 @@ void charge_give(int gpu, uint64_t bytes);
 /* Gives back what was charged for a holding, to this process or in a slot of its own (memory/shared.h). */
 void holding_pay_back(const struct holding *held);
 
-/* The container's memory on a GPU, for reports: limit, and what its living processes have, what nobody asked for included (memory/beyond.h). For
+/* The container's memory on a GPU, for reports: limit, and what its living processes have, including what was not requested (memory/beyond.h). For
  * GPU_NOT_ALLOCATED both are 0. */
 CUresult charge_look(int gpu, uint64_t *limit_bytes, uint64_t *used_bytes);
 
-/* What one context costs on a GPU, as a process of this container measured it: 0: nobody has. The one who may measure is alone
- * with that: charge_measuring waits (at most ten seconds) until nobody else does. */
+/* What one context costs on a GPU, as a process of this container measured it: 0: not measured. The process that may measure is alone
+ * with that: charge_measuring waits (at most ten seconds) until no other process measures. */
 uint64_t charge_context_bytes(int gpu);
 void charge_measuring(int gpu, bool begin);
 void charge_context_measured(int gpu, uint64_t bytes);

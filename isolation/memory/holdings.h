@@ -12,7 +12,7 @@ enum holding_kind {
     HOLDING_NONE,
     HOLDING_LINEAR,  /* an address: plain, pitched, managed */
     HOLDING_SLAB,    /* a page that small pieces share, by its number; `users` of them */
-    HOLDING_PHYSICAL,/* a handle of cuMemCreate, or imported; `users`: handles and mappings that keep it; `size` 1: of nobody knows what size */
+    HOLDING_PHYSICAL,/* a handle of cuMemCreate, or imported; `users`: handles and mappings that keep it; `size` 1: of unknown size */
     HOLDING_MAPPING, /* an address of cuMemMap; `other`: the handle behind it; `bytes`: its length */
     HOLDING_OPENED,  /* an address of cuIpcOpenMemHandle; `users`: how often it was opened */
     HOLDING_ARRAY,   /* arrays and mipmapped arrays */

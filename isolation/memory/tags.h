@@ -1,5 +1,5 @@
 /* By which key the processes that share memory know it. A descriptor that the driver exported carries one along, to whomever it is sent:
- * a lock of its open file description, on bytes of which nobody has any. */
+ * a lock of its open file description, on bytes that exist in no file. */
 #ifndef ISOLATION_MEMORY_TAGS_H
 #define ISOLATION_MEMORY_TAGS_H
 

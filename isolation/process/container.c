@@ -36,7 +36,7 @@ static const char *claim_header(struct region_header *header)
 {
     uint64_t magic = 0;
     uint32_t version = 0;
-    /* The version first: whoever sees the magic sees it too. Processes that race write the same. */
+    /* The version first: a process that sees the magic sees it too. Processes that race write the same. */
     if (!atomic_load(&header->magic)) {
         atomic_compare_exchange_strong(&header->version, &version, REGION_VERSION);
         atomic_compare_exchange_strong(&header->magic, &magic, REGION_MAGIC);

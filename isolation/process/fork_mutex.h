@@ -1,4 +1,4 @@
-/* Mutexes that a child of fork can use, whoever held them at that moment. `in_child` is called in the child, with the mutex held. */
+/* Mutexes that a child of fork can use, whichever thread held them at that moment. `in_child` is called in the child, with the mutex held. */
 #ifndef ISOLATION_PROCESS_FORK_MUTEX_H
 #define ISOLATION_PROCESS_FORK_MUTEX_H
 

@@ -21,5 +21,5 @@ void log_message(const char *format, ...)
     size = strlen(line);
     line[size++] = '\n';
     if (write(STDERR_FILENO, line, size) < 0)
-        return; /* nobody listens */
+        return; /* nothing reads stderr */
 }

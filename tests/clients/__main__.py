@@ -100,17 +100,20 @@ def said(client: str, check: str, setting: Setting, environment: dict[str, str])
     command = [installing.PYTHON, PROGRAMS / f"{client}.py", check, str(setting.limit_bytes)]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     try:
-        told = json.loads(ended.stdout.splitlines()[-1])
+        result = json.loads(ended.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        told = {"good": False, "got": f"no answer: {ended.stderr[-500:]}"}
+        result = {"good": False, "got": f"no answer: {ended.stderr[-500:]}"}
     if ended.returncode:
-        told = {"good": False, "got": f"{told['got']}; exit status {ended.returncode}: {ended.stderr[-300:]}"}
-    verdict = "held  " if told["good"] else "FAILED"
+        result = {
+            "good": False,
+            "got": f"{result['got']}; exit status {ended.returncode}: {ended.stderr[-300:]}",
+        }
+    verdict = "held  " if result["good"] else "FAILED"
     print(
-        f"{verdict} {setting.name:14} {client:15} {check:13} {time.monotonic() - begun:5.1f} s  {told['got']}",
+        f"{verdict} {setting.name:14} {client:15} {check:13} {time.monotonic() - begun:5.1f} s  {result['got']}",
         flush=True,
     )
-    return bool(told["good"])
+    return bool(result["good"])
 
 
 if __name__ == "__main__":

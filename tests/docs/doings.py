@@ -142,7 +142,7 @@ IN_A_PLAYGROUND: Final = (
             "gpushare dashboard: --token-file: name a file with a token, such as one of: openssl rand -hex 32",
         ),
     ),
-    # What agents have written is guarded from whoever this reader is.
+    # A policy guards what agents have written from this reader, too.
     Doing("gpushare uninstall", until="3 nodes were described by agents"),
 )
 

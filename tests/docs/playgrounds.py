@@ -1,4 +1,4 @@
-"""A playground for the pages of the documentation: started as a page wants it, given back as it was after each."""
+"""A playground for the pages of the documentation: started as a page wants it, and reset after each."""
 
 import asyncio
 import contextlib
@@ -133,7 +133,7 @@ class Playground:
         made = [one["metadata"]["name"] for one in spaces if one["metadata"]["name"] not in _OWN]
 
         async def nothing_left() -> bool:
-            # A controller that has not heard yet of its owner's end may make a pod anew between the two lists.
+            # A controller whose watch has not shown its owner's deletion yet may recreate a pod between the two lists.
             for space in ("default", "kube-system", *made):
                 await self._output(
                     f"kubectl -n {space} delete {_KINDS} --all --now --ignore-not-found --wait=true"
@@ -184,7 +184,7 @@ class Playground:
 async def playground(want: Wanted, folder: Path) -> AsyncIterator[Playground]:
     """One as wanted, which ends without a trace."""
     await asyncio.to_thread(folder.mkdir, parents=True)
-    # Its parts have the environment of whoever starts it.
+    # Its parts inherit the environment of the process that starts it.
     with pytest.MonkeyPatch.context() as patch:
         for name, value in want.variables:
             patch.setenv(name, value)

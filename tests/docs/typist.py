@@ -110,7 +110,7 @@ class Typist:
     async def run(self, text: str, more: Mapping[str, str] | None = None, until: str = "") -> tuple[int, str]:
         """Exit code, and stdout and stderr as a terminal shows them. One that goes on is interrupted at the text ``until``, and ends with 0 then."""
         process = await asyncio.create_subprocess_exec(
-            # Whoever started the tests in the background may have had interrupts ignored, and that is inherited.
+            # A shell that started the tests in the background may ignore interrupts, and that is inherited.
             *("env", "--default-signal=INT", "bash", "-o", "pipefail", "-c", text),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

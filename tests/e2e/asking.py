@@ -65,7 +65,7 @@ class Api:
         user: User | None = None,
         dry: bool = False,
     ) -> Answer:
-        """One request, as ``user`` where one is given (impersonated); a PATCH merges; ``dry`` keeps nothing."""
+        """One request, impersonating ``user`` if there is one; a PATCH merges; ``dry`` is a dry run."""
         text = b"" if body is None else json.dumps(body).encode()
         merging = "application/merge-patch+json"
         headers = [("Content-Type", merging if method == "PATCH" else "application/json")]
@@ -79,8 +79,8 @@ class Api:
         response = self._connection.getresponse()
         raw = response.read()
         found = [hit for line in response.headers.get_all("Warning") or () for hit in _WARNING.findall(line)]
-        told = tuple(re.sub(r"\\(.)", r"\1", one) for one in found)
-        return Answer(response.status, json.loads(raw) if raw[:1] == b"{" else raw.decode(), told)
+        warnings = tuple(re.sub(r"\\(.)", r"\1", one) for one in found)
+        return Answer(response.status, json.loads(raw) if raw[:1] == b"{" else raw.decode(), warnings)
 
     def create(self, obj: Mapping[str, Any], *, user: User | None = None, dry: bool = False) -> Answer:
         """POST an object among those of its kind."""

@@ -34,8 +34,8 @@ def k8s() -> str:
 @pytest.fixture(scope="session")
 def binaries(k8s: str) -> Path:
     """The folder of the components' programs; built when the cache lacks some."""
-    given = os.environ.get("GPUSHARE_E2E_BINARIES")
-    return build(k8s, ready=Path(given) if given else None)
+    folder = os.environ.get("GPUSHARE_E2E_BINARIES")
+    return build(k8s, ready=Path(folder) if folder else None)
 
 
 @pytest.fixture(scope="session")
@@ -49,9 +49,9 @@ def states() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest, k8s: str) -> Iterator[Cluster]:
     """Three real nodes, ready; ``$GPUSHARE_E2E_STATE`` names the state folder of a cluster that is up already."""
-    given = os.environ.get("GPUSHARE_E2E_STATE")
-    if given:
-        yield Cluster(Path(given))
+    state = os.environ.get("GPUSHARE_E2E_STATE")
+    if state:
+        yield Cluster(Path(state))
         return
     state = request.getfixturevalue("states") / "session"
     made = up(state, request.getfixturevalue("binaries"), k8s=k8s, nodes=THREE_NODES)

@@ -32,7 +32,7 @@ def control_plane(binaries: Path, state: Path) -> Iterator[Path]:
     policy.write_text(json.dumps(audit_policy()))
     argv = [sys.executable, "-m", "gpushare_playground.controlplane", "--binaries", str(binaries)]
     argv += ["--state", str(state), "--audit-policy", str(policy)]
-    # Nobody runs its nodes: after a minute a controller would write conditions into them, and drive their pods away.
+    # Its nodes have no kubelet: after a minute a controller would mark them not ready and evict their pods.
     argv += ["--flag", "kube-controller-manager=--node-startup-grace-period=24h"]
     for component in ("etcd", "kube-apiserver", "kube-controller-manager"):
         argv += ["--component", component]

@@ -46,8 +46,8 @@ def serves_claims(api: Api) -> bool:
 
 def problem(case: PodCase, answer: Answer, *, pointed: str | None = None) -> str:
     """What ``answer`` has against ``case``; empty when it is as the table says. ``pointed``: the scheduler got."""
-    ours = [told for told in answer.warnings if "gpushare" in told]
-    ends = [told.partition("': ")[2] if _OF_POLICY.match(told) else told for told in ours]
+    ours = [warning for warning in answer.warnings if "gpushare" in warning]
+    ends = [warning.partition("': ")[2] if _OF_POLICY.match(warning) else warning for warning in ours]
     if case.refused:
         if answer.taken or case.says not in answer.message:
             return f"wanted {case.says!r}, got {answer.status} {answer.message!r}"

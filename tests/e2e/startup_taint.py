@@ -1,4 +1,4 @@
-"""What the scheduler's account may do with the taints of a node, whoever holds it to that."""
+"""What the scheduler's account may do with the taints of a node, for every kind of enforcement."""
 
 from typing import Any
 

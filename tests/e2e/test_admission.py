@@ -319,7 +319,7 @@ def test_the_audit_log_has_the_uid_of_a_gpu_pod_and_what_it_asks_for(api: Api, s
     assert api.ask("DELETE", f"/api/v1/namespaces/default/pods/{metadata['name']}").taken
 
 
-def test_a_value_of_the_audit_log_that_cannot_be_worked_out_refuses_nobody(
+def test_an_audit_annotation_that_cannot_be_evaluated_rejects_no_pod(
     api: Api, commands: Commands, states: Path
 ) -> None:
     (policy,) = (
@@ -400,7 +400,7 @@ def test_the_api_server_finds_no_fault_with_the_types(api: Api, commands: Comman
         for one in found
     }
     assert len(faults) > 10
-    assert {name: told for name, told in faults.items() if told} == {}
+    assert {name: problems for name, problems in faults.items() if problems} == {}
 
 
 @pytest.mark.parametrize("wrong", [False, True], ids=["right", "wrong"])
@@ -411,7 +411,7 @@ def test_a_pod_of_many_containers_costs_less_than_the_limit(api: Api, wrong: boo
     assert not problem(case, api.create(workload("CronJob", case, "many"), dry=True))
 
 
-def test_a_slip_among_many_names_is_told_within_the_limits_of_cost(api: Api) -> None:
+def test_a_misspelling_among_many_names_is_found_within_the_cel_cost_limit(api: Api) -> None:
     many = tuple(box(f"c{n}", mem="1") for n in range(199))
     unread = {f"example.com/{n:063}": "x" for n in range(250)}
     words = unknown_words(("slip", "aliyun.com/gpu-core", names.GPU_CORE))
@@ -490,7 +490,7 @@ def test_a_namespaces_quota_counts_units_of_memory_and_compute(commands: Command
         metadata = {"name": name, "namespace": team}
         return api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, dry=dry)
 
-    # Who admits goes by what a watch has told: a quota that is not counted there yet refuses every pod, or none.
+    # Admission goes by its watch: a quota that it has not counted yet refuses every pod, or none.
     wait_for("the quota is in force", lambda: "exceeded quota" in ask("huge", 17, 50, dry=True).message)
     assert ask("a", 12, 50).taken
     refused = ask("b", 8, 50)

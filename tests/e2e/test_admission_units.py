@@ -72,4 +72,4 @@ def _sent(api: Api, kind: str, case: PodCase) -> Answer:
 
 def _warned(answer: Answer) -> tuple[str, ...]:
     assert answer.taken, answer.message
-    return tuple(told.partition("': ")[2] for told in answer.warnings if "gpushare" in told)
+    return tuple(warning.partition("': ")[2] for warning in answer.warnings if "gpushare" in warning)

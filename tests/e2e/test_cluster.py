@@ -45,7 +45,7 @@ STAYS_UP = "Ctrl-C ends it"
 
 
 def typing(states: Path, k8s: str) -> dict[str, str]:
-    """The environment of what is typed: as it is, but clusters of that name which somebody has up here are not meant."""
+    """The environment of typed commands: unchanged, except that running clusters of that name are not visible."""
     return {**os.environ, "GPUSHARE_E2E_STATES": str(states), "GPUSHARE_E2E_K8S": k8s, "K8S": k8s}
 
 
@@ -68,7 +68,7 @@ def typed(text: str, environment: dict[str, str]) -> str:
 def staying_up(text: str, environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A command that ends by Ctrl-C; what it prints goes into ``log``."""
     with log.open("wb") as out:
-        # Whoever started the tests in the background may have had interrupts ignored, and that is inherited.
+        # A shell that started the tests in the background may ignore interrupts, and that is inherited.
         typing_it = ["env", "--default-signal=INT", "bash", "-c", text]
         started = subprocess.Popen(
             typing_it, cwd=CHECKOUT, env=environment, stdout=out, stderr=out, start_new_session=True
@@ -160,7 +160,7 @@ def test_pods_reach_each_other_on_every_node_and_by_service(pods: Cluster) -> No
     for i in range(len(pods.nodes)):
         client = f"bed-client-{i}"
         assert get(pods, f"{address}/index.html", of=client, port=8080) == "from-bed-web\n"
-        # Controllers and kube-proxy hear of a pod that is Ready after whoever waited for it.
+        # Controllers and kube-proxy may see that a pod is Ready later than we do.
         wait_for(
             f"the Service to lead from {client} to its pod",
             lambda of=client: get(pods, f"{service}/index.html", of=of, port=80, check=False),

@@ -52,8 +52,8 @@ def test_every_program_is_pinned(k8s: str) -> None:
 
 
 def test_a_program_is_built_once(go: Path) -> None:
-    first = build(names=["helm", "etcd"], told=lambda _: None)
-    second = build(names=["etcd", "helm"], told=lambda _: None)
+    first = build(names=["helm", "etcd"], report=lambda _: None)
+    second = build(names=["etcd", "helm"], report=lambda _: None)
     assert {path.name for path in first.iterdir()} == {"helm", "etcd", INIT}
     assert {path.name: path.read_bytes() for path in second.iterdir()} == {
         path.name: path.read_bytes() for path in first.iterdir()
@@ -62,7 +62,7 @@ def test_a_program_is_built_once(go: Path) -> None:
 
 
 def test_programs_with_the_same_module_and_flags_are_built_by_one_command(go: Path) -> None:
-    folder = build(names=["cni", "kubectl", "kubelet", "etcd"], told=lambda _: None)
+    folder = build(names=["cni", "kubectl", "kubelet", "etcd"], report=lambda _: None)
     made = {path.name: path.read_text() for path in folder.iterdir() if path.name != INIT}
     assert made.pop("etcd") == "made server\n"
     assert made == {name: f"made {name}\n" for name in made}
@@ -71,19 +71,19 @@ def test_programs_with_the_same_module_and_flags_are_built_by_one_command(go: Pa
     assert sorted(len(packages) for packages in asked) == [1, 2, 4]
 
 
-def test_given_programs_are_used_and_the_rest_is_built(
+def test_programs_that_exist_are_used_and_the_rest_is_built(
     go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = tmp_path / "given"
-    given.mkdir()
-    (given / "etcd").write_text("given")
+    existing = tmp_path / "existing"
+    existing.mkdir()
+    (existing / "etcd").write_text("existing")
     for way in ("argument", "environment"):
         if way == "environment":
-            monkeypatch.setenv("KUBEBUILDER_ASSETS", str(given))
+            monkeypatch.setenv("KUBEBUILDER_ASSETS", str(existing))
         folder = build(
-            names=["etcd", "helm"], ready=given if way == "argument" else None, told=lambda _: None
+            names=["etcd", "helm"], ready=existing if way == "argument" else None, report=lambda _: None
         )
-        assert (folder / "etcd").read_text() == "given"
+        assert (folder / "etcd").read_text() == "existing"
         assert (folder / "helm").read_text() == "made helm\n"
     with pytest.raises(CannotBuild, match="no such folder"):
         build(ready=tmp_path / "nowhere")
@@ -94,23 +94,23 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(
 ) -> None:
     monkeypatch.setenv("GO_FAILS", "1")
     with pytest.raises(CannotBuild, match="cannot compile this"):
-        build(names=["helm"], told=lambda _: None)
+        build(names=["helm"], report=lambda _: None)
     left = [path.name for path in (tmp_path / "cache" / "programs").iterdir()]
     assert not [name for name in left if name.startswith(("helm", ".making"))]
 
 
 def test_missing_tools_are_named(go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(names=["helm"], told=lambda _: None)
+    build(names=["helm"], report=lambda _: None)
     few = tmp_path / "few"
     few.mkdir()
     for name in ("sh", "gcc"):
         (few / name).symlink_to(str(shutil.which(name)))
     monkeypatch.setenv("PATH", str(few))
     with pytest.raises(CannotBuild, match="needs Go"):
-        build(names=["etcd"], told=lambda _: None)
+        build(names=["etcd"], report=lambda _: None)
     monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:{few}")
     with pytest.raises(CannotBuild, match=r"libseccomp-dev.*scripts/install-e2e-packages"):
-        build(names=["runc"], told=lambda _: None)
+        build(names=["runc"], report=lambda _: None)
 
 
 def test_an_unknown_name_is_refused() -> None:

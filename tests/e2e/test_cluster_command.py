@@ -34,7 +34,7 @@ def said(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     return capsys.readouterr().err
 
 
-def test_a_cluster_that_is_there_is_ended_by_the_command_that_is_told(written: Path) -> None:
+def test_an_existing_cluster_is_ended_by_the_command_that_is_printed(written: Path) -> None:
     with pytest.raises(
         FileExistsError, match=f"a cluster is there; end it with: {PROGRAM} down --name newop$"
     ):
@@ -46,7 +46,7 @@ def test_one_that_is_elsewhere_is_ended_by_its_folder(tmp_path: Path) -> None:
     assert record.to_type("down", state) == f"{PROGRAM} down --state '{state}'"
 
 
-def test_the_python_of_the_checkout_is_told_as_it_is_typed_there(
+def test_the_python_of_the_checkout_is_printed_as_one_types_it_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
@@ -54,7 +54,7 @@ def test_the_python_of_the_checkout_is_told_as_it_is_typed_there(
 
 
 @pytest.mark.parametrize("verb", [("load", "x.tar"), ("exec", "a", "--", "ls")])
-def test_where_no_cluster_is_it_is_told_how_to_begin_one(
+def test_without_a_cluster_the_command_that_starts_one_is_printed(
     capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]
 ) -> None:
     name, *rest = verb

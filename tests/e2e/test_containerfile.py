@@ -26,7 +26,7 @@ COMPILER = "localhost/usual-compiler:1"
 pytestmark = pytest.mark.timeout(1500)
 
 
-#: Steps of former builds are kept up to this size, as on the machine of whoever builds twice.
+#: Steps of previous builds are cached up to this size, as on the machine of a user who builds twice.
 MOST_KEPT_BYTES = 4 << 30
 
 
@@ -47,7 +47,7 @@ class Buildah:
         return _done(["buildah", *map(str, self._options), *map(str, arguments)], timeout)
 
     def typed(self, text: str, folder: Path, options: list[str]) -> str:
-        """A command as a reader types it; ``options`` are what ``buildah build`` needs besides where there is no registry. ``folder`` is new."""
+        """A command as a reader types it; ``options`` are what ``buildah build`` needs in addition where there is no registry. ``folder`` is new."""
         program = shutil.which("buildah")
         assert program, "buildah is not here: scripts/install-e2e-packages"
         there = shlex.join([program, *map(str, self._options)])

@@ -60,7 +60,7 @@ def _leaf(name: str, **more: Any) -> dict[str, Any]:
 
 CASES = (
     Case(
-        "groups-of-pods-that-nobody-counts",
+        "uncounted-groups-of-pods",
         POLICY,
         GROUPS,
         "spec",
@@ -189,7 +189,7 @@ def test_no_key_of_a_record_is_put_on_pods(api: Api, field: str) -> None:
         assert (refused.status, RECORD in refused.message) == (422, True), key
 
 
-def test_a_tree_where_nobody_looks_says_so_and_a_status_that_is_written_takes_the_place_of_that(
+def test_a_tree_outside_the_watched_namespace_says_so_until_a_status_is_written(
     api: Api,
 ) -> None:
     path = PATHS[TREE].replace(f"namespaces/{names.QUOTA_NAMESPACE}/", "namespaces/default/")
@@ -209,8 +209,8 @@ def test_a_tree_where_nobody_looks_says_so_and_a_status_that_is_written_takes_th
 @pytest.mark.parametrize("definition", PATHS)
 def test_every_rule_of_a_kind_has_a_case(definition: str) -> None:
     schema = yaml.safe_load((DEFINITIONS / definition).read_text())["spec"]["versions"][0]["schema"]
-    told = sorted(_messages(schema["openAPIV3Schema"]))
-    assert told == sorted(case.message for case in CASES if case.definition == definition)
+    messages = sorted(_messages(schema["openAPIV3Schema"]))
+    assert messages == sorted(case.message for case in CASES if case.definition == definition)
 
 
 def _messages(schema: Any) -> Iterator[str]:

@@ -82,7 +82,7 @@ def test_a_build_from_nothing_elsewhere_gives_the_same_bytes(
         shutil.copytree(PROJECT / name, elsewhere / name, ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(PROJECT / name, elsewhere)
-    # Somebody may have edited a file since the first test.
+    # A file may have been edited since the first test.
     store = Store(archives["gpushare"].parent)
     with store.alone():
         product.build(store)
@@ -108,18 +108,18 @@ def test_a_build_from_nothing_elsewhere_gives_the_same_bytes(
     assert bills[0].read_bytes() == bills[1].read_bytes()
 
 
-def test_nothing_is_made_anew_when_nothing_changed(archives: dict[str, Path]) -> None:
-    told: list[str] = []
-    store = Store(archives["gpushare"].parent, told.append)
+def test_nothing_is_rebuilt_when_nothing_changed(archives: dict[str, Path]) -> None:
+    lines: list[str] = []
+    store = Store(archives["gpushare"].parent, lines.append)
     before = {path: path.stat().st_mtime_ns for path in archives.values()}
     with store.alone():
         product.build(store)
         samples.build(store)
-    assert all("is up to date" in line for line in told)
+    assert all("is up to date" in line for line in lines)
     assert before == {path: path.stat().st_mtime_ns for path in archives.values()}
 
 
-def test_containers_have_no_rights_unless_given(image: Unpacked) -> None:
+def test_containers_run_unprivileged_by_default(image: Unpacked) -> None:
     assert image.config["User"] == "65532:65532"
     assert image.config["Entrypoint"] == ["gpushare"]
     assert image.config["Labels"]["org.opencontainers.image.version"] == __version__
@@ -155,7 +155,7 @@ def test_the_isolation_libraries_are_there_as_they_are_shipped(image: Unpacked) 
     assert (ended.returncode, ended.stderr) == (2, "usage: arbiter --containers DIR\n")
 
 
-def test_it_says_its_version_and_runs_as_nobody_in_particular(image: Unpacked) -> None:
+def test_it_prints_its_version_and_runs_as_an_unprivileged_user(image: Unpacked) -> None:
     assert image.run(*arguments(image, ["--version"])).stdout == f"gpushare {__version__}\n"
     who = image.run("python3", "-c", "import os; print(os.getuid(), os.getgid(), os.access('/tmp', os.W_OK))")
     assert who.stdout == "65532 65532 False\n"
@@ -252,7 +252,7 @@ def _started(manifest: str) -> tuple[str, list[str], str]:
         ("05-core-mem.yaml", "gpushare-sample-cuda-sample-11.0.3", ["--rounds=1"]),
     ],
 )
-def test_a_sample_runs_as_its_manifest_says_on_the_driver_that_it_is_given(
+def test_a_sample_runs_as_its_manifest_says_on_the_mounted_driver(
     unpacked: Callable[[str], Unpacked], tmp_path: Path, manifest: str, name: str, more: list[str]
 ) -> None:
     ref, command, workdir = _started(manifest)

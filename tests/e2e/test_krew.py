@@ -60,8 +60,8 @@ def test_krew_installs_it_and_kubectl_finds_it(krew: Path, binaries: Path, tmp_p
     root = tmp_path / "root"
     environment = {"KREW_ROOT": str(root), "PATH": os.pathsep.join((str(root / "bin"), os.environ["PATH"]))}
     files = (f"--manifest={tmp_path}/inspect-cgpu.yaml", f"--archive={tmp_path}/kubectl-inspect-cgpu.tar.gz")
-    told = typed(krew, "install", *files, environment=environment)
-    assert "Installed plugin: inspect-cgpu" in told
+    output = typed(krew, "install", *files, environment=environment)
+    assert "Installed plugin: inspect-cgpu" in output
     (receipt,) = (root / "receipts").iterdir()
     assert yaml.safe_load(receipt.read_text())["spec"]["version"] == "v1.2.3"
     helped = typed(binaries / "kubectl", "inspect-cgpu", "--help", environment=environment)

@@ -152,7 +152,7 @@ def test_nothing_runs_on_when_the_playground_has_ended(binaries: Path, number: s
     finally:
         process.send_signal(number)
         process.communicate(timeout=120)
-    wait_until(lambda: not _processes_with(state), told=lambda: _processes_with(state))
+    wait_until(lambda: not _processes_with(state), detail=lambda: _processes_with(state))
     if number is signal.SIGTERM:
         assert not Path(state).exists()
     else:

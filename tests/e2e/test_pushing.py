@@ -221,7 +221,7 @@ def _digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def test_the_page_shows_each_tool_and_names_what_the_charts_are_to_be_given() -> None:
+def test_the_page_shows_each_tool_and_the_repository_value_for_the_charts() -> None:
     assert {text.partition(" ")[0] for text in COMMANDS} == set(TOOLS)
     repository = REF.rpartition(":")[0]
     assert f"`--set image.repository={repository}`" in (PROJECT / "docs/how-to/install.md").read_text()

@@ -78,7 +78,7 @@ def test_the_account_may_read_these_pages_and_nothing_of_the_api_server(account:
             assert [await reviews.may_get(caller, path) for path in (DECISIONS, USAGE)] == [True, True]
             for path in ("/metrics", "/gpushare", "/gpushare/filter", "/logs"):
                 assert not await reviews.may_get(caller, path), path
-            # Of another account of the cluster a token for our audience shows who it is, and lets nobody read.
+            # A token of another account for our audience authenticates, and does not authorize.
             token = await token_of(admin, "default", "default", names.READER_AUDIENCE, seconds=600)
             caller = await reviews.caller_of(token, names.READER_AUDIENCE)
             assert caller is not None

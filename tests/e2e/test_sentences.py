@@ -92,7 +92,7 @@ WAYS = {
         ("node/shared annotated",),
         first=(
             *(f"helm uninstall {chart} -n {NAMESPACE} --no-hooks" for chart in (SCHEDULER, INSTALLER)),
-            # An API server goes by policies that are deleted until its watch has told it.
+            # An API server applies deleted policies until its watch shows the deletion.
             f"timeout 60 sh -c 'until {_RECORD_GONE} --dry-run=server; do sleep 0.2; done'",
         ),
     ),
@@ -122,7 +122,7 @@ def binaries(k8s: str) -> Path:
 
 @pytest.fixture
 def commands(binaries: Path, tmp_path: Path) -> Iterator[Commands]:
-    """kubectl and helm for a control plane with both charts, and with a node that nobody runs."""
+    """kubectl and helm for a control plane with both charts, and with a node without a kubelet."""
     with control_plane(binaries, tmp_path / "plane") as kubeconfig:
         commands = Commands(kubeconfig, binaries)
         commands.apply(NODE)

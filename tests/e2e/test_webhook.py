@@ -129,7 +129,9 @@ def too_new(case: PodCase, answer: Answer) -> bool:
     """Whether the API server is older than the field that the case is about, and left it out with a warning."""
     if case.id != "for-the-whole-pod" or not answer.taken:
         return False
-    assert any("unknown field" in told and told.endswith('spec.resources"') for told in answer.warnings)
+    assert any(
+        "unknown field" in warning and warning.endswith('spec.resources"') for warning in answer.warnings
+    )
     return True
 
 
@@ -234,9 +236,7 @@ def test_records_are_guarded_in_own_namespaces_too(api: Api) -> None:
     assert (answer.status, answer.message.endswith(carried_words(names.ANN_SHARE))) == (403, True)
 
 
-def test_who_is_let_in_is_logged_with_the_name_and_the_uid_that_the_pod_was_given(
-    api: Api, webhook: Webhook
-) -> None:
+def test_an_admitted_pod_is_logged_with_its_generated_name_and_uid(api: Api, webhook: Webhook) -> None:
     """The API server gives them before it asks those who validate: one search then shows a pod's whole way."""
     submitted = pod(CASES["memory"], "")
     submitted["metadata"] = {"generateName": "named-", "namespace": "default"}
@@ -261,7 +261,7 @@ def test_a_rotation_is_never_noticed(api: Api, webhook: Webhook) -> None:
     # Renewed after 3.6 of 36 seconds; trusted 1 s before and after.
     webhook.start("--valid-for", "0.01", "--renew-before", "0.009", "--overlap", "1", "--period", "0.2")
     wait_for("ready again", webhook.ready)
-    make_anew(api, webhook)
+    recreate(api, webhook)
     begun = webhook.log().count("certificates: promote")
     asked = 0
     seen: set[int] = set()
@@ -280,10 +280,10 @@ def test_a_rotation_is_never_noticed(api: Api, webhook: Webhook) -> None:
     webhook.start("--period", "0.5")
     wait_for("ready again", webhook.ready)
     # What was made last ends in the midst of the tests after this, and not on all replicas at once.
-    make_anew(api, webhook)
+    recreate(api, webhook)
 
 
-def make_anew(api: Api, webhook: Webhook) -> None:
+def recreate(api: Api, webhook: Webhook) -> None:
     """Have another certificate made at once, whenever the one that is served ends: such a one is not announced before."""
     made = webhook.certificate()
     assert api.ask("PATCH", f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}", {"data": None}).taken
@@ -297,7 +297,7 @@ def test_the_doctor_names_a_certificate_that_has_expired(
     def found() -> set[tuple[str, str]]:
         ran = product.run(sys.executable, "-m", "gpushare", "doctor", "-o", "json")
         findings = json.loads(ran.out)["findings"]
-        # No chart is installed whole here: that is told, too.
+        # No chart is completely installed here: that is reported, too.
         return {(one["state"], one["subject"]) for one in findings if one["check"] == "certificate"}
 
     assert found() == {("ok", "")}
@@ -357,11 +357,11 @@ def test_two_replicas_share_one_certificate_and_one_of_them_renews_it(
 
 def test_killed_at_any_moment_it_goes_on(api: Api, webhook: Webhook, product: Product) -> None:
     for moment in ("", "certificates: begin", "trusts"):
-        # It may be told before kubectl has ended.
-        told = webhook.log().count(moment)
+        # It may be logged before kubectl has ended.
+        count = webhook.log().count(moment)
         product.kubectl("patch", "secret", NAME, "-n", NAMESPACE, "--type=merge", '-p={"data":null}')
         if moment:
-            wait_for(moment, lambda what=moment, at=told: webhook.log().count(what) > at, every=0.001)
+            wait_for(moment, lambda what=moment, at=count: webhook.log().count(what) > at, every=0.001)
         webhook.stop(signal.SIGKILL)
         webhook.start("--period", "0.5")
         wait_for("ready again", webhook.ready)
@@ -379,7 +379,7 @@ def test_an_upgrade_by_helm_leaves_certificate_and_trust(
     assert webhook.certificate() == certificate
 
 
-def test_configurations_that_are_made_anew_are_trusted_again(
+def test_recreated_configurations_get_the_ca_bundle_again(
     api: Api, webhook: Webhook, product: Product
 ) -> None:
     docs = [by_address(doc, webhook.ports[0]) for doc in rendered(product) if "webhooks" in doc]
@@ -430,7 +430,7 @@ def test_what_happens_without_it(api: Api, webhook: Webhook, product: Product) -
         assert api.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, dry=True).taken
         mark = {"metadata": {"annotations": {names.ANN_MEM_ASSIGNED: "true"}}}
         assert api.ask("PATCH", path, mark, user=SCHEDULER, dry=True).taken
-        # The scheduler's own writes ask nobody.
+        # The scheduler's own writes are not reviewed.
         for write in OF_THE_SCHEDULER:
             assert write.says or api.attempt(write).taken, write.id
         assert 'failed calling webhook "scheduler-pods.gpushare.dev"' in api.attempt(IMAGE).message

@@ -79,7 +79,7 @@ class Spaces:
         return cls(record.group(cluster.state), spaces)
 
     def held(self) -> set[str]:
-        """Processes that are in one of them still. A space's number is given again: those of other clusters are not meant."""
+        """Processes that are in one of them still. Namespace IDs are reused, so processes of other clusters are left out."""
         found = set()
         for process in Path("/proc").iterdir():
             if not process.name.isdigit():
@@ -98,7 +98,7 @@ class Spaces:
 
 
 def other_clusters(own_slot: int | None, own_state: Path) -> set[str]:
-    """How the traces of whoever else is at work on this machine are known. They come and go: ask before, too.
+    """The traces of other clusters on this machine. They come and go: look before as well.
 
     ``own_slot`` is ``None`` where it is not known yet; nothing is said of links then.
     """

@@ -37,7 +37,7 @@ class Unpacked:
     ) -> subprocess.CompletedProcess[str]:
         """Run ``command`` as ``user`` (default: the image's) on a root file system that cannot be written."""
         who = user if user is not None else self.config.get("User") or "0:0"
-        given = self.environment | dict(env or {})
+        environment = self.environment | dict(env or {})
         root = shlex.quote(str(self.root))
         # Private mounts that end with the process.
         lines = [f"mount --bind {root} {root}"]
@@ -53,7 +53,7 @@ class Unpacked:
         lines.append(f"exec {shlex.join(['chroot', f'--userspec={who}', str(self.root), *starter])}")
         return subprocess.run(
             ["/usr/bin/unshare", "--mount", "--pid", "--fork", "/bin/sh", "-ec", "\n".join(lines)],
-            env=given | {"PATH": given.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"},
+            env=environment | {"PATH": environment.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"},
             capture_output=True,
             text=True,
             timeout=120,
@@ -82,6 +82,6 @@ def unpack(archive: Path, root: Path) -> Unpacked:
     return Unpacked(root, config, tuple(members))
 
 
-def arguments(image: Unpacked, given: Sequence[str] = ()) -> list[str]:
-    """What a container of the image runs with ``args: given``."""
-    return [*image.config.get("Entrypoint", ()), *(given or image.config.get("Cmd", ()))]
+def arguments(image: Unpacked, more: Sequence[str] = ()) -> list[str]:
+    """What a container of the image runs with ``args: more``."""
+    return [*image.config.get("Entrypoint", ()), *(more or image.config.get("Cmd", ()))]

@@ -1,4 +1,4 @@
-/* What a fuzz target is: one function, given bytes of any kind. Linked with libFuzzer it is driven by that, with replay.c by files. */
+/* A fuzz target: one function over arbitrary bytes. Linked with libFuzzer it is driven by that, with replay.c by files. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 

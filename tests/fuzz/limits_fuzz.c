@@ -1,4 +1,4 @@
-/* The limits file: what is taken is within bounds and means the same when it is written anew; what is not has a reason. */
+/* The limits file: accepted limits are within bounds and mean the same when written again; rejected ones have a reason. */
 #define _GNU_SOURCE
 #include "fuzz.h"
 #include "files/limits.h"

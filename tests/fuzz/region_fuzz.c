@@ -1,6 +1,6 @@
 /* The memory half of the usage file: accounts and slots of several members, between which a tenant writes whatever it likes.
  *
- * The bytes are steps. As long as nobody has scribbled, the accounts must be exactly what a model of them says; afterwards
+ * The bytes are steps. As long as nothing has scribbled over it, the accounts must be exactly what a model of them says; afterwards
  * nothing may hang or end the process, and nothing may be taken above the limit by the sum that the file itself shows. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -49,7 +49,7 @@ static void forget_slot(struct world *world, unsigned slot)
     world->dead[slot] = false;
 }
 
-/* As the library does (charge.c): a slot that somebody has cleared is given up, and another one taken. */
+/* As the library does (charge.c): a slot that was cleared is abandoned, and another one taken. */
 static bool joined(struct world *world, struct member *member)
 {
     if (member_holds(region, member))

@@ -1,4 +1,4 @@
-/* Gives a target the files that it is told, each once: seeds, and what a fuzzer has found. A folder stands for the files in it.
+/* Runs a target over the named files, each once: seeds, and what a fuzzer has found. A folder stands for the files in it.
  *
  *     TARGET [FILE|FOLDER]... */
 #define _GNU_SOURCE

@@ -23,7 +23,7 @@ def test_thousands_are_looked_up_as_one_by_one(changes: list[tuple[str, int | No
         assert list(index) == list(plain)
 
 
-def test_names_are_laid_out_anew_once_there_are_enough_new_ones() -> None:
+def test_names_are_laid_out_again_once_there_are_enough_new_ones() -> None:
     index = Index(0)
     names = [f"node-{number}" for number in range(16)]
     index.update(zip(names, range(16), strict=True))
@@ -77,4 +77,4 @@ def test_the_long_lists_that_were_asked_for_last_are_looked_up_once() -> None:
         places = found.places(others)
         assert found.places(list(others)) is places
         assert found.places(names) is first, "asked for again and again"
-    assert found.places(names[1:]).tolist() == list(range(1, 500)), "forgotten, and looked up anew"
+    assert found.places(names[1:]).tolist() == list(range(1, 500)), "forgotten, and looked up again"

@@ -1,4 +1,4 @@
-"""``gpushare`` itself: roles, slips, and readers of its output that leave."""
+"""``gpushare`` itself: roles, misspelt names, and readers of its output that leave."""
 
 import subprocess
 import sys
@@ -9,24 +9,24 @@ from gpushare.__main__ import ROLES, main
 
 
 @pytest.mark.parametrize(
-    ("role", "told"),
+    ("role", "expected"),
     [
         ("doctr", "no role 'doctr' (did you mean doctor?); there are scheduler, "),
         ("nodeagent", "no role 'nodeagent' (did you mean node-agent?); there are scheduler, "),
         ("completion", "no role 'completion'; there are scheduler, "),
     ],
 )
-def test_a_slip_in_a_role_is_told_with_the_role_that_is_near(
-    role: str, told: str, capsys: pytest.CaptureFixture[str]
+def test_a_misspelt_role_is_reported_with_the_nearest_one(
+    role: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([role]) == 2
     error = capsys.readouterr().err
-    assert told in error
+    assert expected in error
     assert all(name in error for name in ROLES)
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    """As ``gpushare config show scheduler | head -1``: with a pipe that nobody reads any more."""
+    """As ``gpushare config show scheduler | head -1``: with a pipe whose reader is gone."""
     with subprocess.Popen(
         [sys.executable, "-m", "gpushare", "config", "schema"],
         stdout=subprocess.PIPE,

@@ -14,7 +14,7 @@ PACKAGE: Final = Path(__file__).parents[2] / "src" / "gpushare"
 ROOMS: Final = ("scheduler", "nodeagent", "admission", "kube")
 LEVELS: Final = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
 LEVEL: Final = re.compile(rf"\.({'|'.join(sorted(LEVELS))})\(")
-#: Words in names of variables, fields and functions by which a function that knows of pods is told from one that does not.
+#: Words in names of variables, fields and functions that show that a function knows of pods.
 OF_PODS: Final = frozenset(
     {"pod", "pods", "uid", "uids", "claim", "claims", "claimed", "guest", "guests", "holder", "slot", "due", "victim",
      "victims", "mover", "movers"}
@@ -70,7 +70,7 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
 
 @dataclass(frozen=True)
 class Line:
-    """A call of a logger: its words, and what its ``extra`` says (``None``: nothing, or nothing that can be told).
+    """A call of a logger: its words, and what its ``extra`` says (``None``: nothing, or nothing that can be determined).
 
     ``may_be_of_a_pod``: its function, or its words, have a name of a pod's.
     """
@@ -94,8 +94,8 @@ def lines_of(module: str, source: str) -> list[Line]:
         for call in _own_calls(scope):
             called = call.func
             if isinstance(called, ast.Attribute) and called.attr in LEVELS and _root(called.value) in loggers:
-                given = {one.arg: one.value for one in call.keywords}
-                says = _says(given.get("extra"), scope, tree)
+                keywords = {one.arg: one.value for one in call.keywords}
+                says = _says(keywords.get("extra"), scope, tree)
                 words = _words(call)
                 of_a_pod = knows or not OF_PODS.isdisjoint(_split(words))
                 found.append(Line(module, call.lineno, words, says, of_a_pod))
@@ -142,22 +142,22 @@ def _words(call: ast.Call) -> str:
 
 
 def _says(extra: ast.expr | None, scope: ast.AST, tree: ast.Module) -> frozenset[str] | None:
-    """What ``about`` is told: directly, by a variable of the function, or by a function of the module."""
+    """The arguments of ``about``: directly, by a variable of the function, or by a function of the module."""
     if isinstance(extra, ast.IfExp):
         sides = [one for one in (extra.body, extra.orelse) if ast.unparse(one) != "None"]
-        told = [_says(one, scope, tree) for one in sides]
-        return None if not told or None in told else frozenset().union(*(one or () for one in told))
+        named = [_says(one, scope, tree) for one in sides]
+        return None if not named or None in named else frozenset().union(*(one or () for one in named))
     if isinstance(extra, ast.Name):
         values = [
             node.value
             for node in _own(scope)
             if isinstance(node, ast.Assign) and extra.id in map(_root, node.targets)
         ]
-        told = [_says(one, scope, tree) for one in values]
+        named = [_says(one, scope, tree) for one in values]
         return (
             None
-            if not told or None in told
-            else frozenset.intersection(*(one or frozenset() for one in told))
+            if not named or None in named
+            else frozenset.intersection(*(one or frozenset() for one in named))
         )
     if not isinstance(extra, ast.Call):
         return None
@@ -165,8 +165,8 @@ def _says(extra: ast.expr | None, scope: ast.AST, tree: ast.Module) -> frozenset
         return frozenset(one.arg for one in extra.keywords if one.arg is not None)
     made_by = [one for one in _functions(tree) if one.name == _root(extra.func)]
     returned = [node.value for one in made_by for node in _own(one) if isinstance(node, ast.Return)]
-    told = [_says(one, made_by[0], tree) for one in returned]
-    return None if not told or None in told else frozenset().union(*(one or () for one in told))
+    named = [_says(one, made_by[0], tree) for one in returned]
+    return None if not named or None in named else frozenset().union(*(one or () for one in named))
 
 
 def _names(node: ast.AST) -> Iterator[str]:
@@ -241,9 +241,9 @@ HEAD = "import logging\nlogger = logging.getLogger(__name__)\n"
         ("def f(key):\n    logger.info('pod %s', key, extra=about(pod=key))", "the pod and its UID"),
         ("def f(pod):\n    logger.info('pod %s is on node %s', extra=about(pod=pod.key, uid=pod.uid))", "say the node"),
         ("def f(name):\n    logger.info('node %s is full', name)", "does not say of whom"),
-        ("def f(pod):\n    told = about(pod=pod.key, uid=pod.uid)\n    logger.info('bound', extra=told)", ""),
-        ("def f(pod):\n    told = {}\n    logger.info('bound', extra=told)", "does not say of whom"),
-        ("def f(pod):\n    told = about(uid=pod) if pod else None\n    logger.info('bound', extra=told)", ""),
+        ("def f(pod):\n    extra = about(pod=pod.key, uid=pod.uid)\n    logger.info('bound', extra=extra)", ""),
+        ("def f(pod):\n    extra = {}\n    logger.info('bound', extra=extra)", "does not say of whom"),
+        ("def f(pod):\n    extra = about(uid=pod) if pod else None\n    logger.info('bound', extra=extra)", ""),
         ("def of(pod):\n    return about(uid=pod)\ndef f(pod):\n    logger.info('bound', extra=of(pod))", ""),
         ("class A:\n    log = logging.getLogger('a')\n    def f(self, pod):\n        self.log.error('%s', pod)", "does not say of whom"),
         ("def f(pod):\n    logging.warning('%s', pod)", "does not say of whom"),

@@ -51,11 +51,11 @@ def test_a_text_line_ends_with_whose_request_it_is(capsys: pytest.CaptureFixture
         raise ValueError("broken")
     except ValueError:
         logging.getLogger("a").exception("failed", extra=about(uid="u-2"))
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].endswith("a: bound request=u-1")
-    assert told[1].endswith("a: ready")
-    assert told[2].endswith("a: failed request=u-2")
-    assert told[-1] == "  ValueError: broken"
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith("a: bound request=u-1")
+    assert lines[1].endswith("a: ready")
+    assert lines[2].endswith("a: failed request=u-2")
+    assert lines[-1] == "  ValueError: broken"
 
 
 FORGED = "2026-01-01 00:00:00,000 INFO    gpushare.scheduler.framework.binder: pod default/x bound"
@@ -71,9 +71,9 @@ def test_no_text_of_others_makes_a_line(capsys: pytest.CaptureFixture[str], layo
         raise ValueError(text)
     except ValueError:
         logging.getLogger("a").exception("pod %s", text)
-    told = capsys.readouterr().err
-    assert "\x1b" not in told
-    lines = told.split("\n")
+    error = capsys.readouterr().err
+    assert "\x1b" not in error
+    lines = error.split("\n")
     assert not [line for line in lines if line.startswith((FORGED, f"\r{FORGED}"))]
     # One line an event, and those of a traceback are indented.
     events = [line for line in lines if line and not line.startswith(" ")]

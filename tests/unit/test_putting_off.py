@@ -1,4 +1,4 @@
-"""Parts of libraries that nobody uses are read when somebody does."""
+"""Unused parts of libraries are imported on first use."""
 
 import re
 import sys
@@ -25,7 +25,7 @@ from library.part import double, Kept
 from library import part
 WORD = re.compile("[a-z]+")
 is_word = re.compile("[a-z]+").fullmatch
-GIVEN = re.compile(re.compile("x"))
+COMPILED = re.compile(re.compile("x"))
 def many(asked: "Kept | None" = None, also: Kept | None = None, other: int | Kept = 1, listed: Kept[int] = ()):
     return double(21)
 """
@@ -123,11 +123,11 @@ def test_patterns_are_compiled_at_their_first_use_and_once() -> None:
     assert whole.WORD.match("abc def")[0] == "abc"
     assert whole.WORD.match.__self__ is whole.WORD.search.__self__
     assert whole.WORD.pattern == "[a-z]+"
-    assert isinstance(whole.GIVEN.sub("y", "x"), str)
+    assert isinstance(whole.COMPILED.sub("y", "x"), str)
     assert re.compile("a").match("a")
 
 
-def test_a_wrong_pattern_is_told_when_it_is_used() -> None:
+def test_an_invalid_pattern_raises_when_it_is_used() -> None:
     with putting_off(patterns=True):
         wrong = re.compile("(")
     with pytest.raises(re.error, match="missing"):

@@ -145,20 +145,20 @@ def test_pods_of_an_mps_node_a_gang_that_waits_and_moved_pods_are_read_as_they_w
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
-def test_what_kubelets_have_given_lies_on_the_gpus_of_the_records(cluster: Path) -> None:
+def test_what_kubelets_allocated_is_on_the_gpus_of_the_records(cluster: Path) -> None:
     view, _ = rebuilt(cluster)
     expected = {f"default/{name}": one for name, one in read(cluster, "expected").items()}
-    told = 0
+    checked = 0
     for node, resources in read(cluster, "kubelets").items():
         devices = view.ledger.node(node)
         assert devices is not None
         ids = DeviceIds(devices.devices)
-        for given in resources.values():
-            for pod, containers in given.items():
+        for by_pod in resources.values():
+            for pod, containers in by_pod.items():
                 on = {ids.gpu_of(one) for its in containers.values() for one in its}
                 assert on == {one["uuid"] for one in expected[pod]["gpus"]}, pod
-                told += 1
-    assert told >= sum(bool(one["gpus"]) for one in expected.values())
+                checked += 1
+    assert checked >= sum(bool(one["gpus"]) for one in expected.values())
 
 
 @pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
@@ -170,8 +170,8 @@ def test_what_agents_keep_of_containers_is_found_by_what_the_kubelet_gave(cluste
             assert claim is not None
             if claim.pod not in kubelets[node][names.GPU_MEM]:
                 continue  # its pod is gone, and it is kept for a while
-            given = kubelets[node][names.GPU_MEM][claim.pod][claim.container]
-            assert claim.ids == fingerprint(given)
+            ids = kubelets[node][names.GPU_MEM][claim.pod][claim.container]
+            assert claim.ids == fingerprint(ids)
             (share,) = [
                 one
                 for one in expected[claim.pod.removeprefix("default/")]["gpus"]

@@ -93,7 +93,7 @@ def clean(
     command: list[str | Path],
     environment: dict[str, str] | None = None,
     *,
-    told: str = "",
+    stdin: str = "",
     folder: Path | None = None,
 ) -> str:
     with running(
@@ -104,7 +104,7 @@ def clean(
         cwd=folder,
         encoding="latin-1",
     ) as program:
-        said, on_stderr = program.communicate(told, timeout=PROGRAM_S)
+        said, on_stderr = program.communicate(stdin, timeout=PROGRAM_S)
     assert found(on_stderr, program.pid) == []
     assert program.returncode == 0, on_stderr
     return said
@@ -135,10 +135,10 @@ def test_limits_and_accounts(
 
 def test_the_schedule(memcheck: list[str]) -> None:
     tenants = "tenant 30 0 1000000 0 50000 0 9000000000 0 0 0\ntenant 50 1 200000 10000 0 0 9000000000 500000000 3 0\n"
-    told = f"run 2 20000 4 30000\n{tenants}go\n"
-    assert clean([*memcheck, isolation.BUILT / "schedule_simulation"], told=told).strip()
+    stdin = f"run 2 20000 4 30000\n{tenants}go\n"
+    assert clean([*memcheck, isolation.BUILT / "schedule_simulation"], stdin=stdin).strip()
     asked = "begin 1000\nadmit 0 30 0 0 0\nadmit 1 70 1 5 2\nstep 2000 0 0 0 1 1 1 9 0 1 1\ndismiss 0\nstep 90000000 1 99 0 2 1\n"
-    assert clean([*memcheck, isolation.BUILT / "schedule_check"], told=asked).count("\n") == 2
+    assert clean([*memcheck, isolation.BUILT / "schedule_check"], stdin=asked).count("\n") == 2
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_the_arbiter_with_containers_that_come_and_are_cut_off(
 
 def test_descriptions(memcheck: list[str]) -> None:
     seeds = [path.read_bytes() for path in sorted((SEEDS / "description").iterdir())]
-    told = b"".join(struct.pack("=I", len(text)) + text for text in seeds)
-    clean([*memcheck, fakegpu.BUILT / "description_check"], told=told.decode("latin-1"))
+    stdin = b"".join(struct.pack("=I", len(text)) + text for text in seeds)
+    clean([*memcheck, fakegpu.BUILT / "description_check"], stdin=stdin.decode("latin-1"))
 
 
 def test_the_shared_state_of_a_gpu(memcheck: list[str], tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_the_management_library_while_its_file_is_replaced(memcheck: list[str], 
     (tmp_path / "good").write_text(gpus.render(described))
     (tmp_path / "lost").write_text(gpus.render(lost))
     environment = {**os.environ, "FAKEGPU_NODE": str(tmp_path / "live")}
-    # What is broken is told on stderr, each time.
+    # What is broken is reported on stderr, each time.
     hammer = [*memcheck, fakegpu.BUILT / "hammer", "good", "lost", "good", "6"]
     assert clean(hammer, environment, folder=tmp_path).endswith(" calls\n")
 

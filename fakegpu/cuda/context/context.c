@@ -5,7 +5,7 @@
 #include "cuda/context/context.h"
 #include "cuda/entry/log.h"
 
-/* Contexts are never freed: whoever uses a destroyed one's handle gets an error and not another's context, until
+/* Contexts are never freed: use of a destroyed one's handle gives an error and not another context, until
  * so many others have been destroyed after it. */
 enum { KEPT_DEAD = 256, DEPTH_MAX = 64 };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

@@ -7,7 +7,7 @@
  *     }
  *
  * A device's state is mapped and its slot taken before its first context is made, and both stay until the process
- * ends; whoever has a context may use them without asking. */
+ * ends; a thread with a context may use them without asking. */
 #ifndef FAKEGPU_CUDA_CONTEXT_CONTEXT_H
 #define FAKEGPU_CUDA_CONTEXT_CONTEXT_H
 
@@ -26,7 +26,7 @@ struct CUctx_st {
     uint64_t id;
     bool is_primary;
     uint64_t cost_bytes;
-    uint64_t grown_bytes; /* besides, implicitly (cuda/module/growth.h); of that: */
+    uint64_t grown_bytes; /* in addition, implicitly (cuda/module/growth.h); of that: */
     uint64_t stacks_bytes, code_bytes, streams_bytes, managed_bytes;
     unsigned streams_alive;
     size_t limits[16]; /* by CUlimit */

@@ -168,7 +168,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
     return result;
 }
 
-/* With `all`, whoever else uses it is left with a destroyed context. */
+/* With `all`, other users of it are left with a destroyed context. */
 static CUresult release_primary(struct device *device, bool all)
 {
     CUcontext ended = NULL;

@@ -10,7 +10,7 @@
 enum {
     BUS_BYTES_PER_US = 12000,
     MEMORY_BYTES_PER_US = 600000,
-    COPY_START_NS = 1000,         /* of each, besides */
+    COPY_START_NS = 1000,         /* of each, in addition */
     COPY_SMALL_BYTES = 64 << 10,  /* what a thread that gives it may move itself */
 };
 

@@ -41,7 +41,7 @@ void device_release(struct device *device, uint64_t bytes);
 /* What a context takes of the GPU's memory for itself. */
 uint64_t context_cost_bytes(const struct device *device);
 
-/* What is free now of the GPU, once dead processes' memory is given back, and what there is; no more than the limits of this
+/* What is free now of the GPU, once dead processes' memory is freed, and what there is; no more than the limits of this
  * process's cgroups leave it. The device must be attached. */
 void device_memory(struct device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 

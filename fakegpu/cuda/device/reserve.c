@@ -44,7 +44,7 @@ static unsigned reap(struct device *device)
     return state_reap(&device->state, clear_slot, device);
 }
 
-/* What only descriptors kept, and no longer do, is given back whenever the process takes some more or asks: it would count for it, else. */
+/* Memory that only descriptors kept, and no longer do, is freed whenever the process allocates or queries: otherwise it would count for it. */
 static void sweep(struct device *device)
 {
     uint64_t bytes = shared_sweep(device);
@@ -52,7 +52,7 @@ static void sweep(struct device *device)
         device_release(device, bytes);
 }
 
-/* The dead free their memory when somebody wants it. */
+/* Memory of dead processes is freed when it is needed. */
 CUresult device_reserve(struct device *device, uint64_t bytes)
 {
     uint64_t limit_bytes = device_limit_bytes(device);

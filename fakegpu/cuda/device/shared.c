@@ -16,9 +16,9 @@
 
 /* Bytes that are locked, beyond those of any memory. */
 #define HOLDERS ((off_t)1 << 50)
-#define LENT (HOLDERS + SLOTS_MAX + 1) /* NOBODY holds nothing */
+#define LENT (HOLDERS + SLOTS_MAX + 1) /* NO_SLOT holds nothing */
 #define GATE (LENT + 1) /* of who changes holders or the name */
-enum { NOBODY = SLOTS_MAX /* in the name of what only a descriptor keeps, once its last holder is dead */ };
+enum { NO_SLOT = SLOTS_MAX /* in the name of memory that only a descriptor keeps, once its last holder is dead */ };
 
 /* What this process was charged for last, and only descriptors may keep. */
 struct given_up {
@@ -107,11 +107,11 @@ static uint64_t size_of(int file)
     return fstat(file, &status) ? 0 : (uint64_t)status.st_size;
 }
 
-/* With the gate: another slot's owner, or nobody, is charged from here on. */
+/* With the gate: another slot's owner, or none, is charged from here on. */
 static void hand_on(const struct device *device, int file, const char *path, uint64_t number, unsigned slot)
 {
     char fresh[SHARED_PATH_BYTES];
-    if (!shared_path(device, slot, generation_of(device, slot), number, fresh) || rename(path, fresh) || slot == NOBODY)
+    if (!shared_path(device, slot, generation_of(device, slot), number, fresh) || rename(path, fresh) || slot == NO_SLOT)
         return;
     atomic_fetch_add(&device->state.state->held_bytes[slot], size_of(file));
     atomic_fetch_add(&device->state.state->changes, 1);
@@ -186,7 +186,7 @@ CUresult shared_join(const struct device *device, int file, struct shared_file *
         if (slot != own && !locked(file, HOLDERS + slot, 1, NULL)) {
             uint64_t bytes = size_of(file);
             hand_on(device, file, path, number, own);
-            if (slot != NOBODY && state_alive(&device->state, slot, NULL) && generation_of(device, slot) == generation)
+            if (slot != NO_SLOT && state_alive(&device->state, slot, NULL) && generation_of(device, slot) == generation)
                 state_release(device->state.state, slot, bytes);
         }
         *joined = (struct shared_file){number, file};
@@ -195,7 +195,7 @@ CUresult shared_join(const struct device *device, int file, struct shared_file *
     return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* With the gate: what is to be given back; `kept`: a descriptor alone keeps it. */
+/* With the gate: what is to be freed; `kept`: a descriptor alone keeps it. */
 static uint64_t give_up(const struct device *device, const struct shared_file *shared, bool *kept)
 {
     char path[SHARED_PATH_BYTES];
@@ -272,7 +272,7 @@ static void clear_file(const struct device *device, const char *path)
         if (holder >= 0)
             hand_on(device, file, path, number, (unsigned)holder);
         else if (locked(file, LENT, 1, NULL))
-            hand_on(device, file, path, number, NOBODY);
+            hand_on(device, file, path, number, NO_SLOT);
         else
             unlink(path);
     }
@@ -299,11 +299,11 @@ static void clear(const struct device *device, unsigned slot)
     closedir(directory);
 }
 
-/* Those that only descriptors kept are looked at as well, for nobody else does. */
+/* Those that only descriptors kept are looked at as well, as no other process does. */
 void shared_clear_slot(const struct device *device, unsigned slot)
 {
     clear(device, slot);
-    clear(device, NOBODY);
+    clear(device, NO_SLOT);
 }
 
 void shared_forget(const struct device *device, struct shared_file *shared)

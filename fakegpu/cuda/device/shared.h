@@ -1,6 +1,6 @@
 /* Memory in a file beside the GPU's state, which several processes may hold.
  *
- * As in the real driver it lives until its last holder is gone, and one process at a time is charged for it: whoever made it, and when
+ * As in the real driver it lives until its last holder is gone, and one process at a time is charged for it: its maker, and when
  * that one gives it up or dies, another one that holds it. (NVIDIA's open kernel modules, mem.c: of the objects that share
  * memory one is the owner, which counts for its process; when it goes, the next one is.) What is only lent, so that a descriptor alone keeps it,
  * stays charged to who gave it up last. */
@@ -27,7 +27,7 @@ bool shared_path(const struct device *device, unsigned slot, uint64_t generation
 /* Makes it and holds it; what it takes of the GPU was taken by the caller, whom it is charged to. False: errno says why. */
 bool shared_make(const struct device *device, size_t size, struct shared_file *made);
 
-/* Unmakes what nobody else has seen. */
+/* Undoes what no other process has seen. */
 void shared_unmake(const struct device *device, struct shared_file *made);
 
 /* A descriptor for another process, which keeps the memory; -1 with errno. */
@@ -39,7 +39,7 @@ CUresult shared_join(const struct device *device, int file, struct shared_file *
 /* Holds it no longer. Returns how many bytes of the GPU the caller is to give back: 0 where another process was charged. */
 uint64_t shared_leave(const struct device *device, struct shared_file *shared);
 
-/* The same where the caller gives back what it takes of the GPU anyway: from here on whoever has it open is charged, and nobody opens it any more. */
+/* The same where the caller gives back what it takes of the GPU anyway: from here on a process that has it open is charged, and none opens it any more. */
 void shared_forget(const struct device *device, struct shared_file *shared);
 
 /* Bytes to give back of what only descriptors kept, and no longer do. */

@@ -15,5 +15,5 @@ void driver_log(const char *format, ...)
     va_end(arguments);
     strcat(line, "\n");
     if (write(STDERR_FILENO, line, strlen(line)) < 0)
-        return; /* nobody listens */
+        return; /* nothing reads stderr */
 }

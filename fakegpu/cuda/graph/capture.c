@@ -1,4 +1,4 @@
-/* Capturing streams: what they are given becomes nodes, and events carry the order from stream to stream. */
+/* Capturing streams: work submitted to them becomes nodes, and events carry the order from stream to stream. */
 #include "cuda/stream/capturing.h"
 
 #include <stdlib.h>
@@ -114,7 +114,7 @@ void capture_forget_event(CUevent event)
     pthread_mutex_unlock(&capture_mutex);
 }
 
-/* --- what is given to a capturing stream --------------------------------------------------------------------------- */
+/* --- work submitted to a capturing stream -------------------------------------------------------------------------- */
 
 /* Under lock. Takes the action over, in any case. */
 static CUresult append(CUstream stream, CUresult ready, struct action *action)
@@ -147,22 +147,22 @@ static CUresult append_locked(CUstream stream, CUresult ready, struct action *ac
 CUresult capture_kernel(CUstream stream, const struct launch *launch)
 {
     struct action action;
-    const CUDA_KERNEL_NODE_PARAMS given = {.func = launch->function,
-                                           .gridDimX = launch->grid[0],
-                                           .gridDimY = launch->grid[1],
-                                           .gridDimZ = launch->grid[2],
-                                           .blockDimX = launch->block[0],
-                                           .blockDimY = launch->block[1],
-                                           .blockDimZ = launch->block[2],
-                                           .sharedMemBytes = launch->shared_bytes,
-                                           .kernelParams = launch->parameters,
-                                           .extra = launch->extra};
-    return append_locked(stream, action_kernel(&given, stream->context, launch->cooperative, &action), &action);
+    const CUDA_KERNEL_NODE_PARAMS node_params = {.func = launch->function,
+                                                 .gridDimX = launch->grid[0],
+                                                 .gridDimY = launch->grid[1],
+                                                 .gridDimZ = launch->grid[2],
+                                                 .blockDimX = launch->block[0],
+                                                 .blockDimY = launch->block[1],
+                                                 .blockDimZ = launch->block[2],
+                                                 .sharedMemBytes = launch->shared_bytes,
+                                                 .kernelParams = launch->parameters,
+                                                 .extra = launch->extra};
+    return append_locked(stream, action_kernel(&node_params, stream->context, launch->cooperative, &action), &action);
 }
 
 CUresult capture_copy(CUstream stream, const struct copy *copy)
 {
-    const CUDA_MEMCPY3D given = {
+    const CUDA_MEMCPY3D node_params = {
         .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
         .srcDevice = (CUdeviceptr)(uintptr_t)copy->from,
         .srcPitch = copy->from_pitch,
@@ -176,15 +176,15 @@ CUresult capture_copy(CUstream stream, const struct copy *copy)
         .Depth = copy->slices,
     };
     struct action action;
-    return append_locked(stream, action_memcpy(&given, stream->context, &action), &action);
+    return append_locked(stream, action_memcpy(&node_params, stream->context, &action), &action);
 }
 
 CUresult capture_memset(CUstream stream, const struct memset_rows *rows)
 {
     struct action action;
-    const CUDA_MEMSET_NODE_PARAMS given = {rows->address,       rows->pitch, rows->value,
-                                           rows->element_bytes, rows->width, rows->height};
-    return append_locked(stream, action_memset(&given, stream->context, &action), &action);
+    const CUDA_MEMSET_NODE_PARAMS node_params = {rows->address,       rows->pitch, rows->value,
+                                                 rows->element_bytes, rows->width, rows->height};
+    return append_locked(stream, action_memset(&node_params, stream->context, &action), &action);
 }
 
 CUresult capture_host(CUstream stream, CUhostFn function, void *argument)

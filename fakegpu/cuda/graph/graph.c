@@ -34,68 +34,69 @@ void action_free(struct action *action)
 }
 
 /* The parameters' values are kept, as the driver does: the program's may be gone at the launch. */
-static bool keep_values(const CUDA_KERNEL_NODE_PARAMS *given, struct action *action)
+static bool keep_values(const CUDA_KERNEL_NODE_PARAMS *node_params, struct action *action)
 {
-    const struct kernel_image *image = given->func->image;
+    const struct kernel_image *image = node_params->func->image;
     unsigned count = image->parameter_count;
     size_t bytes = 0, at = (count ? count : 1) * sizeof(void *);
     for (unsigned i = 0; i < count; i++)
         bytes += (image->parameters[i].size + 15) & ~15u;
     action->kernel.values = NULL;
-    action->kernel.given = *given;
-    if (!given->kernelParams || !count)
+    action->kernel.params = *node_params;
+    if (!node_params->kernelParams || !count)
         return true;
     void **values = calloc(1, at + bytes);
     if (!values)
         return false;
     for (unsigned i = 0; i < count; i++) {
         values[i] = (char *)values + at;
-        memcpy(values[i], given->kernelParams[i], image->parameters[i].size);
+        memcpy(values[i], node_params->kernelParams[i], image->parameters[i].size);
         at += (image->parameters[i].size + 15) & ~15u;
     }
-    action->kernel.values = action->kernel.given.kernelParams = values;
+    action->kernel.values = action->kernel.params.kernelParams = values;
     return true;
 }
 
-CUresult action_kernel(const CUDA_KERNEL_NODE_PARAMS *given, CUcontext context, bool cooperative, struct action *action)
+CUresult action_kernel(const CUDA_KERNEL_NODE_PARAMS *node_params, CUcontext context, bool cooperative, struct action *action)
 {
     uint64_t duration_ns;
-    const struct launch launch = {.function = given->func,
-                                  .grid = {given->gridDimX, given->gridDimY, given->gridDimZ},
-                                  .block = {given->blockDimX, given->blockDimY, given->blockDimZ},
-                                  .shared_bytes = given->sharedMemBytes,
-                                  .parameters = given->kernelParams,
-                                  .extra = given->extra,
+    const struct launch launch = {.function = node_params->func,
+                                  .grid = {node_params->gridDimX, node_params->gridDimY, node_params->gridDimZ},
+                                  .block = {node_params->blockDimX, node_params->blockDimY, node_params->blockDimZ},
+                                  .shared_bytes = node_params->sharedMemBytes,
+                                  .parameters = node_params->kernelParams,
+                                  .extra = node_params->extra,
                                   .cooperative = cooperative};
     CUresult result = launch_check(context, &launch, &duration_ns);
     if (result != CUDA_SUCCESS)
         return result;
     *action = (struct action){.type = NODE_KERNEL, .context = context};
-    if (!keep_values(given, action))
+    if (!keep_values(node_params, action))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    action->kernel.given.extra = NULL;
+    action->kernel.params.extra = NULL;
     action->kernel.duration_ns = duration_ns;
     action->kernel.cooperative = cooperative;
     return CUDA_SUCCESS;
 }
 
-CUresult action_memcpy(const CUDA_MEMCPY3D *given, CUcontext context, struct action *action)
+CUresult action_memcpy(const CUDA_MEMCPY3D *node_params, CUcontext context, struct action *action)
 {
     bool pageable;
     *action = (struct action){.type = NODE_MEMCPY, .context = context};
-    action->memcpy.given = *given;
-    CUresult result = copy_of_3d(given, &action->memcpy.copy, &action->memcpy.empty);
+    action->memcpy.params = *node_params;
+    CUresult result = copy_of_3d(node_params, &action->memcpy.copy, &action->memcpy.empty);
     if (result == CUDA_SUCCESS && !action->memcpy.empty)
         result = copy_check(context, &action->memcpy.copy, &action->memcpy.duration_ns, &pageable);
     return result;
 }
 
-CUresult action_memset(const CUDA_MEMSET_NODE_PARAMS *given, CUcontext context, struct action *action)
+CUresult action_memset(const CUDA_MEMSET_NODE_PARAMS *node_params, CUcontext context, struct action *action)
 {
-    const struct memset_rows rows = {given->dst, given->pitch, given->value, given->elementSize, given->width, given->height};
-    REQUIRE_CU(given->elementSize == 1 || given->elementSize == 2 || given->elementSize == 4);
+    const struct memset_rows rows = {node_params->dst,         node_params->pitch, node_params->value,
+                                     node_params->elementSize, node_params->width, node_params->height};
+    REQUIRE_CU(node_params->elementSize == 1 || node_params->elementSize == 2 || node_params->elementSize == 4);
     *action = (struct action){.type = NODE_MEMSET, .context = context};
-    action->memset = *given;
+    action->memset = *node_params;
     return memset_check(&rows);
 }
 
@@ -121,7 +122,7 @@ bool action_copy(const struct action *from, struct action *to)
 {
     *to = *from;
     if (from->type == NODE_KERNEL)
-        return keep_values(&from->kernel.given, to);
+        return keep_values(&from->kernel.params, to);
     if (from->type == NODE_ALLOC)
         atomic_fetch_add(&from->memory->references, 1);
     if (from->type == NODE_GRAPH && (to->graph = graph_copy(from->graph)))

@@ -143,9 +143,9 @@ static CUresult work_of(const struct action *action, struct work *work, bool *an
             return CUDA_ERROR_OUT_OF_MEMORY;
         return CUDA_SUCCESS;
     case NODE_MEMSET: {
-        const CUDA_MEMSET_NODE_PARAMS *given = &action->memset;
-        const struct memset_rows rows = {given->dst,         given->pitch, given->value,
-                                         given->elementSize, given->width, given->height};
+        const CUDA_MEMSET_NODE_PARAMS *node_params = &action->memset;
+        const struct memset_rows rows = {node_params->dst,         node_params->pitch, node_params->value,
+                                         node_params->elementSize, node_params->width, node_params->height};
         *any = rows.width && rows.height;
         return !*any || memset_work(&rows, work) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -307,54 +307,54 @@ static CUresult change(CUresult ready, CUgraphNode own, struct action *action)
     return CUDA_SUCCESS;
 }
 
-static CUresult change_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *given, size_t bytes)
+static CUresult change_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *node_params, size_t bytes)
 {
     CUDA_KERNEL_NODE_PARAMS params = {0};
     struct action action;
     CUgraphNode own = own_node(exec, node, NODE_KERNEL);
-    REQUIRE_CU(own && given);
-    memcpy(&params, given, bytes);
+    REQUIRE_CU(own && node_params);
+    memcpy(&params, node_params, bytes);
     if (!params.func)
         params.func = params.kern;
     return change(action_kernel(&params, own->action.context, own->action.kernel.cooperative, &action), own, &action);
 }
 
-EXPORT CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *given)
+EXPORT CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *node_params)
 {
-    return change_kernel(exec, node, given, sizeof *given);
+    return change_kernel(exec, node, node_params, sizeof *node_params);
 }
 
-EXPORT CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *given)
+EXPORT CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *node_params)
 {
-    return change_kernel(exec, node, given, KERNEL_NODE_PARAMS_V1_BYTES);
+    return change_kernel(exec, node, node_params, KERNEL_NODE_PARAMS_V1_BYTES);
 }
 
-EXPORT CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *given, CUcontext context)
+EXPORT CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *node_params, CUcontext context)
 {
     struct action action;
     CUgraphNode own = own_node(exec, node, NODE_MEMCPY);
-    REQUIRE_CU(own && given);
+    REQUIRE_CU(own && node_params);
     if (!context_valid(context))
         context = own->action.context;
-    return change(action_memcpy(given, context, &action), own, &action);
+    return change(action_memcpy(node_params, context, &action), own, &action);
 }
 
-EXPORT CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *given,
+EXPORT CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *node_params,
                                                CUcontext context)
 {
     struct action action;
     CUgraphNode own = own_node(exec, node, NODE_MEMSET);
-    REQUIRE_CU(own && given);
+    REQUIRE_CU(own && node_params);
     if (!context_valid(context))
         context = own->action.context;
-    return change(action_memset(given, context, &action), own, &action);
+    return change(action_memset(node_params, context, &action), own, &action);
 }
 
-EXPORT CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *given)
+EXPORT CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_HOST_NODE_PARAMS *node_params)
 {
     CUgraphNode own = own_node(exec, node, NODE_HOST);
-    REQUIRE_CU(own && given && given->fn);
-    own->action.host = *given;
+    REQUIRE_CU(own && node_params && node_params->fn);
+    own->action.host = *node_params;
     return CUDA_SUCCESS;
 }
 

@@ -51,12 +51,12 @@ EXPORT CUresult cuGraphAddEmptyNode(PLACE)
 }
 
 /* The version that knows kernels of libraries and contexts; a context that is not named is the current one. */
-static CUresult kernel_of(const CUDA_KERNEL_NODE_PARAMS *given, size_t bytes, struct action *action)
+static CUresult kernel_of(const CUDA_KERNEL_NODE_PARAMS *node_params, size_t bytes, struct action *action)
 {
     CUDA_KERNEL_NODE_PARAMS params = {0};
     ENTER(context);
-    REQUIRE_CU(given);
-    memcpy(&params, given, bytes);
+    REQUIRE_CU(node_params);
+    memcpy(&params, node_params, bytes);
     if (!params.func)
         params.func = params.kern;
     if (params.ctx && !context_valid(params.ctx))
@@ -64,16 +64,16 @@ static CUresult kernel_of(const CUDA_KERNEL_NODE_PARAMS *given, size_t bytes, st
     return action_kernel(&params, params.ctx ? params.ctx : context, false, action);
 }
 
-EXPORT CUresult cuGraphAddKernelNode_v2(PLACE, const CUDA_KERNEL_NODE_PARAMS *given)
+EXPORT CUresult cuGraphAddKernelNode_v2(PLACE, const CUDA_KERNEL_NODE_PARAMS *node_params)
 {
     struct action action;
-    return add(kernel_of(given, sizeof *given, &action), made, graph, before, count, &action);
+    return add(kernel_of(node_params, sizeof *node_params, &action), made, graph, before, count, &action);
 }
 
-EXPORT CUresult cuGraphAddKernelNode(PLACE, const CUDA_KERNEL_NODE_PARAMS *given)
+EXPORT CUresult cuGraphAddKernelNode(PLACE, const CUDA_KERNEL_NODE_PARAMS *node_params)
 {
     struct action action;
-    return add(kernel_of(given, KERNEL_NODE_PARAMS_V1_BYTES, &action), made, graph, before, count, &action);
+    return add(kernel_of(node_params, KERNEL_NODE_PARAMS_V1_BYTES, &action), made, graph, before, count, &action);
 }
 
 static CUresult in_context(CUcontext *context)
@@ -81,30 +81,30 @@ static CUresult in_context(CUcontext *context)
     return context_valid(*context) ? CUDA_SUCCESS : context_current(context);
 }
 
-EXPORT CUresult cuGraphAddMemcpyNode(PLACE, const CUDA_MEMCPY3D *given, CUcontext context)
+EXPORT CUresult cuGraphAddMemcpyNode(PLACE, const CUDA_MEMCPY3D *node_params, CUcontext context)
 {
     struct action action;
-    REQUIRE_CU(given);
+    REQUIRE_CU(node_params);
     CUresult result = in_context(&context);
     if (result == CUDA_SUCCESS)
-        result = action_memcpy(given, context, &action);
+        result = action_memcpy(node_params, context, &action);
     return add(result, made, graph, before, count, &action);
 }
 
-EXPORT CUresult cuGraphAddMemsetNode(PLACE, const CUDA_MEMSET_NODE_PARAMS *given, CUcontext context)
+EXPORT CUresult cuGraphAddMemsetNode(PLACE, const CUDA_MEMSET_NODE_PARAMS *node_params, CUcontext context)
 {
     struct action action;
-    REQUIRE_CU(given);
+    REQUIRE_CU(node_params);
     CUresult result = in_context(&context);
     if (result == CUDA_SUCCESS)
-        result = action_memset(given, context, &action);
+        result = action_memset(node_params, context, &action);
     return add(result, made, graph, before, count, &action);
 }
 
-EXPORT CUresult cuGraphAddHostNode(PLACE, const CUDA_HOST_NODE_PARAMS *given)
+EXPORT CUresult cuGraphAddHostNode(PLACE, const CUDA_HOST_NODE_PARAMS *node_params)
 {
-    REQUIRE_CU(given && given->fn);
-    struct action action = {.type = NODE_HOST, .host = *given};
+    REQUIRE_CU(node_params && node_params->fn);
+    struct action action = {.type = NODE_HOST, .host = *node_params};
     return add(CUDA_SUCCESS, made, graph, before, count, &action);
 }
 
@@ -144,21 +144,21 @@ typedef struct {
 } CUDA_MEM_ALLOC_NODE_PARAMS;
 _Static_assert(sizeof(CUDA_MEM_ALLOC_NODE_PARAMS) == 120, "allocation node");
 
-EXPORT CUresult cuGraphAddMemAllocNode(PLACE, CUDA_MEM_ALLOC_NODE_PARAMS *given)
+EXPORT CUresult cuGraphAddMemAllocNode(PLACE, CUDA_MEM_ALLOC_NODE_PARAMS *node_params)
 {
     enum { PINNED = 1, ON_DEVICE = 1 };
     struct action action;
     ENTER(context);
     (void)context;
-    REQUIRE_CU(given && given->bytesize && given->allocType == PINNED && given->locationType == ON_DEVICE);
-    struct device *device = device_get(given->locationId);
+    REQUIRE_CU(node_params && node_params->bytesize && node_params->allocType == PINNED && node_params->locationType == ON_DEVICE);
+    struct device *device = device_get(node_params->locationId);
     if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
     CUresult result = device_attach(device);
     if (result == CUDA_SUCCESS)
-        result = action_alloc(device, given->bytesize, &action);
+        result = action_alloc(device, node_params->bytesize, &action);
     if (result == CUDA_SUCCESS)
-        given->dptr = action.memory->address;
+        node_params->dptr = action.memory->address;
     return add(result, made, graph, before, count, &action);
 }
 
@@ -188,48 +188,48 @@ typedef struct {
 } CUgraphNodeParams;
 _Static_assert(sizeof(CUgraphNodeParams) == 256, "node parameters");
 
-EXPORT CUresult cuGraphAddNode(PLACE, CUgraphNodeParams *given)
+EXPORT CUresult cuGraphAddNode(PLACE, CUgraphNodeParams *node_params)
 {
-    REQUIRE_CU(given);
-    switch (given->type) {
+    REQUIRE_CU(node_params);
+    switch (node_params->type) {
     case NODE_KERNEL:
-        return cuGraphAddKernelNode_v2(made, graph, before, count, &given->kernel);
+        return cuGraphAddKernelNode_v2(made, graph, before, count, &node_params->kernel);
     case NODE_MEMCPY:
-        return cuGraphAddMemcpyNode(made, graph, before, count, &given->memcpy.params, given->memcpy.context);
+        return cuGraphAddMemcpyNode(made, graph, before, count, &node_params->memcpy.params, node_params->memcpy.context);
     case NODE_MEMSET:
-        return cuGraphAddMemsetNode(made, graph, before, count, &given->memset.params, given->memset.context);
+        return cuGraphAddMemsetNode(made, graph, before, count, &node_params->memset.params, node_params->memset.context);
     case NODE_HOST:
-        return cuGraphAddHostNode(made, graph, before, count, &given->host);
+        return cuGraphAddHostNode(made, graph, before, count, &node_params->host);
     case NODE_GRAPH:
-        return cuGraphAddChildGraphNode(made, graph, before, count, given->graph);
+        return cuGraphAddChildGraphNode(made, graph, before, count, node_params->graph);
     case NODE_EMPTY:
         return cuGraphAddEmptyNode(made, graph, before, count);
     case NODE_WAIT_EVENT:
-        return cuGraphAddEventWaitNode(made, graph, before, count, given->event);
+        return cuGraphAddEventWaitNode(made, graph, before, count, node_params->event);
     case NODE_EVENT_RECORD:
-        return cuGraphAddEventRecordNode(made, graph, before, count, given->event);
+        return cuGraphAddEventRecordNode(made, graph, before, count, node_params->event);
     case NODE_ALLOC:
-        return cuGraphAddMemAllocNode(made, graph, before, count, &given->alloc);
+        return cuGraphAddMemAllocNode(made, graph, before, count, &node_params->alloc);
     case NODE_FREE:
-        return cuGraphAddMemFreeNode(made, graph, before, count, given->freed);
+        return cuGraphAddMemFreeNode(made, graph, before, count, node_params->freed);
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }
 }
 
-/* What edges carry besides means nothing where kernels do not overlap. */
+/* Additional data of edges means nothing where kernels do not overlap. */
 EXPORT CUresult cuGraphAddNode_v2(CUgraphNode *made, CUgraph graph, const CUgraphNode *before, const CUgraphEdgeData *edges,
-                                  size_t count, CUgraphNodeParams *given)
+                                  size_t count, CUgraphNodeParams *node_params)
 {
     (void)edges;
-    return cuGraphAddNode(made, graph, before, count, given);
+    return cuGraphAddNode(made, graph, before, count, node_params);
 }
 
 EXPORT CUresult cuGraphAddNode_v3(CUgraphNode *made, CUgraph graph, const CUgraphNode *before, const CUgraphEdgeData *edges,
-                                  size_t count, CUgraphNodeParams *given)
+                                  size_t count, CUgraphNodeParams *node_params)
 {
     (void)edges;
-    return cuGraphAddNode(made, graph, before, count, given);
+    return cuGraphAddNode(made, graph, before, count, node_params);
 }
 
 /* --- reading and changing what nodes do --------------------------------------------------------------------------- */
@@ -240,7 +240,7 @@ EXPORT CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE
 {
     OF_TYPE(node, NODE_KERNEL);
     REQUIRE_CU(params);
-    *params = node->action.kernel.given;
+    *params = node->action.kernel.params;
     return CUDA_SUCCESS;
 }
 
@@ -248,7 +248,7 @@ EXPORT CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PA
 {
     OF_TYPE(node, NODE_KERNEL);
     REQUIRE_CU(params);
-    memcpy(params, &node->action.kernel.given, KERNEL_NODE_PARAMS_V1_BYTES);
+    memcpy(params, &node->action.kernel.params, KERNEL_NODE_PARAMS_V1_BYTES);
     return CUDA_SUCCESS;
 }
 
@@ -256,7 +256,7 @@ EXPORT CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D *para
 {
     OF_TYPE(node, NODE_MEMCPY);
     REQUIRE_CU(params);
-    *params = node->action.memcpy.given;
+    *params = node->action.memcpy.params;
     return CUDA_SUCCESS;
 }
 
@@ -329,41 +329,41 @@ static CUresult change(CUresult ready, CUgraphNode node, struct action *action)
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *given)
+EXPORT CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *node_params)
 {
     struct action action;
     OF_TYPE(node, NODE_KERNEL);
-    return change(kernel_of(given, sizeof *given, &action), node, &action);
+    return change(kernel_of(node_params, sizeof *node_params, &action), node, &action);
 }
 
-EXPORT CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *given)
+EXPORT CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *node_params)
 {
     struct action action;
     OF_TYPE(node, NODE_KERNEL);
-    return change(kernel_of(given, KERNEL_NODE_PARAMS_V1_BYTES, &action), node, &action);
+    return change(kernel_of(node_params, KERNEL_NODE_PARAMS_V1_BYTES, &action), node, &action);
 }
 
-EXPORT CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *given)
+EXPORT CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D *node_params)
 {
     struct action action;
     OF_TYPE(node, NODE_MEMCPY);
-    REQUIRE_CU(given);
-    return change(action_memcpy(given, node->action.context, &action), node, &action);
+    REQUIRE_CU(node_params);
+    return change(action_memcpy(node_params, node->action.context, &action), node, &action);
 }
 
-EXPORT CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *given)
+EXPORT CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *node_params)
 {
     struct action action;
     OF_TYPE(node, NODE_MEMSET);
-    REQUIRE_CU(given);
-    return change(action_memset(given, node->action.context, &action), node, &action);
+    REQUIRE_CU(node_params);
+    return change(action_memset(node_params, node->action.context, &action), node, &action);
 }
 
-EXPORT CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *given)
+EXPORT CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS *node_params)
 {
     OF_TYPE(node, NODE_HOST);
-    REQUIRE_CU(given && given->fn);
-    node->action.host = *given;
+    REQUIRE_CU(node_params && node_params->fn);
+    node->action.host = *node_params;
     return CUDA_SUCCESS;
 }
 

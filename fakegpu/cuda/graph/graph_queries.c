@@ -3,7 +3,7 @@
 
 #include "cuda/graph/graphs.h"
 
-/* Lists are given as the interface does: with no room for them only their length is returned. */
+/* Lists are returned as the interface does: without room for them only their length. */
 struct list {
     CUgraphNode *nodes;
     size_t room, count;

@@ -57,13 +57,13 @@ struct action {
     CUcontext context;
     union {
         struct {
-            CUDA_KERNEL_NODE_PARAMS given; /* kernelParams points into `values` */
+            CUDA_KERNEL_NODE_PARAMS params; /* kernelParams points into `values` */
             uint64_t duration_ns;
             void **values; /* copies of the parameters, one block; NULL: none */
             bool cooperative;
         } kernel;
         struct {
-            CUDA_MEMCPY3D given;
+            CUDA_MEMCPY3D params;
             struct copy copy;
             uint64_t duration_ns;
             bool empty;
@@ -115,9 +115,9 @@ bool graph_reaches(CUgraph graph, const CUgraphNode *of, size_t count, CUgraphNo
 
 void action_free(struct action *action);
 bool action_copy(const struct action *from, struct action *to);
-CUresult action_kernel(const CUDA_KERNEL_NODE_PARAMS *given, CUcontext context, bool cooperative, struct action *action);
-CUresult action_memcpy(const CUDA_MEMCPY3D *given, CUcontext context, struct action *action);
-CUresult action_memset(const CUDA_MEMSET_NODE_PARAMS *given, CUcontext context, struct action *action);
+CUresult action_kernel(const CUDA_KERNEL_NODE_PARAMS *node_params, CUcontext context, bool cooperative, struct action *action);
+CUresult action_memcpy(const CUDA_MEMCPY3D *node_params, CUcontext context, struct action *action);
+CUresult action_memset(const CUDA_MEMSET_NODE_PARAMS *node_params, CUcontext context, struct action *action);
 CUresult action_alloc(struct device *device, size_t bytes, struct action *action);
 
 #endif

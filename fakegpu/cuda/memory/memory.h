@@ -72,7 +72,7 @@ CUresult cuMemFree_v2(CUdeviceptr address);
 /* Frees everything that a context owns; called when it ends. */
 void memory_end_context(CUcontext context);
 
-/* Pools give back what nobody uses; called when a device's last context has ended. */
+/* Pools release unused memory; called when a device's last context has ended. */
 void pools_trim(struct device *device);
 
 #endif

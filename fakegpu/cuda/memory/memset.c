@@ -34,7 +34,7 @@ CUresult memset_check(const struct memset_rows *rows)
     return result == CUDA_SUCCESS && !known ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
-/* Whole pages that nobody shares become untouched ones: zeroing a large piece takes no memory of the machine. */
+/* Whole unshared pages become untouched ones: zeroing a large piece takes no memory of the machine. */
 static bool zero_pages(const struct memset_rows *rows, size_t bytes)
 {
     const size_t worth_it = 1 << 20;

@@ -95,7 +95,7 @@ EXPORT CUresult cuPointerGetAttribute(void *data, int attribute, CUdeviceptr add
     return result;
 }
 
-/* What several attributes are for an address that nobody knows: zero, and -2 for the device. */
+/* What several attributes are for an unknown address: zero, and -2 for the device. */
 static void answer_unknown(int attribute, void *data)
 {
     static const size_t sizes[] = {

@@ -1,7 +1,7 @@
 /* Stream-ordered memory and its pools, as programs call them.
  *
- * Memory is there from the call on, whatever the stream still has to do: nobody can tell, since work that uses it comes
- * later in the stream. It is given back in the stream's order. */
+ * Memory is there from the call on, whatever the stream still has to do: that is not observable, since work that uses it comes
+ * later in the stream. It is freed in the stream's order. */
 #include "cuda/memory/pools.h"
 #include "cuda/memory/records.h"
 #include "cuda/stream/capturing.h"

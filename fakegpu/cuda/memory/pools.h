@@ -8,7 +8,7 @@
 
 struct CUmemPoolHandle_st {
     struct arena arena;
-    uint64_t threshold_bytes; /* what it may keep when nobody uses it */
+    uint64_t threshold_bytes; /* unused memory that it may keep */
     int reuse[3];             /* the three permissions to reuse; kept, without effect */
     unsigned pieces;          /* handed out */
     bool alive, is_default, destroyed;

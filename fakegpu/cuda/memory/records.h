@@ -23,7 +23,7 @@ struct record {
 void memory_lock(void);
 void memory_unlock(void);
 
-/* Waits until nobody uses memory, and keeps everybody from it. Under lock. */
+/* Waits until no thread uses memory, and blocks new users. Under lock. */
 void memory_stop_use(void);
 void memory_resume_use(void);
 

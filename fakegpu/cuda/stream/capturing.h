@@ -1,4 +1,4 @@
-/* What a stream is given between begin and end of a capture becomes nodes of a graph: what those ask who give it work, and cuda/graph/capture.c answers. */
+/* Work submitted to a stream between begin and end of a capture becomes nodes of a graph: callers that submit work ask here, cuda/graph/capture.c answers. */
 #ifndef FAKEGPU_CUDA_STREAM_CAPTURING_H
 #define FAKEGPU_CUDA_STREAM_CAPTURING_H
 

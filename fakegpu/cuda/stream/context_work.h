@@ -15,11 +15,11 @@ void engine_context_ending(CUcontext context);
 /* Waits until the context's work is done. */
 CUresult engine_synchronize(CUcontext context);
 
-/* Runs `function` once everything given to the stream before is done, in the stream's order, and returns at once.
+/* Runs `function` once everything submitted to the stream before is done, in the stream's order, and returns at once.
  * `stream` is as the caller of the interface gave it (NULL, legacy and per-thread handles too). */
 CUresult engine_after(CUstream stream, void (*function)(void *), void *argument);
 
-/* Waits until everything given to the stream is done. */
+/* Waits until everything submitted to the stream is done. */
 CUresult engine_stream_synchronize(CUstream stream);
 
 /* The context of a stream handle, the current one for NULL and the default streams; an error for a stale handle. */

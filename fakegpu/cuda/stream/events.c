@@ -184,7 +184,7 @@ EXPORT CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent e
     return cuEventElapsedTime_v2(milliseconds, start, end);
 }
 
-/* Events that processes share: whoever records one waits until it is reached, so that it is over for the others at any time. */
+/* Events that processes share: the thread that records one waits until it is reached, so that it is over for the others at any time. */
 struct handle {
     uint32_t magic;
     char unused[60];

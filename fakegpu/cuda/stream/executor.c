@@ -98,7 +98,7 @@ static void later(uint64_t *deadline_ns, uint64_t moment_ns)
         *deadline_ns = moment_ns;
 }
 
-/* The legacy stream waits for what other streams of its context were given before, and they for it. */
+/* The legacy stream waits for earlier work of other streams of its context, and they for it. */
 static bool legacy_in_order(CUstream stream)
 {
     CUstream legacy = stream->context->streams->legacy;
@@ -221,7 +221,7 @@ static void run_all_untimed(struct executor *executor, enum mover mover, uint64_
     }
 }
 
-/* Of the streams whose first work wants GPU time, the one that was given it first, higher priority before. */
+/* Of the streams whose first work wants GPU time, the one whose work was submitted first, higher priority before. */
 static CUstream next_timed(struct executor *executor, uint64_t now_ns, uint64_t *deadline_ns)
 {
     CUstream chosen = NULL;
@@ -329,7 +329,7 @@ static void run_timed(struct executor *executor, CUstream stream)
         finish_first(stream);
 }
 
-/* What is left of a piece when no work is that could use it: not this process's any more, unless somebody's lies behind
+/* What is left of a piece when no work is that could use it: not this process's any more, unless another's lies behind
  * it. Others need not leave the turn free. */
 static void end_piece(struct executor *executor)
 {
@@ -355,7 +355,7 @@ static uint64_t step(struct executor *executor, enum mover mover)
             return deadline_ns;
         }
         if (mover == MOVER_GIVES && stream->first->act && !stream->first->small)
-            return now_ns; /* whoever gives work is not held up by other work's bytes */
+            return now_ns; /* a thread that submits work is not held up by other work's bytes */
         if (!have_piece(executor, stream, now_ns, &deadline_ns))
             return deadline_ns;
         run_timed(executor, stream);
@@ -433,13 +433,13 @@ static void await_room(CUstream stream)
         pthread_cond_wait(&stream->executor->room, &stream->executor->mutex);
 }
 
-bool stream_append(CUstream stream, const struct work *given, uint64_t now_ns)
+bool stream_append(CUstream stream, const struct work *submitted, uint64_t now_ns)
 {
     struct executor *executor = stream->executor;
     struct work *work = take_free(executor);
     if (!work)
         return false;
-    *work = *given;
+    *work = *submitted;
     work->next = NULL;
     work->done_ns = 0;
     work->given_ns = now_ns;
@@ -454,22 +454,22 @@ bool stream_append(CUstream stream, const struct work *given, uint64_t now_ns)
     return true;
 }
 
-CUresult stream_give_all(CUstream stream, const struct work *given, size_t count)
+CUresult stream_give_all(CUstream stream, const struct work *submitted, size_t count)
 {
     struct executor *executor = stream->executor;
     CUresult result = CUDA_SUCCESS;
     executor_lock(executor);
-    if (count && given[0].is_launch)
+    if (count && submitted[0].is_launch)
         await_room(stream);
     bool behind = stream->first;
     uint64_t now_ns = monotonic_ns();
     for (size_t i = 0; i < count; i++) {
-        if (!stream_append(stream, &given[i], now_ns))
+        if (!stream_append(stream, &submitted[i], now_ns))
             result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     /* While its thread waits for the turn, or the end of the piece before it, more work changes nothing: it will be looked at then. */
     bool thread_waits = executor->thread_until_ns && executor->thread_until_ns != ENGINE_NEVER;
-    if (!(executor->wanting && thread_waits && (behind || (count && given[0].kind == WORK_TIMED))))
+    if (!(executor->wanting && thread_waits && (behind || (count && submitted[0].kind == WORK_TIMED))))
         executor_move(executor, MOVER_GIVES);
     executor_unlock(executor);
     return result;

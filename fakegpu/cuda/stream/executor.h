@@ -1,7 +1,7 @@
-/* Runs the work of this process on one GPU: what is given to streams waits here, in order, for its piece of the GPU's time.
+/* Runs the work of this process on one GPU: submitted work waits here, in order, for its piece of the GPU's time.
  *
  * Work is done ahead of its time: once the engine's calendar (node/engine.h) has a piece for it, its moment of end is known
- * and its effects (copied bytes, a recorded event) happen at once, while whoever waits for it sleeps until that moment.
+ * and its effects (copied bytes, a recorded event) happen at once, while a waiting thread sleeps until that moment.
  * So one sleep per slice is enough, whatever the kernels' durations, and an end is exact though threads wake late.
  *
  * Any thread that gives work moves things on itself when the GPU is free for it; otherwise the executor's own thread does, which
@@ -47,7 +47,7 @@ struct work {
     enum work_kind kind;
     bool is_launch;          /* counts against the launches that may be queued */
     bool onlooker;           /* a mark of who waits for what is there, without a place in the order of streams */
-    bool small;              /* whoever gives it may run `act` itself */
+    bool small;              /* the submitting thread may run `act` itself */
     uint64_t duration_ns;
     /* Timed: called after each part of the duration, with nothing locked; the last time with done_ns = duration_ns. */
     void (*act)(void *argument, uint64_t done_ns, uint64_t duration_ns);
@@ -107,7 +107,7 @@ CUresult stream_give(CUstream stream, const struct work *work);
 /* The same for several pieces of work that nothing may come between. */
 CUresult stream_give_all(CUstream stream, const struct work *work, size_t count);
 
-/* Whether everything given is over; under lock. */
+/* Whether all submitted work is over; under lock. */
 bool stream_idle(CUstream stream, uint64_t now_ns);
 
 /* Has the executor's thread look at its work. */
@@ -141,8 +141,8 @@ struct executor {
 
 /* Who moves work on. */
 enum mover {
-    MOVER_GIVES,  /* whoever gives work: must not be held up */
-    MOVER_WAITS,  /* whoever waits for work has time to copy bytes */
+    MOVER_GIVES,  /* a thread that submits work: must not be held up */
+    MOVER_WAITS,  /* a thread that waits for work has time to copy bytes */
     MOVER_THREAD, /* the executor's thread: anything */
 };
 

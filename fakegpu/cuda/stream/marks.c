@@ -37,7 +37,7 @@ void mark_reach(struct mark *mark, uint64_t end_ns)
         ;
     if (atomic_fetch_sub(&mark->pending, 1) != 1)
         return;
-    /* From 2 on somebody sleeps on it. */
+    /* From 2 on a thread sleeps on it. */
     if (atomic_exchange(&mark->reached, 1) == 2)
         syscall(SYS_futex, &mark->reached, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
     for (uint32_t pokes = atomic_exchange(&mark->pokes, 0); pokes; pokes &= pokes - 1)
@@ -66,11 +66,11 @@ void mark_wait(struct mark *mark)
 {
     /* Looked at again each second, so that no lost wake-up can hang a program. */
     const struct timespec second = {.tv_sec = 1};
-    uint32_t nobody = 0;
+    uint32_t expected = 0;
     sleep_precisely();
     while (!reached(mark)) {
-        nobody = 0;
-        if (atomic_compare_exchange_strong(&mark->reached, &nobody, 2) || nobody == 2)
+        expected = 0;
+        if (atomic_compare_exchange_strong(&mark->reached, &expected, 2) || expected == 2)
             syscall(SYS_futex, &mark->reached, FUTEX_WAIT_PRIVATE, 2, &second, NULL, 0);
     }
     uint64_t end_ns = atomic_load(&mark->end_ns);

@@ -204,7 +204,7 @@ CUresult stream_finish(CUstream stream)
     struct mark *mark = mark_make(1);
     if (!mark)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    /* On the legacy stream this covers what other streams were given before. */
+    /* On the legacy stream this covers earlier work of other streams. */
     bool onlooker = stream != stream->context->streams->legacy;
     CUresult result = stream_give(stream, &(struct work){.kind = WORK_MARK, .onlooker = onlooker, .mark = mark_keep(mark)});
     if (result == CUDA_SUCCESS) {
@@ -220,7 +220,7 @@ CUresult stream_finish(CUstream stream)
     return result;
 }
 
-/* The legacy stream covers what others of its context were given before. */
+/* The legacy stream covers earlier work of the others of its context. */
 static bool over(CUstream stream)
 {
     uint64_t now_ns = monotonic_ns();

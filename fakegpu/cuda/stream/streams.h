@@ -20,7 +20,7 @@ CUresult stream_make(CUcontext context, unsigned flags, int priority, CUstream *
 /* The part ends: its streams can only be destroyed from here on. */
 void streams_detach(CUcontext part);
 
-/* Waits until everything given to the stream so far is over. */
+/* Waits until everything submitted to the stream so far is over. */
 CUresult stream_finish(CUstream stream);
 
 /* Declares `stream`, what `handle` stands for, or returns the error. */

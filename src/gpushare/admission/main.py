@@ -89,7 +89,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
             }
             logger.info("serving at %s:%d, API server %s", *settings.listen, access.server)
             await _until(
-                _told(stop, settings.drain_s),
+                _drained(stop, settings.drain_s),
                 [reviews, *readable],
                 {
                     "certificates": keeper.run(),
@@ -105,7 +105,7 @@ async def _once_certified(tls: ServerTls, server: Server, bound: Any) -> None:
     await server.serve(sockets=[bound])
 
 
-async def _told(stop: asyncio.Event, drain_s: float) -> None:
+async def _drained(stop: asyncio.Event, drain_s: float) -> None:
     """Wait for the stop signal, and then for as long as Services may still route API servers here."""
     await stop.wait()
     logger.info("ending in %.0f s", drain_s)
@@ -117,10 +117,10 @@ async def _until(
 ) -> None:
     """Run all components until ``stop`` returns or one fails, and raise that failure."""
     running = [asyncio.create_task(part, name=name) for name, part in parts.items()]
-    told = asyncio.create_task(stop, name="stop")
+    stopping = asyncio.create_task(stop, name="stop")
     try:
-        done, _ = await asyncio.wait([told, *running], return_when=asyncio.FIRST_COMPLETED)
-        for task in done - {told}:
+        done, _ = await asyncio.wait([stopping, *running], return_when=asyncio.FIRST_COMPLETED)
+        for task in done - {stopping}:
             await task
     finally:
         for server in servers:
@@ -129,8 +129,8 @@ async def _until(
         keeper.cancel()
         if not servers[0].started:
             reviews.cancel()
-        told.cancel()
-        await asyncio.gather(told, *running, return_exceptions=True)
+        stopping.cancel()
+        await asyncio.gather(stopping, *running, return_exceptions=True)
 
 
 def _export(metrics: Metrics, keeper: Keeper, closed: Callable[[], str]) -> None:

@@ -88,16 +88,16 @@ def _shown(role: Role, argv: Sequence[str], environ: Mapping[str, str]) -> str:
     widths = [max(len(row[at]) for row in rows) for at in range(2)]
     lines = [f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}" for name, value, source in rows]
     known = {one.variable for one in (*role.options, CONFIG)}
-    nobodys = unread(environ)
+    unknown = unread(environ)
     others = sorted(
-        one for one in environ if one.startswith(PREFIX) and one not in known and one not in nobodys
+        one for one in environ if one.startswith(PREFIX) and one not in known and one not in unknown
     )
-    if others or nobodys:
+    if others or unknown:
         lines.append("")
     if others:
         lines.append(f"not read by this role: {', '.join(others)}")
-    if nobodys:
-        lines.append(f"read by nobody: {_with_meant(nobodys)}")
+    if unknown:
+        lines.append(f"read by nobody: {_with_meant(unknown)}")
     return "\n".join(lines)
 
 
@@ -114,9 +114,9 @@ def _check(file: Path) -> int:
     if problems:
         return refuse(_PROGRAM, InvalidSettings(problems))
     print(f"{file}: right")
-    nobodys = unread(os.environ)
-    if nobodys:
-        print(f"{_PROGRAM}: variables that are read by nobody: {_with_meant(nobodys)}", file=sys.stderr)
+    unknown = unread(os.environ)
+    if unknown:
+        print(f"{_PROGRAM}: variables that are read by nobody: {_with_meant(unknown)}", file=sys.stderr)
     return 0
 
 

@@ -138,7 +138,7 @@ async def _serve(name: str, doors: dict[socket.socket, list[str]]) -> None:
 
 def main() -> int:
     """Serve until killed."""
-    name, *given = sys.argv[1:]
+    name, *arguments = sys.argv[1:]
     parent = os.getppid()
     # It holds the ports, which the parent's successor needs.
     ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
@@ -147,7 +147,7 @@ def main() -> int:
     os.nice(_LESS_URGENT)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     doors = {}
-    for one in given:
+    for one in arguments:
         number, _, pages = one.partition("=")
         listening = socket.socket(fileno=int(number))
         listening.setblocking(False)

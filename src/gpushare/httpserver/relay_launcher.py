@@ -47,9 +47,9 @@ async def relay(doors: Mapping[socket.socket, Collection[str]], behind: socket.s
 
 
 async def _one(doors: Mapping[socket.socket, Collection[str]], name: str) -> None:
-    given = [f"{listening.fileno()}={','.join(pages)}" for listening, pages in doors.items()]
+    arguments = [f"{listening.fileno()}={','.join(pages)}" for listening, pages in doors.items()]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gpushare.httpserver.relay", name, *given),
+        *(sys.executable, "-m", "gpushare.httpserver.relay", name, *arguments),
         pass_fds=[listening.fileno() for listening in doors],
     )
     try:

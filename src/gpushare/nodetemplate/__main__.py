@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print it as JSON, which is also YAML; returns 0, or 2 for invalid input."""
     try:
         options = read(ROLE, argv, os.environ)
-        told = written(_template(options, sys.stdin), options.output, options.group)
+        manifest = written(_template(options, sys.stdin), options.output, options.group)
     except (InvalidSettings, ModelError, msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
         return refuse(ROLE.program, error)
-    print(msgspec.json.format(msgspec.json.encode(told), indent=2).decode())
+    print(msgspec.json.format(msgspec.json.encode(manifest), indent=2).decode())
     return 0
 
 

@@ -96,14 +96,14 @@ def _plain(role: Role, words: Sequence[str]) -> dict[str, Any] | None:
     found: dict[str, Any] = {}
     rest = iter(words)
     for word in rest:
-        flag, given, value = word.partition("=")
+        flag, equals, value = word.partition("=")
         option = known.get(flag)
-        if option is None or (given and option.kind.is_switch):
+        if option is None or (equals and option.kind.is_switch):
             return None
         if option.kind.is_switch:
             found[option.attribute] = flag == option.flag
             continue
-        if not given:
+        if not equals:
             value = next(rest, "-")
             if value.startswith("-"):
                 return None

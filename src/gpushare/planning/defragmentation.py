@@ -209,20 +209,20 @@ def cheaper_ways(
             pod for pod in gpu.pods if pod.may_move and _placed((pod,), host, source, places) is not None
         ]
         # Who is alike has no place just as well.
-        vain: set[tuple[Shape, ...]] = set()
+        failed: set[tuple[Shape, ...]] = set()
         for some in _cheapest_first(may_move, most_moves):
             cost = (sum(pod.mib for pod in some), len(some))
             if best.spot is not None and cost >= best.cost:
                 break
             shapes = tuple([_shape(pod) for pod in some])
-            if shapes in vain or not _enough(gpu, some, request) or host.spare_pods + len(some) <= 0:
+            if shapes in failed or not _enough(gpu, some, request) or host.spare_pods + len(some) <= 0:
                 continue
             moves = _placed(some, host, source, places)
             looked += 1
             if moves is not None:
                 best = Outlook(source, moves)
                 break
-            vain.add(shapes)
+            failed.add(shapes)
             if looked % LOOKED_AT_ONCE == 0:
                 yield best
     yield best

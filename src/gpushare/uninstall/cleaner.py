@@ -117,9 +117,9 @@ class Cleaner:
 
     async def _agents_gone(self) -> None:
         """Wait for the agents: a running one would write again what is removed."""
-        given_up_s = self._clock.monotonic() + self._pace.agents_s
+        deadline_s = self._clock.monotonic() + self._pace.agents_s
         while running := await self._insist(self._cluster.count_agents):
-            if self._clock.monotonic() >= given_up_s:
+            if self._clock.monotonic() >= deadline_s:
                 logger.warning(
                     "agents that have not ended after %g s (nodes that are lost?): %d; going on without them",
                     self._pace.agents_s,

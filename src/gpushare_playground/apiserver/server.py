@@ -136,8 +136,8 @@ class ApiServer:
                 self.writer.create(namespaces, "", {"metadata": {"name": name}}, options)
         for name, value in SYSTEM_CLASSES.items():
             if self.store.get(PRIORITY_CLASSES, "", name) is None:
-                given = {"metadata": {"name": name}, "value": value}
-                self.writer.create(classes, "", given, options)
+                manifest = {"metadata": {"name": name}, "value": value}
+                self.writer.create(classes, "", manifest, options)
 
     def cut_watches(self) -> None:
         """End all open watches, as a restart of the server would; clients reconnect."""

@@ -9,7 +9,7 @@ from gpushare_playground.walk.narration import Story
 from gpushare_playground.walk.reading import read_json, shares
 
 SHARE, CORE_MEM = "share-v100", "core-mem-v100x4"
-_GIVEN_MIB: Final = 2154
+_SHARE_MIB: Final = 2154
 _POD: Final = "job/cuda-sample"
 #: Tolerance for 30%, in percent of a second: a busy machine wakes threads late, and samples vary.
 _LEAST, _MOST = 15, 45
@@ -31,10 +31,10 @@ async def no_more_memory(story: Story, cluster: Cluster) -> None:
     story.expect("the node of example 5 holds its containers", "preload", _line(held, CORE_MEM), within=True)
     story.notice("Programs load gpushare's libraries before the driver's, and see only their share:")
     usage = await story.type(f"kubectl exec {_POD} -- gpu-usage")
-    story.expect(f"NVML tells of {_GIVEN_MIB} MiB", f"of {_GIVEN_MIB} MiB", usage, within=True)
+    story.expect(f"NVML tells of {_SHARE_MIB} MiB", f"of {_SHARE_MIB} MiB", usage, within=True)
     await _nvidia_smi(story)
     refused = await story.type(f"kubectl exec {_POD} -- take-memory")
-    story.expect(f"CUDA tells of {_GIVEN_MIB} MiB too", f"tells of {_GIVEN_MIB} MiB", refused, within=True)
+    story.expect(f"CUDA tells of {_SHARE_MIB} MiB too", f"tells of {_SHARE_MIB} MiB", refused, within=True)
     story.expect("what goes above is refused", "CUDA_ERROR_OUT_OF_MEMORY", refused, within=True)
     story.notice("On the node that shares without isolation a container of 4 GiB is trusted to keep to them:")
     usage = await story.type("kubectl exec job/tensorflow-mnist-share -- gpu-usage")
@@ -48,7 +48,7 @@ async def _nvidia_smi(story: Story) -> None:
     output = await story.type(f"kubectl exec {_POD} -- nvidia-smi", code=None)
     if "Driver Version" in output:
         story.expect(
-            f"NVIDIA's own nvidia-smi shows {_GIVEN_MIB} MiB", f"/  {_GIVEN_MIB}MiB", output, within=True
+            f"NVIDIA's own nvidia-smi shows {_SHARE_MIB} MiB", f"/  {_SHARE_MIB}MiB", output, within=True
         )
     else:
         story.notice("(It would show the same slice; NVIDIA's nvidia-smi is a package of your system.)")
@@ -130,7 +130,7 @@ def _used(table: str, count: int) -> bool:
     """Whether the table of ``--pods`` has this many pods at work, each using memory and about its share of compute."""
     usages = [(int(mib), int(percent)) for mib, percent in _USED.findall(table)]
     return len(usages) == count and all(
-        0 < mib <= _GIVEN_MIB and _LEAST <= percent <= _MOST for mib, percent in usages
+        0 < mib <= _SHARE_MIB and _LEAST <= percent <= _MOST for mib, percent in usages
     )
 
 
@@ -157,6 +157,6 @@ def _all_work(text: str) -> bool:
     return (
         len(processes) == 3 * samples > 0
         and all(_LEAST <= percent <= _MOST for _, percent in processes)
-        and all(mib <= _GIVEN_MIB for mib, _ in processes)
+        and all(mib <= _SHARE_MIB for mib, _ in processes)
         and sum(percent >= 3 * _LEAST for percent in busy) == samples
     )

@@ -17,13 +17,13 @@ def memory(limit: int) -> str:
     holds(not limit or abs(reserved - limit * 3 // 4) < 64 * MIB, got)
     asked = limit or UNLIMITED
     try:
-        given = jnp.zeros(asked, dtype=jnp.uint8).block_until_ready().size
+        got_bytes = jnp.zeros(asked, dtype=jnp.uint8).block_until_ready().size
     except jax.errors.JaxRuntimeError as refusal:
         holds(bool(limit) and "RESOURCE_EXHAUSTED" in str(refusal), f"{got}: {refusal}")
-        given = 0
-    holds(given == (0 if limit else asked), f"{given} bytes were given, {got}")
+        got_bytes = 0
+    holds(got_bytes == (0 if limit else asked), f"{got_bytes} bytes were allocated, {got}")
     kernels()
-    return f"{got}; {'more is refused, and it goes on' if limit else 'given what it asks for'}"
+    return f"{got}; {'more is refused, and it goes on' if limit else 'it gets what it requests'}"
 
 
 def kernels() -> None:

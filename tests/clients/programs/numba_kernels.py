@@ -3,7 +3,7 @@
 import numpy as np
 from numba import cuda
 from numba.cuda.cudadrv.driver import CudaAPIError
-from saying import UNLIMITED, holds, is_told, main
+from saying import UNLIMITED, holds, main, reported
 
 
 @cuda.jit
@@ -14,17 +14,17 @@ def _increment(numbers):  # Numba's own language
 
 
 def memory(limit: int) -> str:
-    """It is told its share, and refused more."""
+    """It sees its share, and more is refused."""
     free, total = cuda.current_context().get_memory_info()
-    got = is_told(free, total, limit)
+    got = reported(free, total, limit)
     try:
-        given = cuda.device_array(limit or UNLIMITED, dtype=np.uint8).size
+        got_bytes = cuda.device_array(limit or UNLIMITED, dtype=np.uint8).size
     except CudaAPIError as refusal:
         holds(bool(limit) and "OUT_OF_MEMORY" in str(refusal), f"with {got}: {refusal}")
-        given = 0
-    holds(given == (0 if limit else UNLIMITED), f"{given} bytes were given, with {got}")
+        got_bytes = 0
+    holds(got_bytes == (0 if limit else UNLIMITED), f"{got_bytes} bytes were allocated, with {got}")
     kernels()
-    return f"{got}; {'more is refused, and it goes on' if limit else 'given what it asks for'}"
+    return f"{got}; {'more is refused, and it goes on' if limit else 'it gets what it requests'}"
 
 
 def kernels() -> None:

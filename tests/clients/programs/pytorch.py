@@ -5,7 +5,7 @@ import time
 
 import torch
 import torch.multiprocessing
-from saying import MIB, UNLIMITED, holds, is_told, main
+from saying import MIB, UNLIMITED, holds, main, reported
 from torch.utils.data import DataLoader, TensorDataset
 
 PIECE = 100 * MIB
@@ -15,7 +15,7 @@ def memory(limit: int) -> str:
     """Takes pieces until it is refused, gives them back, and goes on."""
     total = torch.cuda.get_device_properties(0).total_memory
     before, _ = torch.cuda.mem_get_info()
-    got = is_told(before, total, limit)
+    got = reported(before, total, limit)
     pieces: list[torch.Tensor] = []
     refused = False
     try:
@@ -24,7 +24,7 @@ def memory(limit: int) -> str:
     except torch.OutOfMemoryError:
         refused = True
     taken = len(pieces) * PIECE
-    holds(refused == bool(limit), f"{taken // MIB} MiB were given")
+    holds(refused == bool(limit), f"{taken // MIB} MiB were allocated")
     holds(not limit or before - taken < 2 * PIECE, f"refused after {taken // MIB} MiB, with {got}")
     pieces.clear()
     torch.cuda.empty_cache()
@@ -32,7 +32,9 @@ def memory(limit: int) -> str:
     after, _ = torch.cuda.mem_get_info()
     holds(before - after <= 64 * MIB, f"{(before - after) // MIB} MiB less are free after all")
     copies(limit)
-    return f"{got}; {taken // MIB} MiB given, {'then OutOfMemoryError, ' if refused else ''}and it goes on"
+    return (
+        f"{got}; {taken // MIB} MiB allocated, {'then OutOfMemoryError, ' if refused else ''}and it goes on"
+    )
 
 
 def copies(_limit: int) -> str:
@@ -90,7 +92,7 @@ def graph_beside(_limit: int) -> str:
                         array.add_(1)
                     launched[0] += 20
                     begun.set()
-        except Exception as problem:  # it is told below
+        except Exception as problem:  # reported below
             problems.append(problem)
             begun.set()
 

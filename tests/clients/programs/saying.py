@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 MIB = 1 << 20
-#: With no limit: enough to see that allocations are given.
+#: Without a limit: enough to see that allocations succeed.
 UNLIMITED = 8192 * MIB
 
 
@@ -25,7 +25,7 @@ def holds(condition: bool, got: str) -> None:
         raise AssertionError(got)
 
 
-def is_told(free: int, total: int, limit: int) -> str:
+def reported(free: int, total: int, limit: int) -> str:
     """Memory as a client reads it: of the limit, if there is one."""
     got = f"{free // MIB} of {total // MIB} MiB free"
     holds(0 < free < total and (not limit or total == limit), got)

@@ -29,7 +29,7 @@ KEPT = {
     "APIService//v1alpha1.scheduling.alibabacloud.com",
     "APIService//v1beta1.scheduling.sigs.k8s.io",
 }
-#: Nodes that nobody runs; the first two were described by agents, the last by somebody else's.
+#: Nodes without a kubelet; the first two were described by our agents, the last by another program.
 NODES = {
     "shared": ({names.LABEL_MODE: "core_mem", names.LABEL_DESCRIBED: "true"}, {names.GPU_MEM: "60", names.GPU_CORE: "400", names.GPU_COUNT: "4"}),
     "unlabelled": ({names.LABEL_DESCRIBED: "true"}, {names.GPU_MEM: "15", names.GPU_COUNT: "1"}),
@@ -101,7 +101,7 @@ def collected(found: set[str]) -> set[str]:
 
 
 def argument(commands: Commands, option: str) -> str:
-    """What the agent's container is given for an option."""
+    """The value of an option in the arguments of the agent's container."""
     found: dict[str, Any] = commands.json("get", *DAEMON_SET, "-n", NAMESPACE)
     args = found["spec"]["template"]["spec"]["containers"][0]["args"]
     return next(str(one).partition("=")[2] for one in args if one.startswith(f"{option}="))
@@ -191,7 +191,7 @@ def test_what_the_webhook_wrote_into_its_objects_survives_an_upgrade(clean: Comm
     assert clean.json("get", *secret)["data"] == {"current.ca.crt": "eA=="}
 
 
-def test_a_second_installation_elsewhere_is_refused_and_told_why(clean: Commands) -> None:
+def test_a_second_installation_elsewhere_is_refused_with_the_reason(clean: Commands) -> None:
     install(clean, INSTALLER)
     done = clean.run("helm", "install", "other", str(CHARTS / INSTALLER), "-n", "default")
     assert done.returncode != 0
@@ -221,10 +221,10 @@ def test_an_uninstall_leaves_what_users_made_and_nothing_else(clean: Commands, t
             assert sorted(objects(clean) ^ before) == []
         finally:
             process.terminate()
-            told = process.communicate(timeout=30)[1]
-    assert process.returncode == 0, told
-    assert "2 nodes were described by agents" in told
-    assert "nothing is left on the nodes" in told
+            output = process.communicate(timeout=30)[1]
+    assert process.returncode == 0, output
+    assert "2 nodes were described by agents" in output
+    assert "nothing is left on the nodes" in output
     for name, (labels, resources) in NODES.items():
         node = clean.json("get", "node", name)
         assert names.ANN_DEVICES not in node["metadata"].get("annotations", {})
@@ -251,10 +251,10 @@ def test_who_installs_again_at_once_is_not_cleaned_away(clean: Commands, tmp_pat
             wait_for("it ended itself", lambda: left not in objects(clean), timeout=120, every=0.5)
         finally:
             process.terminate()
-            told = process.communicate(timeout=30)[1]
-    assert f"the agents' DaemonSet is in namespace {NAMESPACE}" in told
-    assert "the agents are installed again" in told
-    assert "were described by agents" not in told
+            output = process.communicate(timeout=30)[1]
+    assert f"the agents' DaemonSet is in namespace {NAMESPACE}" in output
+    assert "the agents are installed again" in output
+    assert "were described by agents" not in output
     assert f"DaemonSet/{NAMESPACE}/{names.DAEMON_SET_NAME}" in objects(clean)
     wait_for(
         "nothing of it is left",

@@ -28,7 +28,7 @@ from tests.e2e.charts.rendering import CHARTS, SCHEDULER
 from tests.e2e.cluster.waiting import wait_for
 
 NAMESPACE = "gpu"
-#: Others than the defaults, in the same order: a leader ends itself before it is replaced. Nobody starts it again here: it
+#: Others than the defaults, in the same order: a leader ends itself before it is replaced. Nothing restarts it here: it
 #: must be able to renew on a busy machine.
 LEASE = ("leaseDurationSeconds=12", "renewDeadlineSeconds=9", "retryPeriodSeconds=1")
 #: One of 15 GiB, in units of 1 GiB.
@@ -117,10 +117,13 @@ class Pods:
         ]
         extender = [sys.executable, "-m", "gpushare", *_with(containers["extender"]["args"], replaced)]
         extender += ["--kubeconfig", str(self._kubeconfig)]
-        with log.open("wb") as told, (self._folder / f"extender-{number}.log").open("wb") as told_too:
+        with (
+            log.open("wb") as scheduler_log,
+            (self._folder / f"extender-{number}.log").open("wb") as extender_log,
+        ):
             replica = Replica(
-                subprocess.Popen(scheduler, stderr=told, cwd=self._folder),
-                subprocess.Popen(extender, stderr=told_too, env={**os.environ, "PYTHONPATH": "src"}),
+                subprocess.Popen(scheduler, stderr=scheduler_log, cwd=self._folder),
+                subprocess.Popen(extender, stderr=extender_log, env={**os.environ, "PYTHONPATH": "src"}),
                 {"kube-scheduler": f"https://127.0.0.1:{own}", "extender": f"http://127.0.0.1:{probes}"},
                 log,
                 self._folder / f"extender-{number}.log",
@@ -131,7 +134,7 @@ class Pods:
         return replica
 
     def leader(self) -> str:
-        """Who leads; empty where nobody does: the lease is there before it is held."""
+        """The leader; empty if there is none: the lease exists before it is held."""
         lease = self._commands.json("get", "lease", SCHEDULER, "-n", NAMESPACE)
         return str(lease["spec"].get("holderIdentity", ""))
 
@@ -166,7 +169,7 @@ def ask_for(commands: Commands, name: str, units: int) -> None:
     limits = {names.GPU_MEM: str(units)}
     spec = {
         "schedulerName": SCHEDULER,
-        # Nobody runs the node.
+        # The node has no kubelet.
         "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "c", "image": "x", "resources": {"limits": limits}}],
     }
@@ -190,7 +193,7 @@ def reason(commands: Commands, name: str) -> str:
         conditions = commands.json("get", "pod", name)["status"].get("conditions", ())
         return next((str(one["message"]) for one in conditions if one["type"] == "PodScheduled"), "")
 
-    return wait_for(f"pod {name} is told why it waits", look, every=0.3)
+    return wait_for(f"pod {name} has a reason for being pending", look, every=0.3)
 
 
 def test_a_leader_places_pods_and_another_goes_on_when_it_dies(pods: Pods, commands: Commands) -> None:
@@ -229,7 +232,7 @@ def test_verbs_are_not_on_the_pods_address_and_metrics_not_at_the_port_of_probes
 
 
 def test_without_its_extender_a_leader_places_no_gpu_pod(pods: Pods, commands: Commands) -> None:
-    """By the node's sum it could: and nobody would know whose the GPU is."""
+    """By the node's sums it would fit, and then it would be unknown which GPU it has."""
     commands.typed("kubectl", "delete", "pod", "a", "b", "--grace-period", "0", "--force")
     last = pods.running[-1]
     last.extender.send_signal(signal.SIGKILL)

@@ -1,6 +1,6 @@
 """What helm makes of the charts: as kept in ``golden/``, and clear words where it refuses.
 
-``GPUSHARE_WRITE_GOLDEN=1`` writes the files anew. Of admission, which other tests put to work, they keep the names; for the version they have
+``GPUSHARE_WRITE_GOLDEN=1`` rewrites the files. Of admission, which other tests put to work, they keep the names; for the version they have
 VERSION, so that a release leaves them as they are.
 """
 
@@ -418,7 +418,7 @@ def test_notes_say_that_pods_beside_the_release_are_not_checked(helm: Commands, 
 
 
 @pytest.mark.parametrize(("unit", "amount"), [("1GiB", 3), ("GiB", 3), ("128MiB", 24), ("MiB", 24)])
-def test_notes_name_an_amount_that_is_no_slip_in_the_unit(helm: Commands, unit: str, amount: int) -> None:
+def test_notes_suggest_an_amount_that_is_right_in_the_unit(helm: Commands, unit: str, amount: int) -> None:
     assert f"aliyun.com/gpu-mem: {amount} (3 GiB)," in notes(helm, INSTALLER, f"gpuMemoryUnit={unit}")
 
 
@@ -437,7 +437,7 @@ def test_notes_send_the_scheduler_where_admission_lets_it_place_pods(
 ) -> None:
     said = notes(helm, INSTALLER, *values, namespace=namespace)
     assert f"helm install ack-co-scheduler charts/ack-co-scheduler -n {scheduler}\n" in said
-    # What decides it is named where somebody may have it elsewhere.
+    # The deciding value is named, as it may be set elsewhere.
     assert ("--set admission.schedulerNamespace=" in said) is (scheduler != "kube-system")
 
 

@@ -30,12 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    print(build(arguments.k8s, arguments.names, ready=arguments.binaries, told=_tell))
+    print(build(arguments.k8s, arguments.names, ready=arguments.binaries, report=_tell))
     return 0
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    binaries = build(arguments.k8s, ready=arguments.binaries, told=_tell)
+    binaries = build(arguments.k8s, ready=arguments.binaries, report=_tell)
     # A signal that comes while it starts must find the way down, too.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
@@ -47,7 +47,7 @@ def _up(arguments: argparse.Namespace) -> int:
             k8s=arguments.k8s,
             nodes=arguments.nodes,
             drivers=not arguments.no_driver,
-            told=_tell,
+            report=_tell,
         )
         if arguments.label:
             _label(cluster)

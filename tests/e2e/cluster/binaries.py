@@ -1,4 +1,4 @@
-"""The programs of a cluster in one folder: given ones, and the rest built once."""
+"""The programs of a cluster in one folder: existing ones are used, the rest is built once."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ def build(
     names: Iterable[str] = (),
     *,
     ready: Path | None = None,
-    told: Callable[[str], None] = print,
+    report: Callable[[str], None] = print,
 ) -> Path:
     """A folder that holds the programs ``names`` (all when there is none), and :data:`INIT`.
 
@@ -36,8 +36,8 @@ def build(
     if assets and not assets.is_dir():
         raise CannotBuild(f"{assets}: no such folder of binaries")
     wanted = chosen(k8s, names)
-    given = {p.name: assets / p.name for p in wanted if assets and (assets / p.name).is_file()}
-    found = {INIT: _init(told)} | given | built([p for p in wanted if p.name not in given], told)
+    existing = {p.name: assets / p.name for p in wanted if assets and (assets / p.name).is_file()}
+    found = {INIT: _init(report)} | existing | built([p for p in wanted if p.name not in existing], report)
     return _gathered(k8s, found)
 
 
@@ -61,13 +61,13 @@ def _gathered(k8s: str, found: dict[str, Path]) -> Path:
     return renamed(temporary, folder)
 
 
-def _init(told: Callable[[str], None]) -> Path:
+def _init(report: Callable[[str], None]) -> Path:
     target = cache() / "programs" / f"{INIT}-{digest([_SOURCE.read_text()])}" / INIT
     if target.is_file():
         return target
     if not shutil.which("gcc"):
         raise CannotBuild(f"{INIT}: needs gcc; run scripts/install-e2e-packages")
-    told(f"building {INIT} …")
+    report(f"building {INIT} …")
     with making(target) as out:
         subprocess.run(["gcc", "-Os", "-static", "-s", "-o", out, _SOURCE], check=True)
     return target

@@ -60,7 +60,7 @@ def make(group: str) -> list[Path]:
             if hierarchy.kind == "cgroup2" and not hierarchy.name:
                 _hand_down(parent)
             folder.mkdir(exist_ok=True)
-            # A version 1 cpuset takes nobody before it says where they may run.
+            # A version 1 cpuset takes no process before its cpus and mems are set.
             for file in ("cpuset.cpus", "cpuset.mems"):
                 if (
                     hierarchy.kind == "cgroup"
@@ -90,7 +90,7 @@ def processes(group: str) -> set[int]:
 
 
 def remove(group: str, *, timeout: float = 20.0) -> None:
-    """Remove ``ROOT/group`` and what is below, and ``ROOT`` where nobody else is in it.
+    """Remove ``ROOT/group`` and what is below, and ``ROOT`` if nothing else is in it.
 
     Raises :class:`~tests.e2e.cluster.waiting.NotReached` when processes do not leave in time.
     """

@@ -71,7 +71,7 @@ class Node:
 
 
 class Cluster:
-    """A cluster that is up; made anew from its state folder by any process."""
+    """A running cluster; any process can open it by its state folder."""
 
     def __init__(self, state: Path) -> None:
         """Raises ``FileNotFoundError`` when there is none in ``state``."""
@@ -174,7 +174,7 @@ class Cluster:
     def wait_ready(self, *, timeout: float = 60.0) -> None:
         """Wait until the API server and every real node are ready.
 
-        Raises ``RuntimeError`` at once when a component has ended by itself: nobody starts it again, as systemd would,
+        Raises ``RuntimeError`` at once when a component has ended by itself: nothing restarts it, as systemd would,
         and the node of a kubelet that is gone looks Ready for another 40 s.
         """
         self.check_running()

@@ -123,7 +123,7 @@ def _apiserver(at: Layout) -> list[str]:
         # No kube-proxy runs here: webhooks are reached at the pods behind their Services.
         "--enable-aggregator-routing=true",
         "--allow-privileged=true",
-        # Else an API server that is told to end waits a minute for its watchers to leave.
+        # Otherwise an API server waits a minute after SIGTERM for its watchers to leave.
         "--shutdown-watch-termination-grace-period=2s",
         "--endpoint-reconciler-type=lease",
         f"--audit-policy-file={at.config}/audit.yaml",

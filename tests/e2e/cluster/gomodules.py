@@ -14,13 +14,13 @@ from typing import Final
 from tests.e2e.cluster.kept import CannotBuild, alone, cache, digest, making
 from tests.e2e.cluster.programs import Program, arguments
 
-_TOLD_EVERY_S: Final = 30.0
+_REPORT_EVERY_S: Final = 30.0
 
 _MEMORY: Final = {"GOGC": "off", "GOMEMLIMIT": "3GiB"}
 """Go's compiler and linker live for seconds: collecting their garbage costs a tenth of the build and more."""
 
 
-def built(programs: Sequence[Program], told: Callable[[str], None]) -> dict[str, Path]:
+def built(programs: Sequence[Program], report: Callable[[str], None]) -> dict[str, Path]:
     """Each program by name: from the cache, or built by one command for all that share module and flags.
 
     Raises :class:`CannotBuild`.
@@ -37,7 +37,7 @@ def built(programs: Sequence[Program], told: Callable[[str], None]) -> dict[str,
     targets = {one.name: _target(one, version) for one in programs}
     lacking = [one for one in programs if not targets[one.name].is_file()]
     for _, some in itertools.groupby(lacking, key=lambda one: (one.module, one.tags, one.ldflags, one.cgo)):
-        _build(go, list(some), targets, told)
+        _build(go, list(some), targets, report)
     return targets
 
 
@@ -48,7 +48,7 @@ def _target(program: Program, version: str) -> Path:
     return cache() / "programs" / f"{program.name}-{key}" / program.name
 
 
-def _build(go: str, group: list[Program], targets: dict[str, Path], told: Callable[[str], None]) -> None:
+def _build(go: str, group: list[Program], targets: dict[str, Path], report: Callable[[str], None]) -> None:
     module = group[0].module
     if group[0].cgo:
         for program in group:
@@ -64,17 +64,17 @@ def _build(go: str, group: list[Program], targets: dict[str, Path], told: Callab
         )
         names = ", ".join(one.name for one in group)
         start = time.monotonic()
-        told(f"building {names} ({module}) …")
+        report(f"building {names} ({module}) …")
         error = _run(
             [go, *arguments(group, f"{together}/")],
             group[0],
-            lambda: told(f"still building {names}, for {time.monotonic() - start:.0f} s …"),
+            lambda: report(f"still building {names}, for {time.monotonic() - start:.0f} s …"),
         )
         if error:
             raise CannotBuild(f"{names}: go build failed in {group[0].folder}:\n{error[-4000:]}")
         for one in group:
             (together / one.made).rename(places[one.name])
-    told(f"built {names} in {time.monotonic() - start:.0f} s")
+    report(f"built {names} in {time.monotonic() - start:.0f} s")
 
 
 def _run(argv: list[str], like: Program, waiting: Callable[[], None]) -> str:
@@ -89,7 +89,7 @@ def _run(argv: list[str], like: Program, waiting: Callable[[], None]) -> str:
     ) as process:
         while True:
             try:
-                _, said = process.communicate(timeout=_TOLD_EVERY_S)
+                _, said = process.communicate(timeout=_REPORT_EVERY_S)
             except subprocess.TimeoutExpired:
                 waiting()
                 continue

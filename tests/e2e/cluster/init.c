@@ -1,4 +1,4 @@
-/* Process 1 of a machine and of each pod: reaps whatever loses its parent, and ends when told. */
+/* Process 1 of a machine and of each pod: reaps orphans, and ends on SIGTERM. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

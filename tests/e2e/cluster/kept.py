@@ -1,4 +1,4 @@
-"""What is built once and kept by content, whoever asks and however many do at once."""
+"""Build results cached by content, safe for concurrent processes."""
 
 import contextlib
 import fcntl
@@ -22,7 +22,7 @@ def cache() -> Path:
 
 @contextlib.contextmanager
 def alone(what: str) -> Iterator[None]:
-    """Nobody else is in here for ``what``; waits for who is."""
+    """An exclusive lock for ``what``, held while the block runs."""
     lock = cache() / "programs" / f".{what}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as held:

@@ -16,7 +16,7 @@ from tests.e2e.cluster.waiting import wait_for
 STAGES: Final = Path(__file__).parent / "kwok-stages.yaml"
 ANNOTATION: Final = "kwok.x-k8s.io/node"
 TAINT: Final = {"key": ANNOTATION, "value": "fake", "effect": "NoSchedule"}
-"""What a simulated node can be given, so that only pods that tolerate it come there."""
+"""A taint for a simulated node, so that only pods that tolerate it are placed there."""
 
 
 def node_object(

@@ -19,7 +19,7 @@ from tests.e2e.cluster.record import CONTROL, NodeRecord, Record
 from tests.e2e.cluster.serving import serves
 from tests.e2e.cluster.waiting import wait_for
 
-Told = Callable[[str], None]
+Report = Callable[[str], None]
 
 THREE_NODES: Final = tuple(NodeRecord(n.name, i, n.preset) for i, n in enumerate(DEFAULT_NODES))
 """Those of the playground: one node of each kind that the documentation's examples use."""
@@ -32,7 +32,7 @@ def up(
     k8s: str,
     nodes: Sequence[NodeRecord],
     drivers: bool = True,
-    told: Told = print,
+    report: Report = print,
 ) -> Cluster:
     """Start a cluster in the folder ``state``, which must not be there yet; ready when it returns.
 
@@ -53,7 +53,7 @@ def up(
     began = time.monotonic()
 
     def say(what: str) -> None:
-        told(f"{time.monotonic() - began:6.2f} s  {what}")
+        report(f"{time.monotonic() - began:6.2f} s  {what}")
 
     try:
         plan = network.take_slot()
@@ -69,7 +69,7 @@ def up(
         shutil.rmtree(logs, ignore_errors=True)
         with contextlib.suppress(OSError):
             shutil.copytree(state / "log", logs)
-            told(f"not up; logs are kept in {logs}")
+            report(f"not up; logs are kept in {logs}")
         down(state)
         raise
     return cluster
@@ -78,7 +78,7 @@ def up(
 def down(state: Path) -> bool:
     """End everything of the cluster in ``state`` and remove the folder; false when there was none.
 
-    Works whoever made it, however far it had come. Raises ``RuntimeError`` when something of it cannot be removed.
+    Works for a cluster of another process, and for one that is not complete. Raises ``RuntimeError`` when something of it cannot be removed.
     """
     state = state.absolute()
     if not state.is_dir():
@@ -139,7 +139,7 @@ def _make_machines(cluster: Cluster) -> None:
     network.connect(cluster.plan, control.init.pid, [node.init.pid for node in nodes])
 
 
-def _start(cluster: Cluster, say: Told, *, drivers: bool) -> None:
+def _start(cluster: Cluster, say: Report, *, drivers: bool) -> None:
     with ThreadPoolExecutor() as side_by_side:
         cluster.start("etcd")
         cluster.start("kube-apiserver")

@@ -20,7 +20,7 @@ SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of this machine, told apart from a later one of the same id by when it began (clock ticks)."""
+    """A process of this machine; its start time (clock ticks) distinguishes it from a later one with the same ID."""
 
     pid: int
     began: int
@@ -38,7 +38,7 @@ class Process:
         return _began(self.pid) == self.began
 
     def send(self, number: int) -> None:
-        """Send the signal, to nobody when it has ended."""
+        """Send the signal; nothing if it has ended."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -61,7 +61,7 @@ class Process:
             if _began(self.pid, of_dead=True) != self.began:
                 return True
             self.send(number)
-            # Whose first thread is dead may have others that still hold its sockets: only the handle tells.
+            # A process whose first thread is dead may have others that still hold its sockets: only the handle shows that.
             return bool(select.select([handle], [], [], timeout)[0])
         finally:
             os.close(handle)

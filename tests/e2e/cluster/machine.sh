@@ -45,7 +45,7 @@ for link in fd stdin:0 stdout:1 stderr:2; do
     esac
 done
 
-# What this machine's own Kubernetes or containerd may have there is nobody's business here.
+# Hide what this machine's own Kubernetes or containerd may have there.
 for place in etc/cni etc/cdi etc/containerd etc/kubernetes var/lib/cni opt/cni; do
     mkdir -p "$R/$place"
     mount -t tmpfs -o mode=755 private "$R/$place"

@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def dns_service(self) -> str:
-        """The ClusterIP that pods are given as name server."""
+        """The ClusterIP of the pods' name server."""
         return f"10.{96 + self.slot}.0.10"
 
 

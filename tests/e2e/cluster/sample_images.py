@@ -59,7 +59,7 @@ def image_of(ref: str, path: str, program: Path) -> Path:
 
 
 def archives(binaries: Path, version: str) -> list[Path]:
-    """All that every node is given."""
+    """All images that every node has."""
     return [pause(binaries), busybox(), kube_scheduler(binaries, version)]
 
 

@@ -133,7 +133,7 @@ def test_a_flavor_leads_to_nodes_of_its_mode(product: Product) -> None:
     assert pod["spec"]["nodeName"] == "core-mem-v100x4"
 
 
-def test_what_was_borrowed_is_given_back(product: Product) -> None:
+def test_borrowed_capacity_is_returned(product: Product) -> None:
     takes_back = {"cohortName": "all", "preemption": {"reclaimWithinCohort": "Any"}}
     for team in ("a", "b"):
         product.apply(*queue(team, {"cgpu": {names.GPU_MEM: 6}}, **takes_back))

@@ -7,7 +7,7 @@ from typing import Any, Final
 JsonObject = dict[str, Any]
 #: All on one node, so that records name the same GPU on both.
 _ON_T4: Final = {"nodeSelector": {"kubernetes.io/hostname": "cgpu-t4"}}
-#: The node agent marks a pod's record, and events are told, when the pod may be Ready already.
+#: The node agent marks a pod's record, and posts events, when the pod may be Ready already.
 _MARKED: Final = '"ALIYUN_COM_GPU_MEM_ASSIGNED":"true"'
 _TOLD: Final = ("Scheduled", "Started")
 

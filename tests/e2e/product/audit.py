@@ -45,7 +45,7 @@ def calls(cluster: Cluster, accounts: Iterable[str]) -> Iterator[Call]:
                 event = json.loads(line)
             except ValueError:
                 continue  # the last line may be half written
-            # Requests that nobody could be told behind have a user without a name.
+            # Unauthenticated requests have a user without a name.
             account = event["user"].get("username", "").removeprefix(prefix)
             about = event.get("objectRef")
             if account not in accounts or not about:

@@ -1,6 +1,6 @@
 /* A wall clock that jumps: preloaded into a program, it adds the seconds written in $CLOCK_OFFSET_FILE (a number; none, or
- * no file: 0) to what the system says of the time of day, read anew each time. Other clocks go on as they are, as when
- * somebody sets a machine's time. */
+ * no file: 0) to what the system says of the time of day, read again each time. Other clocks are unaffected, as when
+ * a machine's time is set. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>

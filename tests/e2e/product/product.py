@@ -226,15 +226,15 @@ class Product:
         try:
             wait_for(f"{count} ready pods of {selector}", reached, timeout=timeout_s, every=0.2)
         except TimeoutError as error:
-            raise AssertionError(f"{error}\n{self._told_of(selector)}") from error
+            raise AssertionError(f"{error}\n{self._state_of(selector)}") from error
         return found
 
-    def _told_of(self, selector: str) -> str:
+    def _state_of(self, selector: str) -> str:
         """For a failure's text: what is known of the pods."""
-        told = []
+        known = []
         for pod in self.pods(selector):
-            told += [json.dumps(pod["status"]), *self.events(pod["metadata"]["name"])]
-        return "\n".join(told) or "there are no such pods"
+            known += [json.dumps(pod["status"]), *self.events(pod["metadata"]["name"])]
+        return "\n".join(known) or "there are no such pods"
 
     def environment(self, pod: str, container: str = "", namespace: str = "default") -> dict[str, str]:
         """What ``env`` prints in the container."""
@@ -248,8 +248,8 @@ class Product:
         items = self.get(f"/api/v1/namespaces/{namespace}/events?{query}")["items"]
         return [f"{item.get('reason')}: {item.get('message')}" for item in items]
 
-    def told(self, about: str, words: str) -> None:
-        """Wait until an event about the object has the words: it is written beside what it tells of, and may come after it."""
+    def wait_for_event(self, about: str, words: str) -> None:
+        """Wait until an event about the object has the words: it is written concurrently with what it reports, and may come later."""
         seen: list[str] = []
 
         def reached() -> bool:
@@ -283,12 +283,12 @@ class Product:
     def delete_all(self) -> None:
         """Remove what tests made in the default namespace, and wait until nothing of it is left.
 
-        More than once if need be: a controller that has not heard yet of its Deployment's end makes a ReplicaSet anew, and that its pods.
+        More than once if need be: a controller whose watch has not shown its Deployment's deletion recreates the ReplicaSet, and with it pods.
         """
         workloads = "deployments,replicasets,statefulsets,jobs"
 
         def gone() -> bool:
-            # Pods that go with their owner are given their own grace, half a minute, and a kubelet does not shorten it later.
+            # Pods that are deleted with their owner have their own grace period, half a minute, and a kubelet does not shorten it later.
             self.kubectl("delete", workloads, "--all", "--cascade=orphan")
             self.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=60s")
             return not self.json("get", f"{workloads},pods")["items"]

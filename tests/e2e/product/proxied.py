@@ -56,8 +56,8 @@ class Proxied:
                 "GET" if body is None else "POST", self.path + path, text, {**self.headers, **kind, **named}
             )
             answer = connection.getresponse()
-            told = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, told, answer.read())
+            received = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, received, answer.read())
 
     @contextlib.contextmanager
     def listening(self, path: str, **headers: str) -> Iterator[Iterator[News]]:
@@ -73,14 +73,14 @@ class Proxied:
 
 
 def _events(answer: http.client.HTTPResponse) -> Iterator[News]:
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
     while line := answer.readline().decode():
         name, _, value = line.rstrip("\n").partition(": ")
         if name:
-            told[name] = value
-        elif "event" in told:
-            yield News(told.get("id", ""), told["event"], told.get("data", ""))
-            told = {}
+            fields[name] = value
+        elif "event" in fields:
+            yield News(fields.get("id", ""), fields["event"], fields.get("data", ""))
+            fields = {}
 
 
 @contextlib.contextmanager

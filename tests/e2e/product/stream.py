@@ -48,7 +48,7 @@ _MOST_BYTES: Final = 64 << 20
 
 @dataclass
 class Account:
-    """What was seen while the stream ran: every GPU that was given more than it has."""
+    """What was seen while the stream ran: every GPU of which more was allocated than it has."""
 
     over: list[str] = field(default_factory=list)
     looks: int = 0
@@ -118,7 +118,7 @@ def _step(cluster: Cluster, app: str, account: Account) -> None:
 
 
 def over_capacity(pods: list[Json], nodes: list[Json]) -> list[str]:
-    """GPUs whose pods were given more MiB than there are, by the records of pods that have not ended."""
+    """GPUs of which more MiB are allocated than they have, by the records of pods that have not ended."""
     total: dict[str, int] = {}
     for node in nodes:
         text = (node["metadata"].get("annotations") or {}).get(names.ANN_DEVICES)
@@ -136,7 +136,7 @@ def over_capacity(pods: list[Json], nodes: list[Json]) -> list[str]:
 def settle(cluster: Cluster, product: Product, app: str, replicas: int, within_s: float = 90.0) -> list[Json]:
     """Wait until every replica runs and what the kubelets gave is what the records say; the pods as they are then.
 
-    Equal pods that are served in one moment may be given each other's GPU. The node agent then corrects their records, one after the other.
+    Equal pods that are admitted at the same moment may get each other's GPU. The node agent then corrects their records, one after the other.
     """
     product.running(f"app={app}", replicas, timeout_s=within_s)
     differences: list[str] = []
@@ -163,31 +163,31 @@ def disagreements(cluster: Cluster) -> list[str]:
         annotations = cluster.get(f"/api/v1/nodes/{node.name}")["metadata"].get("annotations") or {}
         gpus = json.loads(annotations.get(names.ANN_DEVICES, '{"gpus": []}'))["gpus"]
         ids = DeviceIds([Device(gpu["index"], gpu["uuid"], gpu["mib"]) for gpu in gpus])
-        for key, given in _given(node.machine.init.pid).items():
+        for key, ids_of_pod in _allocated(node.machine.init.pid).items():
             pod = pods.get(key)
             if pod is None or pod["metadata"].get("deletionTimestamp"):
                 continue
             recorded = {gpu["uuid"] for gpu in _record(pod).get("gpus", ())}
-            really = {ids.gpu_of(one) for one in given}
+            really = {ids.gpu_of(one) for one in ids_of_pod}
             if recorded != really:
-                found.append(f"{key[1]} on {node.name}: recorded {recorded}, given {really}")
+                found.append(f"{key[1]} on {node.name}: recorded {recorded}, allocated {really}")
     return found
 
 
-def _given(machine: int) -> dict[tuple[str, str], list[str]]:
-    """(namespace, pod) → IDs of GPU memory that the kubelet of this machine has given, by its pod resources."""
+def _allocated(machine: int) -> dict[tuple[str, str], list[str]]:
+    """(namespace, pod) → IDs of GPU memory that the kubelet of this machine has allocated, by its pod resources API."""
     address = f"unix:///proc/{machine}/root/{_SOCKET}"
     with grpc.insecure_channel(
         address, options=[("grpc.max_receive_message_length", _MOST_BYTES)]
     ) as channel:
         answer = PodResourcesListerStub(channel).List(ListPodResourcesRequest(), timeout=10)
-    given: dict[tuple[str, str], list[str]] = defaultdict(list)
+    allocated: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in answer.pod_resources:
         for container in pod.containers:
             for devices in container.devices:
                 if devices.resource_name == names.GPU_MEM:
-                    given[pod.namespace, pod.name] += devices.device_ids
-    return given
+                    allocated[pod.namespace, pod.name] += devices.device_ids
+    return allocated
 
 
 def _record(pod: Json) -> Json:

@@ -45,11 +45,13 @@ def test_a_stand_in_and_a_startup_taint_come_and_go_with_the_rights_of_the_chart
     scaled.kubectl("taint", "node", ROOMY, f"{STARTUP_TAINT}=:NoSchedule")
     wait_for("a node with GPUs loses it", lambda: STARTUP_TAINT not in tainted(scaled, ROOMY), timeout=60)
     if semantic(k8s) >= (1, 30):
-        told: list[str] = []
+        outputs: list[str] = []
         try:
-            wait_for("nothing else of a node is the scheduler's", lambda: refused(scaled, told), timeout=30)
+            wait_for(
+                "nothing else of a node is the scheduler's", lambda: refused(scaled, outputs), timeout=30
+            )
         except TimeoutError as error:
-            raise AssertionError(f"{error}\n{told}") from error
+            raise AssertionError(f"{error}\n{outputs}") from error
     with broken_up(scaled, roomy=False):
         wait_for(
             "a placeholder pod asks for a node",
@@ -61,15 +63,15 @@ def test_a_stand_in_and_a_startup_taint_come_and_go_with_the_rights_of_the_chart
         assert made["metadata"]["labels"] == {names.LABEL_STANDS_FOR: wide["metadata"]["uid"]}
         assert not made["spec"].get("nodeName")
         assert "stand-in" not in scaled.inspect("--fragmentation")
-        scaled.told("wide", "ScaleUpRequested")
+        scaled.wait_for_event("wide", "ScaleUpRequested")
         scaled.kubectl("delete", "deployment", APPS[0])
         scaled.running("app=wide")
         wait_for("none is left", lambda: not scaled.pods("", NAMESPACE), timeout=60)
     roles = [role for kind in ("clusterroles", "roles") for role in scaled.json("get", kind, "-A")["items"]]
-    given = set(granted((role for role in roles if role["metadata"]["name"] in ROLES), (SCHEDULER,)))
-    assert len(given) == 3
+    rights = set(granted((role for role in roles if role["metadata"]["name"] in ROLES), (SCHEDULER,)))
+    assert len(rights) == 3
     used = {call.right for call in calls(cluster, (SCHEDULER,)) if call.of_ours and not call.forbidden}
-    assert given <= used, f"rights that were not used: {given - used}"
+    assert rights <= used, f"rights that were not used: {rights - used}"
 
 
 def tainted(product: Product, node: str) -> list[str]:
@@ -77,9 +79,9 @@ def tainted(product: Product, node: str) -> list[str]:
     return [one["key"] for one in product.json("get", "node", node)["spec"].get("taints") or ()]
 
 
-def refused(product: Product, told: list[str]) -> bool:
+def refused(product: Product, outputs: list[str]) -> bool:
     """Whether a policy keeps the scheduler's account from whatever else one can do with a right to change nodes."""
-    told.clear()
+    outputs.clear()
     account = f"--as=system:serviceaccount:kube-system:{SCHEDULER}"
     for command in (
         ("label", "node", FOUR, "stolen=yes", "--overwrite"),
@@ -87,7 +89,7 @@ def refused(product: Product, told: list[str]) -> bool:
         ("cordon", FOUR),
     ):
         ran = product.run("kubectl", account, *command)
-        told.append(ran.text)
+        outputs.append(ran.text)
         # Of a cordon that is refused kubectl says so, and ends with 0.
         if "nothing of a node but to take its startup taint away" not in ran.text:
             product.kubectl("label", "node", FOUR, "stolen-")

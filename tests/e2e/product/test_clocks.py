@@ -1,4 +1,4 @@
-"""Somebody sets the nodes' clocks: agents and extenders go on, or say what is wrong and go on when it is put right."""
+"""The nodes' clocks are set: agents and extenders go on, or report what is wrong and recover once it is corrected."""
 
 import json
 import subprocess
@@ -93,7 +93,7 @@ def test_pods_come_and_go_across_the_jump(
     assert _restarts(churn) == restarts
 
 
-def test_a_clock_before_the_certificates_is_told_and_all_goes_on_when_it_is_put_right(
+def test_a_clock_before_the_certificates_validity_is_reported_and_service_resumes_once_it_is_set_right(
     cluster: Cluster, churn: Product, right: Clocks
 ) -> None:
     restarts = _restarts(churn)

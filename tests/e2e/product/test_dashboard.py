@@ -108,7 +108,7 @@ def test_the_page_comes_through_whole_with_its_policy_and_names_nothing_outside_
     for name, asset in assets.load().items():
         came = at.ask(name.removeprefix("/"))
         assert (came.status, came.headers["content-type"]) == (200, asset.kind.decode()), name
-        # The proxy writes a page's elements anew, and addresses in them that begin with a slash: there are none.
+        # The proxy rewrites a page's elements, and addresses in them that begin with a slash: there are none.
         assert _addresses(came.body) == _addresses(asset.body), name
         assert came.body == asset.body or name in ("/", assets.INDEX), name
         policy = came.headers["content-security-policy"]
@@ -167,10 +167,10 @@ def test_every_replica_shows_what_real_pods_hold_and_why_one_waits(dashboard: Da
     for at in replicas:
 
         def shown(at: Proxied = at) -> Any:
-            told = json.loads(at.ask("api/pod?key=default/seen").body or b"{}")
-            return told if told.get("shares") and told["shares"][0]["containers"] else None
+            document = json.loads(at.ask("api/document?key=default/seen").body or b"{}")
+            return document if document.get("shares") and document["shares"][0]["containers"] else None
 
-        pod = wait_for("what the pod holds, and what it uses as its node's agent tells", shown, timeout=30)
+        pod = wait_for("the pod's allocation, and its use by its node's agent", shown, timeout=30)
         (share,) = pod["shares"]
         assert (pod["node"], share["units"], share["mib"]) == ("cgpu-t4", 3, 3072)
         assert share["containers"][0]["used_mib"] >= 0
@@ -193,9 +193,9 @@ def test_news_come_through_the_proxy_and_go_on_where_they_stopped(dashboard: Das
 
     def until(news: Iterator[News], pods: int) -> News:
         for one in news:
-            told = json.loads(one.data) if one.event == "delta" else {}
+            delta = json.loads(one.data) if one.event == "delta" else {}
             # Totals are a row; its seventh figure counts pods.
-            if told.get("totals") and told["totals"][6] == pods:
+            if delta.get("totals") and delta["totals"][6] == pods:
                 return one
         raise AssertionError("the stream has ended")
 

@@ -1,4 +1,4 @@
-"""Pods move for one that waits, where the chart is told so; that one is tried at once when they have left."""
+"""Pods move for a pending one, if the chart enables it; that one is retried at once when they have left."""
 
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.broken_up import APPS, FOUR, ROOMY, broken_up

@@ -20,7 +20,7 @@ OF_READERS = (("secret", "gpushare-dashboard", NAMESPACE),)
 
 @pytest.fixture
 def operator(departure: Departure) -> Iterator[Departure]:
-    """The kinds of the Prometheus operator, which one page has; nobody acts on them."""
+    """The kinds of the Prometheus operator, which one page has; nothing acts on them."""
     kinds = [
         definition("podmonitors", "PodMonitor"),
         definition("prometheusrules", "PrometheusRule"),

@@ -59,7 +59,9 @@ def test_a_wrong_label_is_named(product: Product) -> None:
     wait_for("nothing is found", says(product, 0), timeout=60)
 
 
-def test_who_may_read_little_is_told_what_was_not_looked_at(product: Product, tmp_path: Path) -> None:
+def test_an_account_with_few_rights_is_told_which_checks_were_skipped(
+    product: Product, tmp_path: Path
+) -> None:
     """A ServiceAccount that may read nodes and pods: what the API server itself refuses is no sound check and no fault."""
     account = "reads-little"
     product.kubectl("create", "serviceaccount", account)
@@ -98,6 +100,6 @@ def test_an_agent_looks_its_own_node_over(product: Product) -> None:
         *("kubectl", "-n", NAMESPACE, "exec", agent, "--", "gpushare"),
         *("doctor", "node", "-o", "json", "--host-root", "/host"),
     )
-    told = {one["check"]: (one["state"], one["message"]) for one in json.loads(ran.out)["findings"]}
+    findings = {one["check"]: (one["state"], one["message"]) for one in json.loads(ran.out)["findings"]}
     for check in ("driver", "gpus", "kubelet", "agent", "permissions", "isolation"):
-        assert told[check][0] == "ok", told
+        assert findings[check][0] == "ok", findings

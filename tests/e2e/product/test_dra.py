@@ -186,8 +186,8 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     try:
         assert holding.stdout is not None
         assert holding.stdout.readline().split() == ["holds", "0"]
-        told = product.kubectl("exec", "twin", "--", "python3", "-c", ALLOCATES).split()
-        assert told == ["3072", "0", "0", "0", "2", "2"]
+        output = product.kubectl("exec", "twin", "--", "python3", "-c", ALLOCATES).split()
+        assert output == ["3072", "0", "0", "0", "2", "2"]
     finally:
         holding.kill()
         holding.communicate()
@@ -200,7 +200,7 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     product.running("app=pair")
     assert len(product.environment("pair")[names.ENV_VISIBLE_DEVICES].split(",")) == 2
     product.apply(claim("large", "100Gi", 0), pod("large", "large"))
-    product.told("large", "cannot allocate all claims")
+    product.wait_for_event("large", "cannot allocate all claims")
 
     # An agent that is killed loses nothing: the next one takes back what this one gave.
     uid = cluster.get(f"{CLAIMS}/second")["metadata"]["uid"]
@@ -281,7 +281,7 @@ def test_a_claim_says_how_it_is_limited_and_monitoring_is_not(claiming: Product)
     product.running("app=policy")
     limits = product.kubectl("exec", "policy", "--", "cat", "/run/gpushare/limits")
     assert "core_percent=30 core_policy=idle core_class=latency" in limits
-    product.told("wrong", "unknown field `timeSlice`")
+    product.wait_for_event("wrong", "unknown field `timeSlice`")
 
     monitor = claim("monitor", "1Gi", 0)
     exactly = monitor["spec"]["devices"]["requests"][0]["exactly"]

@@ -74,7 +74,7 @@ def test_2_a_job_with_three_units_shows_as_3_of_15(product: Product) -> None:
     )
 
 
-def test_3_a_job_that_names_no_scheduler_is_told_its_4_of_16(product: Product) -> None:
+def test_3_a_job_that_names_no_scheduler_sees_its_4_of_16_gib(product: Product) -> None:
     product.offers(SHARE, gpu_mem=16)
     product.kubectl("apply", "-f", str(EXAMPLES / "03-job-share.yaml"))
     (pod,) = product.running("app=tensorflow-mnist-share")

@@ -138,7 +138,7 @@ def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(
             ),
             timeout=WITHIN_S,
         )
-        product.told(CGPU, "IsolationUnavailable: Mode mps")
+        product.wait_for_event(CGPU, "IsolationUnavailable: Mode mps")
         product.offers(CGPU, gpu_mem=15)
         script = f"printf '#!/bin/sh\\nexec sleep 100000\\n' >{control} && chmod 755 {control}"
         node.run("sh", "-c", script)
@@ -227,7 +227,7 @@ def test_a_share_container_sees_the_whole_card(isolated: Product) -> None:
 
 
 def busy_percent(product: Product, pod: str) -> int:
-    """What NVIDIA's own nvidia-smi tells in the container of the GPU's utilisation."""
+    """The GPU's utilization as NVIDIA's own nvidia-smi shows it in the container."""
     return int(product.kubectl("exec", pod, "--", *SMI, "--query-gpu=utilization.gpu"))
 
 
@@ -291,7 +291,7 @@ def test_three_such_pods_use_one_gpu_together(isolated: Product, cluster: Cluste
         raise AssertionError(f"{error}; seen: {seen}") from error
 
 
-#: Goes past our libraries, to where they find the driver's own, and takes more than it was given.
+#: Bypasses our libraries by loading the driver's own, and allocates more than its share.
 GOES_PAST = """
 import ctypes, signal
 cuda = ctypes.CDLL("/run/gpushare/driver/libcuda.so")
@@ -315,12 +315,12 @@ def test_who_goes_past_the_libraries_is_seen_by_the_watchdog_and_ended(isolated:
     assert ended.out.split() == ["0", "0", "0"], ended.text
     assert ended.code == 137, ended.text
 
-    def told(reason: str) -> list[str]:
+    def events(reason: str) -> list[str]:
         return [one for one in product.events(name) if one.startswith(f"{reason}: ")]
 
-    wait_for("it is told", lambda: told("GPUMemoryKilled"), timeout=30)
-    assert "its share is 2154 MiB" in told("GPUMemoryExceeded")[0]
-    assert "killed by the node agent" in told("GPUMemoryKilled")[0]
+    wait_for("an event", lambda: events("GPUMemoryKilled"), timeout=30)
+    assert "its share is 2154 MiB" in events("GPUMemoryExceeded")[0]
+    assert "killed by the node agent" in events("GPUMemoryKilled")[0]
     # The container itself goes on: only what held too much was ended.
     (same,) = product.running("app=cuda-sample")
     assert same["metadata"]["uid"] == pod["metadata"]["uid"]

@@ -44,7 +44,7 @@ def test_pods_land_where_it_was_said_and_the_agents_are_reached_through_the_api_
         "the reason that was said", lambda: any(words in one for one in planned.events("late")), timeout=30
     )
 
-    told = json.loads(planned.inspect("--recommend", "-o", "json"))
-    assert told["missing"] == []
-    assert {one["name"] for one in told["workloads"]} == {"fits", "core"}
-    assert told["since"] > 0
+    document = json.loads(planned.inspect("--recommend", "-o", "json"))
+    assert document["missing"] == []
+    assert {one["name"] for one in document["workloads"]} == {"fits", "core"}
+    assert document["since"] > 0

@@ -1,4 +1,4 @@
-"""A more important pod gets room on one GPU of the real cluster; nobody ends for nothing."""
+"""A more important pod preempts on one GPU of the real cluster; no pod is evicted needlessly."""
 
 import json
 import sys
@@ -81,8 +81,8 @@ def test_one_pod_ends_for_it_and_says_for_whom(ranked: Product, held: int, asked
     ranked.running("app=high")
     wait_for("the others run on", lambda: len(left(ranked)) == 3, timeout=60)
     (ended,) = set(LOW) - set(left(ranked))
-    # A pod of its own: nobody makes it again, and what has no place is told by the exit status.
+    # A bare pod: nothing recreates it, and the exit status says that it has no place.
     assert planned.code == 3, planned.text
     (said,) = json.loads(planned.out)["evictions"]
     assert said == {"pod": f"default/{ended}", "node": NODE, "for": "default/high", "recreated": False}
-    ranked.told(ended, "default/high")
+    ranked.wait_for_event(ended, "default/high")

@@ -52,7 +52,7 @@ def has_accounts(product: Product, team: str) -> bool:
 
 
 def test_a_min_is_taken_back_on_a_node_that_is_full(product: Product) -> None:
-    """By kube-scheduler's sums nothing is free there, and nobody is less important: with the chart as it is, it asks us."""
+    """By kube-scheduler's sums nothing is free there, and no pod is less important: with the default chart it asks us."""
     for team in TEAMS:
         product.kubectl("create", "namespace", team)
     try:
@@ -67,23 +67,23 @@ def test_a_min_is_taken_back_on_a_node_that_is_full(product: Product) -> None:
         assert len(running(product, "team-a")) == 1, "both are at their min"
         ended: list[str] = []
 
-        def told() -> bool:
+        def evicted() -> bool:
             notes = [note for number in range(3) for note in product.events(f"a-{number}", "team-a")]
             ended[:] = [note for note in notes if "ended for" in note]
             return len(ended) >= 2
 
-        wait_for("who ended is told for whom", told, timeout=30)
+        wait_for("the victim's event names the pod", evicted, timeout=30)
         assert len(ended) == 2
         why = "elastic quota root/team-b takes back within its min what root/team-a had borrowed"
         assert all("pod team-b/b-0" in note and why in note for note in ended)
-        # Nobody ends for more than a min, and no kubelet was asked for more than it has.
+        # No pod is evicted for more than a min, and no kubelet was asked for more than it has.
         product.apply(team_pod("team-b", "b-1", 5))
         full = f"elastic quota root: 15 of 15 {names.GPU_MEM} used (max), 5 asked for"
         wait_for(
             "the next waits", lambda: any(full in one for one in product.events("b-1", "team-b")), timeout=60
         )
         for team in TEAMS:
-            # Those that ended for others fail, too, and are gone a moment after their room is given.
+            # Victims fail, too, and are deleted a moment after their capacity is allocated.
             stay = [
                 pod for pod in product.pods(namespace=team) if not pod["metadata"].get("deletionTimestamp")
             ]

@@ -67,7 +67,7 @@ def the_api_server(cluster: Cluster, product: Product) -> None:
     ],
     ids=lambda function: function.__name__,
 )
-def test_nothing_is_given_twice_or_lost_when_it_is_restarted(
+def test_no_share_is_allocated_twice_or_lost_over_a_restart(
     cluster: Cluster, churn: Product, restart: Callable[[Cluster, Product], None]
 ) -> None:
     with stream(cluster, APP) as account:
@@ -117,8 +117,8 @@ def test_a_waiting_pod_is_put_forward_when_the_scheduler_has_missed_the_room(
     schedulers = found(leader, "kube-scheduler", "--secure-port=10259")
     product.apply(gpu_pod("waits", 11, 5, labels={"app": "waits"}, node=node))
     # Room counts as missed that comes within five seconds of the refusal: from here on nothing is asked of a program that takes long.
-    told = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dwaits"
-    wait_for("the refusal", lambda: cluster.get(told)["items"], timeout=20)
+    events_path = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dwaits"
+    wait_for("the refusal", lambda: cluster.get(events_path)["items"], timeout=20)
     # Stopped, it neither sees the room nor asks; the extender does, and writes on the pod that waits.
     leader.run("kill", "-STOP", *schedulers)
     try:

@@ -90,10 +90,10 @@ def test_a_namespace_that_demands_restricted_pods_takes_the_scheduler(installed:
 
 
 def _without_user(product: Product) -> str:
-    """A kubeconfig that knows the cluster and nobody: kubectl prefers a certificate to a token."""
+    """A kubeconfig with the cluster and no user: kubectl prefers a certificate to a token."""
     config = json.loads(product.kubectl("config", "view", "--raw", "-o", "json"))
     for user in config["users"]:
         user["user"] = {}
-    path = product.kubeconfig.with_name("kubeconfig-nobody")
+    path = product.kubeconfig.with_name("kubeconfig-without-user")
     path.write_text(json.dumps(config))
     return str(path)

@@ -104,7 +104,7 @@ def test_values_that_make_no_sense_change_nothing(installed: Product) -> None:
     assert history[-1]["status"] == "deployed"
 
 
-def test_a_cluster_that_is_too_old_is_told(installed: Product) -> None:
+def test_a_cluster_that_is_too_old_is_refused(installed: Product) -> None:
     for chart in (INSTALLER, SCHEDULER):
         ran = installed.run("helm", "template", chart, f"charts/{chart}", "--kube-version", "1.27.3")
         assert ran.code == 1

@@ -67,7 +67,7 @@ def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(
     product.kubectl("delete", "pod", "eleven-2", "--grace-period=1")
     (eight,) = product.running("app=eight", timeout_s=AT_ONCE_S)
     assert eight["spec"]["nodeName"] == CORE_MEM
-    # A more important one does not wait: by the node's sum it would fit, so kube-scheduler ends nobody; we do.
+    # A more important one does not wait: by the node's sum it would fit, so kube-scheduler evicts nothing; we do.
     product.apply(
         {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -81,9 +81,9 @@ def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(
     product.apply(urgent)
     product.running("app=urgent", timeout_s=AT_ONCE_S)
     # Of pods that count alike the newest loses least.
-    product.told("eight", "ended for pod default/urgent (priority 1000)")
+    product.wait_for_event("eight", "ended for pod default/urgent (priority 1000)")
     assert len(product.running("app=eleven", 3)) == 3
-    # Its room is given as soon as its containers have ended, and it is gone a moment later.
+    # Its capacity is allocated as soon as its containers have ended, and it is deleted a moment later.
     wait_for("it is gone", lambda: not product.pods("app=eight"), timeout=30)
     product.kubectl("delete", "priorityclass", "important")
 

@@ -23,11 +23,11 @@ def test_a_pod_gets_an_equal_part_of_each_of_several_gpus(product: Product) -> N
     labels = {"app": "wide", names.LABEL_POD_GPU_COUNT: "2"}
     product.apply(gpu_pod("wide", 8, labels=labels, node=NODE))
     (pod,) = product.running("app=wide")
-    given = json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
-    assert [share["units"] for share in given] == [4, 4]
+    shares = json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    assert [share["units"] for share in shares] == [4, 4]
     seen = product.environment("wide")
     visible = seen[names.ENV_VISIBLE_DEVICES].split(",")
-    assert {UUIDS.index(one) for one in visible} == {share["index"] for share in given}
+    assert {UUIDS.index(one) for one in visible} == {share["index"] for share in shares}
     assert (seen[names.ENV_MEM_CONTAINER], seen[names.ENV_MEM_DEVICE]) == ("4", "15")
     assert sorted(cell for cell in product.row(NODE) if cell.endswith("/15")) == [
         "0/15",
@@ -40,7 +40,7 @@ def test_a_pod_gets_an_equal_part_of_each_of_several_gpus(product: Product) -> N
     assert names.LABEL_POD_GPU_COUNT in ran.text
 
 
-def test_whole_gpus_are_given_whole_and_nobody_else_is_put_there(cluster: Cluster, product: Product) -> None:
+def test_whole_gpus_are_exclusive_to_their_pod(cluster: Cluster, product: Product) -> None:
     """The kubelet counts the 8 and the 16 units that were asked for: the rest of the GPUs is for us to keep."""
     product.offers(NODE, gpu_mem=60, gpu_core=400)
     whole = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
@@ -60,15 +60,15 @@ def test_whole_gpus_are_given_whole_and_nobody_else_is_put_there(cluster: Cluste
     assert sorted(cell for cell in product.row(NODE) if cell.endswith("/15")) == ["15/15"] * 3 + ["3/15"]
     product.apply(gpu_pod("after", 13, labels={"app": "after"}, node=NODE))
     wait_for(
-        "it is told that its node has no room",
+        "an event says that its node has no room",
         lambda: any("FailedScheduling" in one and "GPU" in one for one in product.events("after")),
         timeout=60,
     )
     assert not product.node_of("after")
     product.kubectl("delete", "pod", "alone", "--grace-period=1")
     (after,) = product.running("app=after")
-    (given,) = json.loads(after["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
-    assert given["uuid"] == share["uuid"]
+    (moved,) = json.loads(after["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    assert moved["uuid"] == share["uuid"]
     assert not disagreements(cluster)
 
 
@@ -79,15 +79,15 @@ def test_containers_with_a_gpu_each_see_their_own(cluster: Cluster, product: Pro
     pod["spec"]["containers"].append({**main, "name": "other"})
     product.apply(pod)
     (running,) = product.running("app=apart")
-    given = json.loads(running["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
-    assert [share["units"] for share in given] == [10, 10]
+    shares = json.loads(running["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    assert [share["units"] for share in shares] == [10, 10]
     visible = set()
     for container in ("main", "other"):
         seen = product.environment("apart", container)
         assert (seen[names.ENV_MEM_CONTAINER], seen[names.ENV_MEM_DEVICE]) == ("10", "15")
         assert seen[names.ENV_MEM_POD] == "20"
         visible.add(seen[names.ENV_VISIBLE_DEVICES])
-    assert visible == {share["uuid"] for share in given}
+    assert visible == {share["uuid"] for share in shares}
     assert len(visible) == 2, "a GPU each"
     assert not disagreements(cluster)
 

@@ -1,4 +1,4 @@
-"""What people are told by Kubernetes' own means: a condition on each node, an event on each pod that waits."""
+"""What Kubernetes itself shows: a condition on each node, an event on each pending pod."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def test_each_node_that_shares_says_how_and_the_kubelet_leaves_that_alone(produc
     assert names.CONDITION_READY in product.kubectl("describe", "node", CGPU)
 
 
-def told(product: Product, pod: str) -> str:
+def event_of(product: Product, pod: str) -> str:
     """The event on the pod, as people read it; empty where there is none."""
     lines = product.kubectl("describe", "pod", pod).splitlines()
     return next((line for line in lines if "GPUSchedulingPending" in line), "")
@@ -40,10 +40,10 @@ def test_a_pod_that_waits_says_why_and_what_would_help_in_one_line(product: Prod
         gpu_pod("wide", 20, 5, labels={"app": "wide"}, node=CORE_MEM),
         gpu_pod("selects", 3, nodeSelector={"disk": "fast"}),
         gpu_pod("gated", 3, schedulingGates=[{"name": "example.com/later"}]),
-        gpu_pod("lost", 3, schedulerName="nobody"),
+        gpu_pod("lost", 3, schedulerName="absent"),
         gpu_pod("claims", 3, volumes=[claim]),
     )
-    text = wait_for("the event", lambda: told(product, "wide"), timeout=60)
+    text = wait_for("the event", lambda: event_of(product, "wide"), timeout=60)
     assert "waits for aliyun.com/gpu-mem: 20" in text
     assert "the largest GPU has 15 GiB" in text
     assert "What would help: " in text
@@ -56,14 +56,14 @@ def test_a_pod_that_waits_says_why_and_what_would_help_in_one_line(product: Prod
             "a node with what its nodeSelector wants, disk=fast: ",
         ),
         ("gated", "scheduling gates keep every scheduler from it: example.com/later", "their removal"),
-        ("lost", "none seems to run for schedulerName nobody", "schedulerName ack-co-scheduler"),
+        ("lost", "none seems to run for schedulerName absent", "schedulerName ack-co-scheduler"),
         (
             "claims",
             'persistentvolumeclaim "missing" not found',
             "a PersistentVolumeClaim missing in its namespace",
         ),
     ):
-        text = wait_for(f"the event of {pod}", lambda pod=pod: told(product, pod), timeout=60)  # type: ignore[misc]
+        text = wait_for(f"the event of {pod}", lambda pod=pod: event_of(product, pod), timeout=60)  # type: ignore[misc]
         assert "waits for aliyun.com/gpu-mem: 3" in text, text
         assert why in text, text
         assert helps in text.partition("What would help: ")[2], text

@@ -1,4 +1,4 @@
-"""What goes wrong on a node or in its labels is told once and clearly, and mends itself when its cause goes."""
+"""Faults of a node or its labels are reported once and clearly, and clear by themselves when their cause is gone."""
 
 import json
 
@@ -19,13 +19,15 @@ def node(cluster: Cluster, product: Product) -> Node:
     return cluster.node(CGPU)
 
 
-def test_a_driver_that_goes_and_comes_back_is_told_and_used_again(product: Product, node: Node) -> None:
+def test_a_driver_that_disappears_is_reported_and_used_again_once_it_is_back(
+    product: Product, node: Node
+) -> None:
     for _ in range(2):
         driver.remove(node)
         try:
             # What the kubelet knows of stays in capacity; nothing of it can be had.
             product.offers(CGPU, parts=["allocatable"], gpu_mem=0)
-            wait_for("an event that says so", lambda: told(product, CGPU, "driver"), timeout=120)
+            wait_for("an event that says so", lambda: has_event(product, CGPU, "driver"), timeout=120)
             ready = product.run("kubectl", "-n", NAMESPACE, "rollout", "status", AGENT, "--timeout=150s")
             assert ready.code == 0, "the agent's pod must not fall over for want of a driver"
         finally:
@@ -45,29 +47,29 @@ def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_i
     object.__setattr__(gpu, "fault", "lost")
     gpus.write(node.gpu_file, broken)
     try:
-        wait_for("the GPU is told as unhealthy", lambda: not described(product)["healthy"], timeout=120)
-        wait_for("an event that says so", lambda: told(product, CGPU, "GPUUnhealthy"), timeout=120)
-        wait_for("its pod hears of it", lambda: told(product, "holds", "PodGPUUnhealthy"), timeout=60)
+        wait_for("the GPU is reported as unhealthy", lambda: not described(product)["healthy"], timeout=120)
+        wait_for("an event that says so", lambda: has_event(product, CGPU, "GPUUnhealthy"), timeout=120)
+        wait_for("its pod hears of it", lambda: has_event(product, "holds", "PodGPUUnhealthy"), timeout=60)
         product.apply(gpu_pod("waits", 3, labels={"app": "waits"}, node=CGPU))
         wait_for("a reason", lambda: product.events("waits"), timeout=20)
         assert not product.node_of("waits")
-        events, restarts = told_unhealthy(product), restarted(product)
+        events, restarts = unhealthy_events(product), restarted(product)
         kill(cluster, CGPU, "node-agent")
         wait_for("another agent is ready", lambda: restarted(product) > restarts, timeout=90)
     finally:
         gpus.write(node.gpu_file, whole)
     product.running("app=waits", timeout_s=90)
-    wait_for("its pod hears of that too", lambda: told(product, "holds", "PodGPURecovered"), timeout=60)
-    assert told_unhealthy(product) == events, "the agent that came after tells what was told"
+    wait_for("its pod hears of that too", lambda: has_event(product, "holds", "PodGPURecovered"), timeout=60)
+    assert unhealthy_events(product) == events, "the next agent repeated an event"
 
 
-def test_a_label_that_means_nothing_is_told_each_time_and_changes_nothing(product: Product) -> None:
+def test_an_unknown_label_value_is_reported_each_time_and_changes_nothing(product: Product) -> None:
     label = names.LABEL_PLACEMENT
     for times in (1, 2):
         product.kubectl("label", "node", CGPU, f"{label}=sideways", "--overwrite")
         wait_for(
             f"an event that names the value {times} times",
-            lambda times=times: times_told(product, CGPU, "sideways") >= times,
+            lambda times=times: event_count(product, CGPU, "sideways") >= times,
             timeout=60,
         )
         product.kubectl("label", "node", CGPU, f"{label}-")
@@ -75,15 +77,15 @@ def test_a_label_that_means_nothing_is_told_each_time_and_changes_nothing(produc
     product.running("app=still")
 
 
-def test_cdi_that_was_asked_for_and_is_missing_is_told_and_found_when_it_comes(
+def test_cdi_that_is_required_and_missing_is_reported_and_used_once_it_appears(
     product: Product, node: Node
 ) -> None:
     product.upgrade(INSTALLER, "--set", "nodeAgent.containerRuntime=cdi")
-    before = times_told(product, CGPU, "CDI")
+    before = event_count(product, CGPU, "CDI")
     try:
         node.run("mv", driver.CDI_FILE, "/root/nvidia.yaml")
         try:
-            wait_for("an event that says so", lambda: times_told(product, CGPU, "CDI") > before, timeout=120)
+            wait_for("an event that says so", lambda: event_count(product, CGPU, "CDI") > before, timeout=120)
             wait_for("no GPU is offered", lambda: not described(product)["healthy"], timeout=120)
             product.apply(gpu_pod("waits", 2, labels={"app": "waits"}, node=CGPU))
             wait_for("the pod says why it waits", lambda: product.events("waits"), timeout=120)
@@ -110,13 +112,13 @@ def test_a_container_sees_its_own_gpu_alone(product: Product) -> None:
     assert seen[0] != seen[1]
 
 
-def told(product: Product, about: str, word: str) -> bool:
+def has_event(product: Product, about: str, word: str) -> bool:
     """Whether an event about the node or pod, ours, has the word."""
     return any(word in text for text in product.events(about, "default"))
 
 
-def times_told(product: Product, node: str, word: str) -> int:
-    """How often events about the node with the word were told; a series counts."""
+def event_count(product: Product, node: str, word: str) -> int:
+    """How often events about the node with the word occurred, by their series."""
     events = product.json("get", "events.v1.events.k8s.io", "-A")["items"]
     return sum(
         (event.get("series") or {}).get("count", 1)
@@ -125,8 +127,8 @@ def times_told(product: Product, node: str, word: str) -> int:
     )
 
 
-def told_unhealthy(product: Product) -> list[str]:
-    """Names of the events that tell of a GPU of the node, to it and to pods, and how often each was told."""
+def unhealthy_events(product: Product) -> list[str]:
+    """Events about a GPU of the node, on it and on pods: name → how often it occurred."""
     events = product.json("get", "events.v1.events.k8s.io", "-A")["items"]
     return sorted(
         f"{event['metadata']['name']} {(event.get('series') or {}).get('count', 1)}"

@@ -11,17 +11,17 @@ from tests.e2e.product.product import Product, gpu_pod
 def why(product: Product, pod: str) -> dict[str, Any]:
     """What the leader says: the API server leads to any replica, and now and then to the other one each time."""
 
-    def told() -> dict[str, Any]:
+    def answer() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(product.inspect("--why", pod, "-o", "json"))
         return found if found["record"] and found["record"]["scheduler"]["leads"] else {}
 
-    return wait_for("the leader answers", told, timeout=60)
+    return wait_for("the leader answers", answer, timeout=60)
 
 
 def waiting(product: Product) -> dict[str, dict[str, Any]]:
-    told = json.loads(product.inspect("--pending", "-o", "json"))
-    assert told["source"] == "scheduler", told["warnings"]
-    return {one["key"]: one for one in told["waiting"]}
+    document = json.loads(product.inspect("--pending", "-o", "json"))
+    assert document["source"] == "scheduler", document["warnings"]
+    return {one["key"]: one for one in document["waiting"]}
 
 
 def test_the_leader_says_where_a_pod_went_and_why_another_waits(product: Product) -> None:
@@ -44,13 +44,13 @@ def test_the_leader_says_where_a_pod_went_and_why_another_waits(product: Product
     product.delete_all()
 
 
-def test_what_pods_really_use_stands_beside_what_they_were_given(product: Product) -> None:
+def test_use_of_pods_is_shown_next_to_their_allocation(product: Product) -> None:
     product.apply(gpu_pod("uses", 3, labels={"app": "uses"}))
     product.running("app=uses")
 
     def known() -> bool:
-        told = json.loads(product.inspect("--pods", "-o", "json"))
-        return [one["usedMiB"] is not None for one in told["pods"] if one["name"] == "uses"] == [True]
+        document = json.loads(product.inspect("--pods", "-o", "json"))
+        return [one["usedMiB"] is not None for one in document["pods"] if one["name"] == "uses"] == [True]
 
-    wait_for("its node's agent tells", known, timeout=60)
+    wait_for("its node's agent reports", known, timeout=60)
     product.delete_all()

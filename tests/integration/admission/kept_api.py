@@ -56,7 +56,7 @@ class KeptApi:
         }
 
     def forget(self) -> None:
-        """Somebody empties the Secret."""
+        """Empty the Secret."""
         self.objects[SECRET].pop("data", None)
         self._changed(self.objects[SECRET])
 

@@ -204,9 +204,9 @@ async def test_a_broken_secret_is_replaced(running: Running) -> None:
     ids=["empty", "cut", "no-utf-8", "deep", "null", "no-request", "older", "elsewhere", "huge"],
 )
 async def test_bad_bodies(running: Running, path: str, body: bytes, status: int, says: str) -> None:
-    found, told = await running.post(path, io.BytesIO(body))
+    found, answer = await running.post(path, io.BytesIO(body))
     assert found == status
-    assert says in told.decode()
+    assert says in answer.decode()
     assert (await running.post("/validate", WRONG))[0] == 200
 
 
@@ -215,10 +215,10 @@ async def test_objects_of_another_shape(running: Running, rubbish: object) -> No
     """The API server checks shapes itself: before it validates with us, after it lets us mutate."""
     body = json.loads(RIGHT)
     body["request"]["object"] = rubbish
-    told = answered((await running.post("/validate", json.dumps(body).encode()))[1])
-    assert "the pods object cannot be read" in told["status"]["message"]
-    told = answered((await running.post("/mutate", json.dumps(body).encode()))[1])
-    assert told == {"uid": "u-1", "allowed": True}
+    answer = answered((await running.post("/validate", json.dumps(body).encode()))[1])
+    assert "the pods object cannot be read" in answer["status"]["message"]
+    answer = answered((await running.post("/mutate", json.dumps(body).encode()))[1])
+    assert answer == {"uid": "u-1", "allowed": True}
 
 
 async def test_who_says_nothing_or_too_little_is_hung_up_on(
@@ -241,9 +241,9 @@ async def test_who_says_nothing_or_too_little_is_hung_up_on(
         reader, writer = await asyncio.open_connection("127.0.0.1", running.reviews, ssl=tls)
         writer.write(b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         async with asyncio.timeout(DEADLINE_S):
-            told = await reader.read()
-        assert told.startswith(b"HTTP/1.1 408")
-        assert b"took too long" in told
+            answer = await reader.read()
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"took too long" in answer
         writer.close()
         plain, writer = await asyncio.open_connection("127.0.0.1", running.reviews)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -263,17 +263,15 @@ async def test_other_methods_and_pages(running: Running) -> None:
         assert answer.status == 405
 
 
-async def test_it_answers_on_for_a_while_after_it_was_told_to_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drained, told = asyncio.Event(), process._told
+async def test_it_keeps_answering_while_it_drains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drained, stopped = asyncio.Event(), process._drained
 
     async def drains(stop: asyncio.Event, drain_s: float) -> None:
         assert drain_s == 4.0
-        await told(stop, 0.0)
+        await stopped(stop, 0.0)
         await drained.wait()
 
-    monkeypatch.setattr(process, "_told", drains)
+    monkeypatch.setattr(process, "_drained", drains)
     async with running_webhook(tmp_path, drain_s=4.0) as running:
         await running.ready()
         os.kill(os.getpid(), signal.SIGTERM)
@@ -339,19 +337,19 @@ async def test_the_command(tmp_path: Path) -> None:
                 (probes, "/healthz"): 200,
             }
             process.terminate()
-            _, told = await asyncio.wait_for(process.communicate(), DEADLINE_S)
-            assert process.returncode == 0, told
-            assert b"Traceback" not in told
-            assert b"PRIVATE" not in told
+            _, stderr = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+            assert process.returncode == 0, stderr
+            assert b"Traceback" not in stderr
+            assert b"PRIVATE" not in stderr
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
         argv += ["--port-file", str(tmp_path / "missing" / "ports")]
         process = await asyncio.create_subprocess_exec(*argv, env=environment, stderr=subprocess.PIPE)
-        _, told = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+        _, stderr = await asyncio.wait_for(process.communicate(), DEADLINE_S)
         assert process.returncode == 1
-        assert b"cannot write --port-file" in told
+        assert b"cannot write --port-file" in stderr
 
 
 @pytest.mark.parametrize(
@@ -378,10 +376,10 @@ async def test_bad_input_is_one_clear_line_and_exit_code_2(
 ) -> None:  # fmt: skip
     monkeypatch.setenv("KUBECONFIG", _environment(KeptApi("http://127.0.0.1:1"), tmp_path)["KUBECONFIG"])
     assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert says in told
-    assert told.startswith("gpushare admission: ")
-    assert told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.startswith("gpushare admission: ")
+    assert error.count("\n") == 1
 
 
 def test_a_taken_port_is_said(
@@ -396,6 +394,6 @@ def test_a_taken_port_is_said(
 def test_help_says_what_its_account_needs(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     for word in ("secrets", "get, patch", "9443", "9452", "mutatingwebhookconfigurations"):
-        assert word in told
+        assert word in output

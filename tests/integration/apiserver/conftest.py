@@ -83,10 +83,10 @@ class Kubectl:
 
     async def __call__(self, *arguments: str, stdin: str | None = None, code: int | None = 0) -> Result:
         process = await self.start(*arguments, stdin=stdin is not None)
-        given = None if stdin is None else stdin.encode()
+        text = None if stdin is None else stdin.encode()
         try:
             async with asyncio.timeout(COMMAND_S):
-                out, err = await process.communicate(given)
+                out, err = await process.communicate(text)
         except TimeoutError:
             pytest.fail(f"kubectl {arguments} did not end within {COMMAND_S} s")
         assert process.returncode is not None

@@ -88,7 +88,7 @@ async def test_a_streamed_list_ends_with_its_bookmark(api, next_event):
     assert "sendInitialEvents requires setting resourceVersionMatch" in answer["message"]
 
 
-async def test_a_watch_tells_bookmarks_and_ends_in_time(tmp_path, api_of, next_event):
+async def test_a_watch_sends_bookmarks_and_ends_in_time(tmp_path, api_of, next_event):
     async with (
         ApiServer(tmp_path / "quick", bookmark_s=0.05) as server,
         api_of(server) as api,
@@ -131,7 +131,7 @@ async def test_a_watch_by_name_and_one_of_pods_by_node(api, make_pod, next_event
         assert (await next_event(by_name))["object"]["metadata"]["name"] == "b"
 
 
-async def test_a_watch_from_before_the_history_is_told_to_list_again(tmp_path, api_of, next_event):
+async def test_a_watch_from_before_the_history_gets_410_gone(tmp_path, api_of, next_event):
     async with ApiServer(tmp_path / "short", history=10) as server, api_of(server) as api:
         for number in range(25):
             await add(api, f"c{number}")

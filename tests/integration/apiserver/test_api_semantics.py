@@ -139,7 +139,7 @@ async def test_bad_bodies_are_refused_without_a_trace(api):
     assert (await api("POST", PODS, huge, code=413))["reason"] == "RequestEntityTooLarge"
 
 
-async def test_unknown_paths_verbs_and_namespaces_are_told_apart(api, make_pod):
+async def test_unknown_paths_verbs_and_namespaces_get_different_errors(api, make_pod):
     assert (await api("GET", "/apis/nope.dev/v1/things", code=404))["reason"] == "NotFound"
     assert (await api("POST", "/api/v1/pods", make_pod(), code=405))["reason"] == "MethodNotAllowed"
     answer = await api("POST", "/api/v1/namespaces/nowhere/pods", make_pod(), code=404)

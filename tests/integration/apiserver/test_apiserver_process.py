@@ -54,7 +54,7 @@ async def test_it_says_when_it_is_ready_and_writes_private_kubeconfigs(start, tm
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_ends_cleanly_when_told_to(start, number):
+async def test_it_ends_cleanly_on_a_signal(start, number):
     process = await start()
     async with asyncio.timeout(20):
         await process.stdout.readline()
@@ -63,7 +63,7 @@ async def test_it_ends_cleanly_when_told_to(start, number):
         assert await process.stderr.read() == b""
 
 
-async def test_a_taken_port_is_told_without_a_traceback(start):
+async def test_a_port_in_use_is_reported_without_a_traceback(start):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = await start("--port", str(taken.getsockname()[1]))
         async with asyncio.timeout(20):
@@ -74,7 +74,7 @@ async def test_a_taken_port_is_told_without_a_traceback(start):
 
 
 @pytest.mark.parametrize("port", ["70000", "http", "-1"])
-async def test_what_is_no_port_is_told(start, port):
+async def test_an_invalid_port_is_reported(start, port):
     process = await start(f"--port={port}")
     async with asyncio.timeout(20):
         assert await process.wait() == 2

@@ -67,7 +67,7 @@ async def test_get_leases_and_events_in_their_own_columns(kubectl, api):
     assert lines[0].split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
     assert lines[1].split()[1:] == ["Normal", "Scheduled", "pod/p", "bound", "to", "n1"]
     assert "bound to n1" in (await kubectl("events", "--for", "pod/p")).out
-    # What nobody set is there all the same, as a real API server writes it: the usual way to sort works.
+    # Defaults are written out, as by a real API server, so the usual way to sort works.
     assert "bound to n1" in (await kubectl("get", "events", "--sort-by=.lastTimestamp")).out
 
 

@@ -50,7 +50,7 @@ async def test_apply_merges_containers_by_name_and_keeps_what_others_set(kubectl
     first, second = spec["template"]["spec"]["containers"]
     assert (first["image"], first.get("env")) == ("x:2", None)
     assert second["env"] == [{"name": "TWO", "value": "2"}]
-    assert spec["replicas"] == 1  # no longer told: back to the default
+    assert spec["replicas"] == 1  # no longer set: back to the default
 
 
 @pytest.mark.parametrize(

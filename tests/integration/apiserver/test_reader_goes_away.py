@@ -22,7 +22,7 @@ async def test_a_watch_that_is_cut_while_it_is_written_to_is_logged_only_if_the_
             if not gone:
                 raise ConnectionResetError("something behind us")
             response._req.transport.abort()
-            await response.write(b"to nobody")
+            await response.write(b"to no reader")
         finally:
             asyncio.get_running_loop().call_soon(ended.set)
 

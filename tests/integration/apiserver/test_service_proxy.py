@@ -27,7 +27,7 @@ async def port() -> AsyncIterator[int]:
 
 
 async def published(kubectl: Kubectl, port: int, *addresses: str) -> None:
-    metadata = {"name": "told", "namespace": "default"}
+    metadata = {"name": "web", "namespace": "default"}
     subset = {"addresses": [{"ip": one} for one in addresses], "ports": [{"name": "health", "port": port}]}
     # Its number is the Service's own.
     ports = [{"name": "health", "port": 80, "targetPort": port}]
@@ -49,7 +49,7 @@ def path(name: str, rest: str = "a/b?c=d") -> str:
 
 async def test_a_get_is_passed_on_to_the_port_that_is_named(kubectl: Kubectl, port: int) -> None:
     await published(kubectl, port, "127.0.0.1")
-    for name in ("told", "told:health", "told:80", "http:told:health", ":told:health"):
+    for name in ("web", "web:health", "web:80", "http:web:health", ":web:health"):
         answer = await kubectl("get", "--raw", path(name))
         assert answer.json == {"path": "/a/b", "query": {"c": "d"}}, (name, answer.err)
 
@@ -58,17 +58,17 @@ async def test_what_cannot_be_reached_is_named(kubectl: Kubectl, port: int) -> N
     await published(kubectl, port, "127.0.0.1")
     for name, rest, words in (
         ("other", "", 'services "other" not found'),
-        ("told:other", "", 'no endpoints available for service "told:other"'),
-        (f"told:{port}", "", f'no endpoints available for service "told:{port}"'),
-        ("ftp:told:health", "", "invalid service request"),
-        ("https:told:health", "", "error trying to reach service"),
-        ("told", "missing", "the server could not find the requested resource"),
+        ("web:other", "", 'no endpoints available for service "web:other"'),
+        (f"web:{port}", "", f'no endpoints available for service "web:{port}"'),
+        ("ftp:web:health", "", "invalid service request"),
+        ("https:web:health", "", "error trying to reach service"),
+        ("web", "missing", "the server could not find the requested resource"),
     ):
         answer = await kubectl("get", "--raw", path(name, rest), code=1)
         assert words in answer.err
-    assert "not allow" in (await kubectl("delete", "--raw", path("told"), code=1)).err
+    assert "not allow" in (await kubectl("delete", "--raw", path("web"), code=1)).err
 
 
 async def test_a_service_without_endpoints_says_so(kubectl: Kubectl, port: int) -> None:
     await published(kubectl, port)
-    assert "no endpoints available" in (await kubectl("get", "--raw", path("told"), code=1)).err
+    assert "no endpoints available" in (await kubectl("get", "--raw", path("web"), code=1)).err

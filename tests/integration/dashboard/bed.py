@@ -112,10 +112,10 @@ class Bed:
         self.relay = Relay()
         self.line: list[dict[str, Any]] | None = []
         self.kept: list[dict[str, Any]] = []
-        """What the scheduler tells that it keeps, and for whom."""
+        """The reservations that the scheduler reports, and for which pods."""
         self.figures = ""
         self.agents: Mapping[str, Callable[[], str]] = {node_name(0): lambda: self.figures}
-        """What each node's agent tells, by the node's name."""
+        """The metrics of each node's agent, by node name."""
         self._folder = folder
 
     async def start(self) -> None:
@@ -179,8 +179,8 @@ class Bed:
         async def decisions(request: web.Request) -> web.Response:
             if self.line is None:
                 raise web.HTTPNotFound
-            told = {"scheduler": {"name": "extender"}, "waiting": self.line, "kept": self.kept}
-            return web.json_response(told)
+            document = {"scheduler": {"name": "extender"}, "waiting": self.line, "kept": self.kept}
+            return web.json_response(document)
 
         async def decision(request: web.Request) -> web.Response:
             pod = "{namespace}/{name}".format_map(request.match_info)
@@ -217,10 +217,10 @@ class Bed:
         described = described_node(node, 81920, MemoryUnit.GIB)
         broken = msgspec.structs.replace(described.devices[0], healthy=False, reason=reason)
         changed = msgspec.structs.replace(described, devices=(broken, *described.devices[1:]))
-        told: Any = node_object(changed, self._version())
+        body: Any = node_object(changed, self._version())
         if cordoned:
-            told["metadata"]["annotations"][names.ANN_CORDONED] = cordoned
-        self.show_node("MODIFIED", told)
+            body["metadata"]["annotations"][names.ANN_CORDONED] = cordoned
+        self.show_node("MODIFIED", body)
 
     def remove_node(self, node: int) -> None:
         """A node is gone."""
@@ -257,14 +257,14 @@ class Look:
         self.asked: list[str] = []
         self._listeners: dict[Any, Callable[[Any], None]] = {
             "pageerror": lambda error: self.bad.append(str(error)),
-            "console": lambda message: self._heard(message.text),
+            "console": lambda message: self._on_line(message.text),
             "request": lambda request: self._asks(request.url, url),
         }
         for event, listener in self._listeners.items():
             page.on(event, listener)
 
     async def leave(self) -> None:
-        """Make the page as if nobody had looked through it: nothing is stored, and the mouse is where it was in the beginning."""
+        """Reset the page: nothing is stored, and the mouse is where it was at the start."""
         for event, listener in self._listeners.items():
             self.page.remove_listener(event, listener)
         # By origin, and the next server may have this one's port.
@@ -274,7 +274,7 @@ class Look:
         await self.page.mouse.move(0, 0)
         await self.page.context.clear_cookies()
 
-    def _heard(self, text: str) -> None:
+    def _on_line(self, text: str) -> None:
         if "Content Security Policy" in text or "Uncaught" in text:
             self.bad.append(text)
 

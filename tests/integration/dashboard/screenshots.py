@@ -220,7 +220,7 @@ async def taken(into: Path, hurry: int) -> None:
 
 
 def _figures(node: NodeDevices, pods: list[dict[str, Any]]) -> str:
-    """What the node's agent tells: of each container, and of every GPU as a whole. Some containers use nothing."""
+    """The metrics of the node's agent: of each container, and of every GPU as a whole. Some containers use nothing."""
     chance = random.Random(node.name)
     lines, sums = [], {device.uuid: (0, 0) for device in node.devices}
     for pod in pods:

@@ -12,7 +12,7 @@ from tests.integration.dashboard.bed import bed, looking
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NODES = 600
-#: The measures of which each part that is taken, and each drawing, is told.
+#: The names of the measures for each part that is applied, and for each drawing.
 WATCH = """() => {
     const take = (entries) => { for (const one of entries) seen.push(one.name); };
     window.seen = [];

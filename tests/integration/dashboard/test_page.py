@@ -47,7 +47,7 @@ async def test_only_who_knows_the_token_sees_anything(window: Browser, made: Bed
         await expect(page.get_by_role("dialog")).to_be_visible()
 
 
-async def test_a_wrong_token_in_the_address_is_told(window: Browser, made: Bed) -> None:
+async def test_a_wrong_token_in_the_address_is_reported(window: Browser, made: Bed) -> None:
     async with looking(window, made, log_in=False) as look:
         await look.page.goto("about:blank")
         await look.page.goto(f"{made.url}#token=%E0%A4%A")
@@ -163,7 +163,7 @@ async def test_nodes_that_come_and_go_do_so_on_the_map_and_in_the_table(window: 
         )
 
 
-async def test_a_lost_connection_is_shown_and_what_was_missed_comes_without_reading_all_anew(
+async def test_a_lost_connection_is_shown_and_missed_changes_arrive_without_a_full_reload(
     window: Browser, made: Bed
 ) -> None:
     async with looking(window, made) as look:
@@ -182,7 +182,7 @@ async def test_a_lost_connection_is_shown_and_what_was_missed_comes_without_read
         assert look.snapshots() == 1
 
 
-async def test_after_another_server_has_taken_over_all_is_read_anew(window: Browser, made: Bed) -> None:
+async def test_everything_is_read_again_after_another_server_took_over(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         await look.tile("Pods", "60")
         await made.end()
@@ -256,7 +256,7 @@ async def test_searches_lead_to_nodes_gpus_and_pods(window: Browser, made: Bed) 
         await expect(page.get_by_role("heading", name="GPU 0", exact=True)).to_be_visible()
 
 
-async def test_who_waits_is_told_with_reason_and_suggestion_as_text(window: Browser, made: Bed) -> None:
+async def test_a_pending_pod_is_shown_with_reason_and_suggestion_as_text(window: Browser, made: Bed) -> None:
     made.line = [WAITS]
     async with looking(window, made, "#/waiting") as look:
         row = look.page.get_by_role("row").filter(has_text="default/pod-60")
@@ -268,7 +268,7 @@ async def test_who_waits_is_told_with_reason_and_suggestion_as_text(window: Brow
         await expect(look.page.get_by_role("cell", name=node_name(0))).to_be_visible()
 
 
-async def test_commands_among_what_is_told_are_set_apart_and_a_lone_backtick_stays(
+async def test_commands_in_reasons_are_typeset_as_code_and_a_lone_backtick_stays(
     window: Browser, made: Bed
 ) -> None:
     made.line = [
@@ -317,7 +317,7 @@ async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
         await expect(page.get_by_text("does not hold containers to shares that it gives now")).to_be_visible()
 
 
-async def test_of_many_who_wait_a_page_is_shown_and_only_what_changes_is_drawn_anew(
+async def test_of_many_pending_pods_one_page_is_shown_and_only_changed_rows_are_redrawn(
     window: Browser, made: Bed
 ) -> None:
     # They wait for 0 s, whenever they are looked at.
@@ -340,7 +340,7 @@ async def test_of_many_who_wait_a_page_is_shown_and_only_what_changes_is_drawn_a
         await expect(rows.first).to_contain_text("p-000")
 
 
-async def test_nodes_are_sorted_by_what_they_give_and_only_what_changes_is_drawn_anew(
+async def test_nodes_are_sorted_by_allocation_and_only_changed_rows_are_redrawn(
     window: Browser, made: Bed
 ) -> None:
     async with looking(window, made, "#/nodes") as look:
@@ -353,7 +353,7 @@ async def test_nodes_are_sorted_by_what_they_give_and_only_what_changes_is_drawn
         await page.evaluate("for (const one of document.querySelectorAll('main td')) one.drawn = 'before'")
         made.bind("pod-60", 19)
         await expect(rows.first).to_contain_text(node_name(19))
-        # What it gives and its pods are drawn anew.
+        # Its capacity and its pods are redrawn.
         assert await page.evaluate(KEPT) == [6, *[8] * 19]
         await expect(rows.nth(1)).to_contain_text(node_name(0))
         await page.get_by_role("button", name="Node").click()
@@ -385,9 +385,7 @@ async def test_where_the_scheduler_cannot_tell_why_the_page_says_so(window: Brow
         await expect(look.page.get_by_role("link", name="default/pod-60")).to_be_visible()
 
 
-async def test_what_is_really_used_is_shown_and_what_nobody_tells_is_no_zero(
-    window: Browser, made: Bed
-) -> None:
+async def test_use_is_shown_and_unknown_use_is_not_shown_as_zero(window: Browser, made: Bed) -> None:
     uuid = "GPU-00000000-0000-4000-8000-000000000000"
     labels = f'namespace="default",pod="pod-0",container="main",UUID="{uuid}"'
     made.figures = (
@@ -405,7 +403,7 @@ async def test_what_is_really_used_is_shown_and_what_nobody_tells_is_no_zero(
         await look.tile("Memory used", "0.5 GiB, reported by 1 GPU")
 
 
-async def test_themes_follow_the_system_until_somebody_chooses(window: Browser, made: Bed) -> None:
+async def test_the_theme_follows_the_system_until_one_is_chosen(window: Browser, made: Bed) -> None:
     for scheme, other in (("dark", "light"), ("light", "dark")):
         async with looking(window, made, color_scheme=scheme) as look:
             root = look.page.locator("html")
@@ -430,9 +428,7 @@ async def test_history_and_fragmentation_are_drawn(window: Browser, made: Bed) -
         await expect(look.page.get_by_text("there is room").first).to_be_visible()
 
 
-async def test_a_history_of_days_says_which_day_and_of_how_many_gpus_use_is_told(
-    window: Browser, made: Bed
-) -> None:
+async def test_a_history_of_days_shows_dates_and_how_many_gpus_report_use(window: Browser, made: Bed) -> None:
     async def days(route: Route) -> None:
         rows = [
             [1767225600 + hour * 3600, 160, 160, 80, 20, 0, 60, 5, 80, 8, 40, 40, 0] for hour in range(48)

@@ -74,7 +74,7 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path, capsys: pytest.Captur
 
 
 async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) -> None:
-    """One leads first, then one that cannot be asked, then nobody."""
+    """A first leader, then one that cannot be asked, then none."""
     asked: list[str] = []
     holder = "leader_0000-uuid"
 
@@ -169,7 +169,7 @@ async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) ->
         await runner.cleanup()
 
 
-async def test_metrics_and_probes_have_addresses_of_their_own_where_these_are_given(tmp_path: Path) -> None:
+async def test_metrics_and_probes_can_have_addresses_of_their_own(tmp_path: Path) -> None:
     for name, text in (("token", TOKEN), ("config", CONFIG)):
         (tmp_path / name).write_text(text)
     listening = (f"--{one}listen=127.0.0.1:0" for one in ("", "metrics-", "probes-"))
@@ -182,13 +182,13 @@ async def test_metrics_and_probes_have_addresses_of_their_own_where_these_are_gi
         async with asyncio.timeout(110), aiohttp.ClientSession() as http:
             while not (tmp_path / "port").exists():
                 await asyncio.sleep(0)
-            told = {}
+            statuses = {}
             for port in (tmp_path / "port").read_text().split():
                 for path in ("/", "/metrics", "/healthz", "/readyz"):
                     async with http.get(f"http://127.0.0.1:{port}{path}") as answer:
-                        told.setdefault(path, []).append(answer.status)
+                        statuses.setdefault(path, []).append(answer.status)
         # There is no API server, so it is not ready.
-        assert told == {
+        assert statuses == {
             "/": [200, 404, 404],
             "/metrics": [404, 200, 404],
             "/healthz": [404, 404, 200],

@@ -68,7 +68,7 @@ def script(code: str, node: Path, **variables: str) -> list[str]:
 
 
 def test_cuda_bindings_sees_the_described_gpus(node: Path) -> None:
-    told = script(
+    output = script(
         """
 Attribute = driver.CUdevice_attribute
 print(good(driver.cuDriverGetVersion()), good(driver.cuDeviceGetCount()))
@@ -87,7 +87,7 @@ print(good(driver.cuGetErrorName(driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY)).deco
         FAKEGPU_VISIBLE_DEVICES="2",
     )
     gpu = NODE.gpus[2]
-    assert told == [
+    assert output == [
         "13000 1",
         gpu.model,
         gpu.uuid.removeprefix("GPU-").replace("-", ""),
@@ -99,7 +99,7 @@ print(good(driver.cuGetErrorName(driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY)).deco
 
 
 def test_cuda_bindings_takes_every_kind_of_memory_and_gives_it_back(node: Path) -> None:
-    told = script(
+    output = script(
         """
 location = driver.CUmemLocation()
 location.type, location.id = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE, 0
@@ -147,11 +147,17 @@ good(driver.cuCtxDestroy(context))
         node,
     )
     # The pool takes 32 MiB at a time.
-    assert told == ["256", str(256 + 100 + 10 + 10 + 16 + 20 + 32), "CUDA_ERROR_OUT_OF_MEMORY", "True", "256"]
+    assert output == [
+        "256",
+        str(256 + 100 + 10 + 10 + 16 + 20 + 32),
+        "CUDA_ERROR_OUT_OF_MEMORY",
+        "True",
+        "256",
+    ]
 
 
 def test_cuda_bindings_launches_kernels_that_take_their_time(node: Path) -> None:
-    told = script(
+    output = script(
         """
 stream = good(driver.cuStreamCreate(0))
 begin, end = good(driver.cuEventCreate(0)), good(driver.cuEventCreate(0))
@@ -165,7 +171,7 @@ print(good(driver.cuEventElapsedTime(begin, end)) >= 100)
 """,
         node,
     )
-    assert told == ["CUDA_ERROR_NOT_READY", "True"]
+    assert output == ["CUDA_ERROR_NOT_READY", "True"]
 
 
 @contextmanager

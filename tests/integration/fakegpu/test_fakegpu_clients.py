@@ -101,7 +101,7 @@ def test_nvidia_smi_shows_its_table_with_memory_use_and_processes(tmp_path: Path
 def test_nvidia_smi_answers_queries_as_csv(tmp_path: Path) -> None:
     fields = "index,name,uuid,pci.bus_id,memory.total,memory.used,memory.free,utilization.gpu,temperature.gpu,compute_cap"
     path = described(tmp_path, busy(MIXED))
-    told = list(
+    listed = list(
         csv.reader(
             io.StringIO(smi(path, f"--query-gpu={fields}", "--format=csv,noheader,nounits")),
             skipinitialspace=True,
@@ -123,12 +123,12 @@ def test_nvidia_smi_answers_queries_as_csv(tmp_path: Path) -> None:
             gpu.compute,
         )
         expected.append([str(value) for value in row])
-    assert told == expected
+    assert listed == expected
     apps = smi(path, "--query-compute-apps=pid,name,used_memory,gpu_uuid", "--format=csv,noheader")
     assert apps == f"{PID}, trainer, 1234 MiB, {MIXED.gpus[0].uuid}\n"
 
 
-def test_nvidia_smi_tells_everything_of_each_gpu(tmp_path: Path) -> None:
+def test_nvidia_smi_shows_everything_about_each_gpu(tmp_path: Path) -> None:
     report = smi(described(tmp_path, busy(MIXED)), "-q")
     assert re.findall(r"GPU UUID +: (\S+)", report) == [gpu.uuid for gpu in MIXED.gpus]
     assert re.findall(r"Product Name +: (.+)", report) == [gpu.model for gpu in MIXED.gpus]
@@ -216,32 +216,32 @@ def test_nvidia_ml_py_finds_the_library_by_itself(tmp_path: Path) -> None:
         "import pynvml; pynvml.nvmlInit(); handles = map(pynvml.nvmlDeviceGetHandleByIndex,"
         " range(pynvml.nvmlDeviceGetCount())); print(*map(pynvml.nvmlDeviceGetUUID, handles)); pynvml.nvmlShutdown()"
     )
-    told = run([sys.executable, "-c", program], described(tmp_path, MIXED))
-    assert told.split() == [gpu.uuid for gpu in MIXED.gpus]
+    output = run([sys.executable, "-c", program], described(tmp_path, MIXED))
+    assert output.split() == [gpu.uuid for gpu in MIXED.gpus]
 
 
 def test_gpustat_shows_the_gpus_and_who_uses_them(tmp_path: Path) -> None:
-    told = json.loads(run([ours("gpustat"), "--json"], described(tmp_path, busy(MIXED))))
-    assert told["driver_version"] == "580.95.05"
-    assert [(gpu["uuid"], gpu["name"], gpu["memory.total"]) for gpu in told["gpus"]] == [
+    stat = json.loads(run([ours("gpustat"), "--json"], described(tmp_path, busy(MIXED))))
+    assert stat["driver_version"] == "580.95.05"
+    assert [(gpu["uuid"], gpu["name"], gpu["memory.total"]) for gpu in stat["gpus"]] == [
         (gpu.uuid, gpu.model, gpu.total_mib) for gpu in MIXED.gpus
     ]
-    first = told["gpus"][0]
+    first = stat["gpus"][0]
     assert (first["memory.used"], first["utilization.gpu"], first["temperature.gpu"]) == (1234, 87, 71)
     assert [(process["pid"], process["gpu_memory_usage"]) for process in first["processes"]] == [(PID, 1234)]
     assert "Tesla T4" in run([ours("gpustat"), "-a", "--no-color"], described(tmp_path, busy(MIXED)))
 
 
 def test_nvitop_shows_the_gpus_and_who_uses_them(tmp_path: Path) -> None:
-    told = run([ours("nvitop"), "-1"], described(tmp_path, busy(MIXED)))
-    assert "Driver Version: 580.95.05" in told
+    output = run([ours("nvitop"), "-1"], described(tmp_path, busy(MIXED)))
+    assert "Driver Version: 580.95.05" in output
     for at, gpu in enumerate(MIXED.gpus):
         assert re.search(
-            rf"│ +{at} +{re.escape(gpu.model.removeprefix('NVIDIA '))} +On │ {gpu.pci} Off", told
+            rf"│ +{at} +{re.escape(gpu.model.removeprefix('NVIDIA '))} +On │ {gpu.pci} Off", output
         )
-    assert "1234MiB / 15360MiB" in told
-    assert re.search(rf"│ +0 +{PID} .* 1234MiB", told)
-    assert re.search(r"│ N/A +71C +P0 +9W / 70W", told)
+    assert "1234MiB / 15360MiB" in output
+    assert re.search(rf"│ +0 +{PID} .* 1234MiB", output)
+    assert re.search(r"│ N/A +71C +P0 +9W / 70W", output)
 
 
 # --- nvtop --------------------------------------------------------------------------------------

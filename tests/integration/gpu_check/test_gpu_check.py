@@ -70,9 +70,9 @@ def typed(text: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 def written(done: subprocess.CompletedProcess[str]) -> str:
     """The report that it names; it is removed where it lies among those of the checkout."""
-    told = re.search(r"^Report: (\S+)$", done.stdout, re.MULTILINE)
-    assert told, done.stdout + done.stderr
-    path = ROOT / told[1]
+    line = re.search(r"^Report: (\S+)$", done.stdout, re.MULTILINE)
+    assert line, done.stdout + done.stderr
+    path = ROOT / line[1]
     text = path.read_text()
     if path.parent == ROOT / "build" / "gpu-check":
         path.unlink()
@@ -181,7 +181,7 @@ def test_a_stand_in_where_a_driver_should_be_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_section_that_is_not_there_is_told() -> None:
+def test_an_unknown_section_is_reported() -> None:
     done = check("--driver", "fakegpu", "--section", "memroy")
     assert done.returncode == 2
     assert "no section memroy" in done.stderr
@@ -219,7 +219,7 @@ def test_one_that_is_killed_leaves_a_whole_report_of_what_it_had_found(tmp_path:
     assert text.endswith("|\n")
 
 
-def test_one_that_is_told_to_end_does_and_says_so(tmp_path: Path) -> None:
+def test_a_run_that_gets_sigterm_ends_and_reports_that(tmp_path: Path) -> None:
     with at_work(tmp_path, "| plain: ") as running:
         running.send_signal(signal.SIGTERM)
         assert running.wait(timeout=60) == 128 + signal.SIGTERM

@@ -138,7 +138,7 @@ async def test_connections_that_take_nothing_of_a_large_answer_neither_fill_memo
                 one.close()
 
 
-async def test_the_process_behind_sees_who_asks_and_nobody_gets_what_another_may_read() -> None:
+async def test_the_relayed_process_sees_each_callers_identity_and_no_caller_gets_anothers_answer() -> None:
     async with relayed() as port:
         for token in ("one", "two"):
             assert await read(port, "/token", **{"X-Gpushare-Token": token}) == token
@@ -153,15 +153,15 @@ async def status(port: int, path: str) -> int:
 async def test_each_port_answers_its_own_pages_and_no_others() -> None:
     paths = {METRICS: "/metrics", PROBES: "/healthz", REST: "/gpushare/decisions"}
     async with relayed_at(*(frozenset({kind}) for kind in paths)) as ports:
-        told = {
+        statuses = {
             (kind, path): await status(port, path)
             for kind, port in zip(paths, ports, strict=True)
             for path in paths.values()
         }
-        assert told == {(kind, path): 200 if path == paths[kind] else 404 for kind, path in told}
+        assert statuses == {(kind, path): 200 if path == paths[kind] else 404 for kind, path in statuses}
 
 
-async def test_whoever_takes_all_connections_of_one_port_takes_none_of_another() -> None:
+async def test_a_caller_that_uses_up_one_ports_connections_leaves_the_other_ports_free() -> None:
     """All of one address, whose oldest would have to go for a probe at the same port."""
     async with (
         relayed_at(frozenset({METRICS, REST}), frozenset({PROBES})) as (flooded, probed),

@@ -14,7 +14,7 @@ PLUGIN = str(BIN / "kubectl-inspect-cgpu")
 DEADLINE_S = 60.0
 _PROXY = Path(__file__).with_name("scripted_proxy.py")
 
-#: Appends its arguments to calls.log, then does as told for the path it is asked for.
+#: Appends its arguments to calls.log, then answers as configured for the path.
 _SCRIPT = """\
 #!/bin/sh
 printf '%s\\n' "$*" >> '{folder}/calls.log'
@@ -28,7 +28,7 @@ exit 1
 
 
 def ended(pid: int) -> bool:
-    """Whether the process is gone, or waits for nothing but its parent (which may be nobody)."""
+    """Whether the process is gone, or a zombie (its parent may be gone, too)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -108,7 +108,7 @@ def start_inspect_cgpu(kubectl: ScriptedKubectl) -> Iterator[Start]:
 
     def start(*arguments: str) -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(
-            # Whoever started these tests in the background may have had interrupts ignored, and that is inherited.
+            # A shell that started the tests in the background may ignore interrupts, and that is inherited.
             ["env", "--default-signal=INT", PLUGIN, *arguments],
             env={**os.environ, "KUBECTL": str(kubectl.path)},
             stdout=subprocess.PIPE,

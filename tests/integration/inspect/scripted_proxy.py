@@ -30,7 +30,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(201, json.dumps({"status": {"token": "good"}}).encode())
 
     def address_string(self) -> str:
-        """Nobody's: it is a socket without one."""
+        """No address: it is a socket without one."""
         return ""
 
     def log_message(self, *_: object) -> None:

@@ -112,7 +112,7 @@ def test_further_pages_are_read(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> 
     assert inspect_cgpu().stdout == (GOLDEN / "spec_example_2.txt").read_text()
 
 
-def test_list_whose_continuation_is_too_old_is_read_anew(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
+def test_a_list_whose_continuation_expired_is_read_again(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
     kubectl.answer("/api/v1/nodes", listed(NODES))
     kubectl.act(
         "*continue=*",
@@ -161,20 +161,22 @@ def test_missing_right_is_explained(kubectl: ScriptedKubectl, inspect_cgpu: Run)
 
 
 @pytest.mark.parametrize("answer", ["", "<html>", '{"items": 3}', '{"items": [{"metadata": {"name": 3}}]}'])
-def test_answer_that_is_none_is_told(kubectl: ScriptedKubectl, inspect_cgpu: Run, answer: str) -> None:
+def test_an_answer_that_is_not_of_an_api_server_is_reported(
+    kubectl: ScriptedKubectl, inspect_cgpu: Run, answer: str
+) -> None:
     kubectl.answer("*", answer)
     complaint = failed(inspect_cgpu())
     assert complaint.startswith("error: answer to /api/v1/nodes: is not what an API server sends (")
 
 
-def test_missing_kubectl_is_told(inspect_cgpu: Run, tmp_path: Path) -> None:
+def test_missing_kubectl_is_reported(inspect_cgpu: Run, tmp_path: Path) -> None:
     complaint = failed(inspect_cgpu(env={"KUBECTL": str(tmp_path / "nowhere")}))
     assert complaint.endswith(
         "nowhere: not found; install kubectl, put it on PATH, or name it in the variable KUBECTL\n"
     )
 
 
-def test_kubectl_that_is_no_program_is_told(inspect_cgpu: Run, tmp_path: Path) -> None:
+def test_a_kubectl_that_is_no_program_is_reported(inspect_cgpu: Run, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a program")
     assert "text: cannot be started (Permission denied)" in failed(
         inspect_cgpu(env={"KUBECTL": str(tmp_path / "text")})
@@ -235,7 +237,7 @@ def test_interrupt_ends_quietly_and_leaves_no_kubectl(
     assert ended(child)
 
 
-def test_full_disk_is_told(cluster: ScriptedKubectl) -> None:
+def test_a_full_disk_is_reported(cluster: ScriptedKubectl) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [PLUGIN],
@@ -249,7 +251,7 @@ def test_full_disk_is_told(cluster: ScriptedKubectl) -> None:
     assert (done.returncode, done.stderr) == (1, "error: cannot write the output: No space left on device\n")
 
 
-def test_closed_output_is_told(cluster: ScriptedKubectl) -> None:
+def test_closed_output_is_reported(cluster: ScriptedKubectl) -> None:
     done = subprocess.run(
         ["sh", "-c", f"exec '{PLUGIN}' >&-"],
         env={**os.environ, "KUBECTL": str(cluster.path)},

@@ -141,7 +141,7 @@ def test_zsh_completes(environment: dict[str, str]) -> None:
 
 
 def _type(terminal: int, text: str, until: str) -> None:
-    """Type, and wait for what the shell shows then; it draws a line anew in pieces."""
+    """Type, and wait for what the shell shows then; it redraws a line in pieces."""
     os.write(terminal, text.encode())
     seen = b""
     deadline_s = time.monotonic() + DEADLINE_S
@@ -151,7 +151,7 @@ def _type(terminal: int, text: str, until: str) -> None:
             seen += os.read(terminal, 1 << 16)
 
 
-def test_kubectl_is_told_in_its_own_form(environment: dict[str, str]) -> None:
+def test_kubectl_gets_completions_in_its_own_format(environment: dict[str, str]) -> None:
     script = "from gpushare.inspect.__main__ import complete; import sys; sys.exit(complete(['--out']))"
     assert ran([sys.executable, "-c", script], "", environment) == "--output=\twide, json or yaml\n:4\n"
     asked = ran(["kubectl-inspect-cgpu", "completion", "kubectl"], "", environment)

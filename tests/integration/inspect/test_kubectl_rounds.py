@@ -18,7 +18,7 @@ def test_large_answers_and_long_complaints_do_not_stop_each_other(kubectl: Scrip
     assert Round(str(kubectl.path), (), ["/a", "/b"], 30.0).finish() == [body, b"done\n"]
 
 
-def test_kubectl_that_does_not_end_is_given_up(kubectl: ScriptedKubectl, tmp_path: Path) -> None:
+def test_a_kubectl_that_does_not_end_is_abandoned(kubectl: ScriptedKubectl, tmp_path: Path) -> None:
     quick, slow = tmp_path / "quick", tmp_path / "slow"
     for fifo in (quick, slow):
         os.mkfifo(fifo)
@@ -38,7 +38,7 @@ def test_kubectl_that_does_not_end_is_given_up(kubectl: ScriptedKubectl, tmp_pat
         os.kill(child, 0)
 
 
-def test_kubectl_that_closes_its_output_and_goes_on_is_given_up(kubectl: ScriptedKubectl) -> None:
+def test_a_kubectl_that_closes_its_output_and_keeps_running_is_abandoned(kubectl: ScriptedKubectl) -> None:
     kubectl.act("/slow", "exec sleep 600 >&- 2>&-")
     with pytest.raises(KubectlFailed, match=r"/slow: no end after 0 s; see whether .* works by hand"):
         Round(str(kubectl.path), (), ["/slow"], 0.2).finish()

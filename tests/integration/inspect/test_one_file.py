@@ -46,8 +46,8 @@ def pythons() -> list[str]:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("plugin") / "kubectl-inspect-cgpu"
     command = [sys.executable, str(ROOT / "plugins/kubectl/build.py"), str(made)]
-    told = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
-    assert "runs with Python 3.9 or newer" in told.stdout
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=True)
+    assert "runs with Python 3.9 or newer" in ran.stdout
     return made
 
 
@@ -100,7 +100,7 @@ SOME = ("", "--pending -o yaml", "--recommend -o json")
 def answers(
     command: list[str], kubectl: ScriptedKubectl, some: Sequence[str] = ()
 ) -> dict[str, tuple[int, str, str]]:
-    """Exit code, output and complaints by flags; by ``some`` of them alone, where they are given."""
+    """Exit code, output and complaints by flags; only of ``some``, if there are any."""
     found = {}
     for flags in some or (
         "",
@@ -177,7 +177,7 @@ def test_every_module_in_it_is_what_python_3_9_understands(file: Path) -> None:
                 else []
             )
         }
-        # Asked for by a file in YAML alone, and its absence is told.
+        # Only a YAML file needs it, and its absence is reported.
         beside = {"yaml"} if name == "gpushare/options/yaml_text.py" else set()
         assert imported <= sys.stdlib_module_names | {"gpushare", "msgspec"} | beside, name
 
@@ -206,7 +206,7 @@ def test_the_same_checkout_gives_the_same_file(file: Path, tmp_path: Path) -> No
     assert os.access(again, os.X_OK)
 
 
-def test_a_python_that_is_too_old_is_told_so(file: Path) -> None:
+def test_a_python_that_is_too_old_is_refused(file: Path) -> None:
     old = next(iter(sorted(Path.home().glob(".pyenv/versions/3.[678].*/bin/python"))), None)
     entry = zipfile.ZipFile(file).read("__main__.py").decode()
     if old is None:

@@ -1,4 +1,4 @@
-"""Real use beside what was given, through a kubectl proxy; and the same, live, on a terminal."""
+"""Use next to allocation, through a kubectl proxy; and the same, live, on a terminal."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def agents(kubectl: ScriptedKubectl, tmp_path: Path) -> Agents:
 
 
 def two_nodes(kubectl: ScriptedKubectl, folder: Path, *, listens_after_s: float = 0.0) -> Agents:
-    """Two nodes with pods; on one of them an agent runs, which tells what they use. The guide's sample, too.
+    """Two nodes with pods; on one of them an agent runs, which reports their use. The guide's sample, too.
 
     ``listens_after_s``: how long the proxy's socket has its name before anybody listens at it.
     """
@@ -122,7 +122,7 @@ def two_nodes(kubectl: ScriptedKubectl, folder: Path, *, listens_after_s: float 
     return made
 
 
-def test_what_is_used_stands_beside_what_was_given(agents: Agents, inspect_cgpu: Run) -> None:
+def test_use_is_shown_next_to_the_allocation(agents: Agents, inspect_cgpu: Run) -> None:
     done = inspect_cgpu("--pods")
     assert done.returncode == 0, done.stderr
     assert [line.split() for line in done.stdout.splitlines()] == [
@@ -156,7 +156,7 @@ def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_
     holder.spec.containers[0].resources = ResourceRequirements(limits={names.GPU_WHOLE: "1"})
     folder = kubectl.path.parent
     (folder / "answer-0").write_bytes(listed([whole]))
-    told = [
+    metrics = [
         f"gpushare_nodeagent_{sampled}_timestamp_seconds 0",
         f'gpushare_gpu_{unmanaged}_processes{{node="n1",gpu="0",UUID="GPU-00000000"}} 0',
     ]
@@ -164,11 +164,11 @@ def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_
         its = (
             f'namespace="default",pod="{name}",container="main",node="n1",gpu="{index}",UUID="GPU-{index:08}"'
         )
-        told += [
+        metrics += [
             f"gpushare_container_memory_used_bytes{{{its}}} {mib << 20}",
             f"gpushare_container_compute_used_ratio{{{its}}} {ratio}",
         ]
-    agents.say_metrics("n1", "\n".join(told) + "\n")
+    agents.say_metrics("n1", "\n".join(metrics) + "\n")
     holder = with_allocation(holder, [share_of(gpus[0], 15, 15, 0)], MemoryUnit.GIB)
     (folder / "answer-1").write_bytes(listed([holder, placed("before", "n1", gpus[1], 3)]))
 
@@ -184,7 +184,7 @@ def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_
     assert "n1" not in inspect_cgpu().stdout, "whole GPUs are no GPU memory"
 
 
-def test_without_the_right_to_list_agents_what_was_given_is_shown(agents: Agents, inspect_cgpu: Run) -> None:
+def test_without_the_right_to_list_agents_allocations_are_shown(agents: Agents, inspect_cgpu: Run) -> None:
     for file in agents.folder.iterdir():
         file.unlink()
     done = inspect_cgpu("--pods")
@@ -272,7 +272,7 @@ class Screen:
                 try:
                     self.seen += os.read(self.terminal, 1 << 16).decode(errors="replace")
                 except OSError:
-                    # Nobody has the terminal open any more.
+                    # The terminal is closed.
                     return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
@@ -290,7 +290,7 @@ def test_top_is_live_sorted_by_what_is_asked_for_and_fits_the_screen(screen: Scr
     screen.until("5000")
     screen.press("c")
     screen.until("by compute.*serve.*train.*far")
-    assert "\x1b[31m" in screen.seen  # serve computes more than it was given
+    assert "\x1b[31m" in screen.seen  # serve uses more compute than its share
     screen.resize(4, 40)
     # What was drawn before may still come; of four lines three end.
     screen.until(r"\x1b\[H[^\n]*by compute(?:[^\n]*\n){1,3}[^\n]*GIVEN  USED  GIVEN%  USED%[^\n]*\x1b\[J")

@@ -116,7 +116,7 @@ def test_compute_and_waiting_are_of_the_minutes_in_which_there_was_work(promethe
     assert 0.35 <= one.throttled <= 0.65
 
 
-def test_a_window_that_prometheus_does_not_take_is_told_in_its_own_words(prometheus: str) -> None:
+def test_a_window_that_prometheus_rejects_is_reported_in_its_words(prometheus: str) -> None:
     with pytest.raises(PrometheusFailed, match=r"refuses .* parse error"):
         figures_of_prometheus(Kubectl(), prometheus, "week")
 

@@ -21,7 +21,7 @@ PODS = [pod(f"app-3g-v1-{number}", NAME, 4, first_generation(0, 4)) for number i
 
 
 class ApiServer(ThreadingHTTPServer):
-    """Two lists and a node, over HTTP, for whoever brings the token. ``asked`` holds the requests."""
+    """Two lists and a node, over HTTP, for requests with the token. ``asked`` holds the requests."""
 
     daemon_threads = True
 
@@ -77,7 +77,7 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def kubeconfig(server: ApiServer, tmp_path: Path) -> Path:
-    """Context ``here`` leads to the server, context ``nowhere``, the current one, to nobody."""
+    """Context ``here`` leads to the server, context ``nowhere``, the current one, to no server."""
     clusters = {"here": server.url, "nowhere": "http://127.0.0.1:1"}
     file = tmp_path / "config"
     file.write_bytes(
@@ -127,7 +127,7 @@ def test_variable_kubeconfig_is_honoured(server: ApiServer, kubeconfig: Path) ->
     ]
 
 
-def test_server_that_is_not_there_is_told_in_kubectls_words(kubeconfig: Path) -> None:
+def test_an_unreachable_server_is_reported_in_kubectls_words(kubeconfig: Path) -> None:
     done = typed("kubectl inspect cgpu", {"KUBECONFIG": str(kubeconfig)})
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: kubectl could not read /api/v1/nodes: ")

@@ -34,7 +34,7 @@ struct shared {
 };
 
 static struct shared *shared;
-static unsigned rounds_each; /* 0: until they are told to stop */
+static unsigned rounds_each; /* 0: until they are stopped */
 
 static bool goes_on(unsigned round)
 {
@@ -122,7 +122,7 @@ static unsigned long long look(void)
 
 /* --- the race ---------------------------------------------------------------------------------------------------- */
 
-static pid_t pids[PROCESSES_MAX]; /* 0: has ended, and nobody takes its place */
+static pid_t pids[PROCESSES_MAX]; /* 0: has ended, and is not replaced */
 static bool dying[PROCESSES_MAX]; /* was killed; on a busy machine that takes a while, in which looking goes on */
 static unsigned processes, kills, killed, next_seed, running;
 static bool bad;
@@ -162,7 +162,7 @@ static void collect(void)
     }
 }
 
-/* False: nobody is left to kill, for now. */
+/* False: no process is left to kill, for now. */
 static bool kill_one(unsigned *seed)
 {
     unsigned first = (unsigned)rand_r(seed) % processes;

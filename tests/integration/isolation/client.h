@@ -115,13 +115,13 @@ static int take_from_pool(struct held *held, size_t bytes)
 static int take_by_graph(struct held *held, size_t bytes)
 {
     struct alloc_node node = {.pool = {.type = 1, .location_type = 1}, .bytes = bytes};
-    void *taken, *given;
+    void *taken, *freed;
     int result = cuda.make_graph(&held->graph, 0);
     if (result)
         return result;
     result = cuda.add_alloc(&taken, held->graph, NULL, 0, &node);
     if (!result)
-        result = cuda.add_free(&given, held->graph, &taken, 1, node.address);
+        result = cuda.add_free(&freed, held->graph, &taken, 1, node.address);
     if (!result)
         result = cuda.instantiate(&held->handle, held->graph, 0);
     if (result) {

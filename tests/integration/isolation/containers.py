@@ -32,7 +32,7 @@ def run_tenant(
 
 @contextmanager
 def running_tenant(container: Container, lines: str, **more: str) -> Iterator[Callable[[], str]]:
-    """A program that goes on while the block runs; what is given reads its next line of output. It may read stdin, which
+    """A program that runs while the block does; the yielded function reads its next line of output. It may read stdin, which
     ends when the block does."""
     program = subprocess.Popen(
         [
@@ -59,7 +59,7 @@ def running_tenant(container: Container, lines: str, **more: str) -> Iterator[Ca
 def driver_used_mib(node: Path, index: int = 0) -> int:
     """Memory of a GPU that the driver counts as used by processes."""
     smi = fakegpu.system_program("nvidia-smi")
-    told = subprocess.run(
+    ran = subprocess.run(
         [smi, "--query-compute-apps=used_memory", "--format=csv,noheader,nounits", f"--id={index}"],
         env=fakegpu.environment(node),
         capture_output=True,
@@ -67,4 +67,4 @@ def driver_used_mib(node: Path, index: int = 0) -> int:
         timeout=30,
         check=True,
     )
-    return sum(int(number) for number in re.findall(r"^\d+", told.stdout, re.MULTILINE))
+    return sum(int(number) for number in re.findall(r"^\d+", ran.stdout, re.MULTILINE))

@@ -16,7 +16,7 @@ STAND_IN_CONTEXT_MIB = 256
 #: Tests that say nothing of the stand-in's own sizes and speeds, by their module's name. Others are skipped on a machine's driver.
 MEANT_FOR_EVERY_DRIVER = {
     "test_memory_limit": (
-        "test_what_is_above_the_limit",
+        "test_an_allocation_above_the_limit",
         "test_the_last_mebibyte",
         "test_the_primary_context",
         "test_physical_memory",
@@ -25,7 +25,7 @@ MEANT_FOR_EVERY_DRIVER = {
     "test_shared_memory": (
         "test_memory_that_is_exported",
         "test_programs_of_a_container",
-        "test_memory_of_the_dead",
+        "test_shared_memory_of_a_dead",
         "test_a_mapping_alone",
     ),
     "test_graph_memory": ("test_",),
@@ -37,7 +37,7 @@ MEANT_FOR_EVERY_DRIVER = {
         "test_a_child_of_fork",
         "test_a_process_that_begins_another_program",
         "test_without_limits_or_usage",
-        "test_a_gpu_that_was_not_given",
+        "test_a_gpu_that_was_not_allocated",
     ),
     "test_shared_usage": (
         "test_memory_of_another",

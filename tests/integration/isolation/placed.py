@@ -72,7 +72,9 @@ assert take("plain", 500 * MIB)[0] == OUT_OF_MEMORY
 )
 
 
-def given(folder: Path, node: gpus.GpuNode, memory_mib: int = SLICE_MIB, core_percent: int = 0) -> Container:
+def allocated_container(
+    folder: Path, node: gpus.GpuNode, memory_mib: int = SLICE_MIB, core_percent: int = 0
+) -> Container:
     """A container's directory as the node agent makes it, with its owners and modes; the node's description beside it."""
     build("libraries")
     fakegpu.build("library")

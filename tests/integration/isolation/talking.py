@@ -1,4 +1,4 @@
-"""Programs of containers that do what a test tells them, line by line, and hand descriptors to each other."""
+"""Programs in containers that execute a test's lines one by one, and pass file descriptors to each other."""
 
 import ast
 import contextlib
@@ -97,7 +97,7 @@ class Talker:
         return None if answer.startswith("c_") else ast.literal_eval(answer)
 
     def good(self, line: str) -> Any:
-        """What an expression says besides a result of 0."""
+        """The results of an expression after its status, which must be 0."""
         result, value = self(line)
         assert result == 0, f"{line}: {result}"
         return value

@@ -13,8 +13,8 @@ from tests.integration.isolation.placed import (
     OVER,
     WAYS,
     Way,
+    allocated_container,
     compiled,
-    given,
     must,
     needs_root,
     run,
@@ -84,7 +84,7 @@ def node(tmp_path: Path) -> gpus.GpuNode:
 
 @pytest.fixture
 def here(tmp_path: Path, node: gpus.GpuNode) -> Container:
-    return given(tmp_path, node)
+    return allocated_container(tmp_path, node)
 
 
 def tried(here: Container, way: Way, folder: Path, attempts: str, *beforehand: str) -> str:
@@ -107,9 +107,11 @@ def test_the_limits_stay_as_they_are(way: str, here: Container, tmp_path: Path) 
     before = here.limits.read_text()
     tenant = Way(way, as_tenant=True, before=FORGE)
     assert tried(here, tenant, tmp_path, ON_THE_LIMITS) == ""
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     assert (
-        tried(here, Way(way, before=f"{FORGE}; chmod 666 /run/forged"), tmp_path, ON_THE_LIMITS, *nobody)
+        tried(
+            here, Way(way, before=f"{FORGE}; chmod 666 /run/forged"), tmp_path, ON_THE_LIMITS, *unprivileged
+        )
         == ""
     )
     assert here.limits.read_text() == before
@@ -120,14 +122,14 @@ def test_by_their_modes_too_limits_are_the_node_agents(here: Container, tmp_path
     """Where no mount protects them: another user of the node, or of a playground."""
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(folder.stat().st_mode | 0o055)
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     containers, before = here.run.parent, here.limits.read_text()
 
     def went_through() -> str:
         attempts = ON_THE_LIMITS.replace("/run/gpushare/", f"{here.run}/")
         script = script_of(attempts.replace("/run/forged", str(tmp_path / "forged")))
         tried = subprocess.run(
-            [*nobody, "bash", "-c", script], capture_output=True, text=True, timeout=60, check=True
+            [*unprivileged, "bash", "-c", script], capture_output=True, text=True, timeout=60, check=True
         )
         return gone_through(tried.stdout)
 
@@ -148,7 +150,7 @@ def test_the_list_of_what_every_program_loads_stays_as_it_is(here: Container, tm
     must(run(here, tenant, tmp_path, sys.executable, "-c", OVER))
 
 
-def test_a_gpu_that_was_not_given_has_no_memory_whatever_the_environment_says(
+def test_a_gpu_that_was_not_allocated_has_no_memory_whatever_the_environment_says(
     here: Container, tmp_path: Path
 ) -> None:
     reach = compiled(tmp_path / "programs", REACH)
@@ -177,7 +179,7 @@ def test_the_usage_file_cannot_be_taken_away(here: Container, tmp_path: Path) ->
 def test_what_a_tenant_does_to_its_usage_file_is_its_own_loss(
     spoil: str, node: gpus.GpuNode, here: Container, tmp_path: Path
 ) -> None:
-    neighbour = given(tmp_path, node)
+    neighbour = allocated_container(tmp_path, node)
     tenant = Way(as_tenant=True)
     works = """
 context()
@@ -209,7 +211,7 @@ print("well", flush=True)
 def test_a_process_of_another_container_can_neither_be_traced_nor_read_nor_ended(
     node: gpus.GpuNode, here: Container, tmp_path: Path
 ) -> None:
-    other = given(tmp_path, node)
+    other = allocated_container(tmp_path, node)
     own_processes = Way(as_tenant=True, namespaces="-m -p -f --mount-proc")
     holds = (
         AS_TENANT
@@ -236,15 +238,25 @@ for pid in {victim, *(int(name) for name in os.listdir("/proc") if name.isdigit(
         assert victim.stdin
         child = Path(f"/proc/{victim.pid}/task/{victim.pid}/children").read_text().split()[0]
         # By its number on the node, which a tenant may guess, and among all those that it sees.
-        told = must(run(here, own_processes, tmp_path, sys.executable, "-c", attack, child))
-        assert set(told.splitlines()) == {"No such process"}
+        output = must(run(here, own_processes, tmp_path, sys.executable, "-c", attack, child))
+        assert set(output.splitlines()) == {"No such process"}
         # With the node's processes in sight (hostPID), but as another user.
-        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+        unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         seen = "import ctypes, sys\nlibc = ctypes.CDLL(None)\nprint(libc.ptrace(16, int(sys.argv[1]), None, None), libc.kill(int(sys.argv[1]), 9))"
-        told = must(
-            run(here, Way(as_tenant=True), tmp_path, *nobody, "/usr/bin/env", "python3", "-c", seen, child)
+        output = must(
+            run(
+                here,
+                Way(as_tenant=True),
+                tmp_path,
+                *unprivileged,
+                "/usr/bin/env",
+                "python3",
+                "-c",
+                seen,
+                child,
+            )
         )
-        assert told == "-1 -1\n"
+        assert output == "-1 -1\n"
         victim.stdin.write("\n")
         victim.stdin.flush()
         assert int(said.readline()) > 1500

@@ -1,6 +1,6 @@
 """What gets past the libraries: the node agent's watchdog sees it by the driver's own count, and ends it.
 
-Time is the test's own: the watchdog looks when it is told to, and its clock goes on when it is told to.
+The test controls time: when the watchdog looks, and when its clock advances.
 """
 
 import asyncio
@@ -24,7 +24,15 @@ from gpushare.nodeagent.isolation.watchdog.watchdog import REASON_KILLED, REASON
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare_playground import gpus
 from tests.integration.isolation.containers import driver_used_mib
-from tests.integration.isolation.placed import AS_TENANT, SLICE_MIB, Way, compiled, given, needs_root, running
+from tests.integration.isolation.placed import (
+    AS_TENANT,
+    SLICE_MIB,
+    Way,
+    allocated_container,
+    compiled,
+    needs_root,
+    running,
+)
 from tests.integration.isolation.test_ways_to_the_driver import NAMED, PLACED, REACH
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import MIB, Container
@@ -126,7 +134,7 @@ ATTACKS: Final = {
 
 
 class Clock:
-    """Stands still until it is told to go on."""
+    """Stands still until the test advances it."""
 
     now_s = 1000.0
 
@@ -141,10 +149,10 @@ class Clock:
 
 
 class Events:
-    """What pods are told, by pod."""
+    """Recorded events: pod, reason, note."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []
+        self.recorded: list[tuple[str, str, str]] = []
 
     def record(
         self,
@@ -157,7 +165,7 @@ class Events:
         cause: str = "",
         telling: str = "each",
     ) -> None:
-        self.told.append((regarding.name, reason, note))
+        self.recorded.append((regarding.name, reason, note))
 
 
 class Node:
@@ -180,7 +188,7 @@ class Node:
         )
 
     def runs(self, pod: str, pid: int) -> None:
-        """A pod with 2 of the GPU's 15 units, and its process, as the kernel tells whose it is."""
+        """A pod with 2 of the GPU's 15 units, and its process, attributed by its cgroup."""
         made = allocated(self.book.node, pod, 0, request((APP, 2)))
         self.book.put(made)
         process = self.folder / "proc" / str(pid)
@@ -231,7 +239,7 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
     name: str, node: Node, gpu: gpus.GpuNode, tmp_path: Path
 ) -> None:
     attack = ATTACKS[name]
-    here, beside = given(tmp_path, gpu), given(tmp_path, gpu)
+    here, beside = allocated_container(tmp_path, gpu), allocated_container(tmp_path, gpu)
     tenant = Way(attack.way, as_tenant=True)
     with ExitStack() as both:
         environment = prepared(attack, tmp_path)
@@ -257,14 +265,14 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
         node.watchdog.start()
 
         await node.look()
-        ((who, reason, note),) = node.events.told
+        ((who, reason, note),) = node.events.recorded
         assert (who, reason) == ("attacker", REASON_MEMORY)
         assert f"its share is {SLICE_MIB} MiB" in note
         assert attacker.poll() is None
         node.clock.now_s += GRACE_S
         await node.look()
         assert attacker.wait(60) == -9
-        who, reason, note = node.events.told[-1]
+        who, reason, note = node.events.recorded[-1]
         assert (who, reason) == ("attacker", REASON_KILLED)
         assert note.endswith(f"killed by the node agent: {attacker.pid}")
 
@@ -273,18 +281,18 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
         neighbour.stdin.flush()
         assert int(answers.readline()) > 1500
         assert neighbour.poll() is None
-        assert {who for who, _, _ in node.events.told} == {"attacker"}
+        assert {who for who, _, _ in node.events.recorded} == {"attacker"}
         assert driver_used_mib(tmp_path / "node.gpus") < SLICE_MIB
         # Nothing of it is left for the next one in its place, either.
         node.clock.now_s += GRACE_S
-        before = list(node.events.told)
+        before = list(node.events.recorded)
         await node.look()
-        assert node.events.told == before
+        assert node.events.recorded == before
 
 
 def test_what_is_taken_past_the_library_is_in_the_drivers_count(gpu: gpus.GpuNode, tmp_path: Path) -> None:
-    """All of it: nothing that a process allocates escapes whoever asks the driver."""
-    here: Container = given(tmp_path, gpu)
+    """All of it: no allocation of a process is invisible to the driver's accounting."""
+    here: Container = allocated_container(tmp_path, gpu)
     attack = ATTACKS["the driver's library where ours needs it (in place)"]
     tenant = Way(attack.way, as_tenant=True)
     with running(here, tenant, tmp_path, *attack.command(tmp_path), **attack.environment) as (_, said):

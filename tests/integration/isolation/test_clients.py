@@ -1,4 +1,4 @@
-"""Programs that are none of ours: what they are told in a container, and that they get no more."""
+"""Other people's programs: what they see in a container, and that they get no more."""
 
 import os
 import pty

@@ -112,10 +112,10 @@ def test_work_is_charged_what_it_takes(container: LimitedContainer, containers: 
     place(containers, here)
     with arbiter(containers):
         run_tenant(here, LOAD + 'for _ in range(40): launch(2_000_000)\nmust("cuCtxSynchronize")\nlaunch(1)')
-    told = page(here)
-    assert told["grants"] > 0
+    figures = page(here)
+    assert figures["grants"] > 0
     # No upper bound: on a busy machine marks lie further apart than the work between them.
-    assert told["used"] > 40e6
+    assert figures["used"] > 40e6
 
 
 @pytest.mark.parametrize("percent", [5, 100])
@@ -274,7 +274,7 @@ def test_whether_a_container_visits_its_class_says(
         assert bool(page(loop)["ahead"]) == visits
 
 
-def test_an_arbiter_that_dies_holds_up_nobody(container: LimitedContainer, containers: Path) -> None:
+def test_containers_keep_running_when_the_arbiter_dies(container: LimitedContainer, containers: Path) -> None:
     here = container(more=" core_percent=60")
     place(containers, here)
     forever = LOAD + "\nwhile True: launch(500_000)\n"
@@ -336,8 +336,8 @@ def test_containers_that_come_and_go(
             folder.mkdir()
             os.link(here.usage, folder / "usage")
             os.link(here.limits, folder / "limits")
-            told = page(here)["heartbeat"]
-            wait_until(lambda seen=told: page(here)["heartbeat"] > seen)
+            heartbeat = page(here)["heartbeat"]
+            wait_until(lambda seen=heartbeat: page(here)["heartbeat"] > seen)
             for name in ("limits", "usage"):
                 (folder / name).unlink()
             folder.rmdir()

@@ -1,4 +1,4 @@
-"""Memory that graphs allocate themselves: charged when a graph is instantiated, given back when the driver has given it back."""
+"""Memory that graphs allocate themselves: charged when a graph is instantiated, until the driver has freed it."""
 
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import run_tenant
@@ -39,7 +39,7 @@ assert used() == base, used()
     )
 
 
-def test_a_graphs_memory_is_charged_until_the_driver_has_given_it_back(container: LimitedContainer) -> None:
+def test_a_graphs_memory_is_charged_until_the_driver_has_freed_it(container: LimitedContainer) -> None:
     run_tenant(
         container(),
         GRAPHS

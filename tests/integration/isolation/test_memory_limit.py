@@ -14,7 +14,7 @@ KINDS = ["plain", "pitch", "managed", "async", "async_ptsz", "from_pool", "physi
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_above_the_limit_is_refused_and_what_is_given_back_can_be_taken_again(
+def test_an_allocation_above_the_limit_is_refused_and_freed_memory_can_be_allocated_again(
     kind: str, container: LimitedContainer
 ) -> None:
     run_tenant(

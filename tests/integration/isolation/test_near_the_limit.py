@@ -1,4 +1,4 @@
-"""With less than a page, or a chunk, left of the limit: what surely fits into what is paid for is given out, all else is refused
+"""With less than a page, or a chunk, left of the limit: what surely fits into memory that is charged already is allocated, all else is refused
 before the driver is asked, which would take more first. (That it never has more, test_races.py sees.)"""
 
 from tests.integration.isolation.conftest import LimitedContainer
@@ -13,7 +13,7 @@ def fill():
 """
 
 
-def test_a_small_piece_is_given_where_a_page_has_a_gap_for_it(container: LimitedContainer) -> None:
+def test_a_small_allocation_succeeds_where_a_page_has_a_gap_for_it(container: LimitedContainer) -> None:
     run_tenant(
         container(512),
         FILL
@@ -51,7 +51,9 @@ assert take("plain", 300_000)[0] == 0
     )
 
 
-def test_a_piece_of_a_pool_is_given_where_it_fits_however_the_others_lie(container: LimitedContainer) -> None:
+def test_a_pool_allocation_succeeds_where_it_fits_however_fragmented_the_pool_is(
+    container: LimitedContainer,
+) -> None:
     run_tenant(
         container(512),
         FILL
@@ -71,7 +73,9 @@ assert used() == full, (used(), full)
     )
 
 
-def test_what_graphs_no_longer_use_is_given_back_for_one_that_needs_it(container: LimitedContainer) -> None:
+def test_memory_that_graphs_no_longer_use_is_freed_for_an_allocation_that_needs_it(
+    container: LimitedContainer,
+) -> None:
     run_tenant(
         container(512),
         FILL

@@ -136,7 +136,7 @@ def test_without_limits_or_usage_the_gpu_cannot_be_used_and_the_reason_is_logged
     assert run_tenant(here, lines).stderr == ""
 
 
-def test_a_gpu_that_was_not_given_has_no_memory(container: LimitedContainer) -> None:
+def test_a_gpu_that_was_not_allocated_has_no_memory(container: LimitedContainer) -> None:
     here = container()
     here.limit("GPU-00000000-0000-0000-0000-000000000000 memory_bytes=1073741824")
     run_tenant(

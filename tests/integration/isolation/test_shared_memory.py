@@ -38,7 +38,7 @@ def finish(kind: str, maker: Talker, shared: bytes | int) -> None:
         maker(f"os.close({shared})")
 
 
-def given_up(kind: str, program: Talker, held: int, by_maker: bool) -> None:
+def release(kind: str, program: Talker, held: int, by_maker: bool) -> None:
     if kind == "handle":
         program(f"let_go({held})")
     else:
@@ -81,16 +81,16 @@ def test_programs_of_a_container_share_what_would_not_fit_for_each_of_them(
         finish(kind, maker, shared)
         assert [result for result, _ in held] == [0, 0]
         assert maker.used() == third.used() == base + 1200
-        given_up(kind, maker, memory, by_maker=True)
-        given_up(kind, other, held[0][1], by_maker=False)
+        release(kind, maker, memory, by_maker=True)
+        release(kind, other, held[0][1], by_maker=False)
         assert maker.used() == base + 1200
         assert maker("take('plain', 1200 * MIB)[0]") == OUT_OF_MEMORY
-        given_up(kind, third, held[1][1], by_maker=False)
+        release(kind, third, held[1][1], by_maker=False)
         assert maker.used() == base
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_memory_of_the_dead_stays_charged_as_long_as_somebody_has_it(
+def test_shared_memory_of_a_dead_process_stays_charged_while_another_has_it_open(
     kind: str, container: LimitedContainer
 ) -> None:
     here = container(3000)
@@ -120,11 +120,11 @@ def test_another_container_is_charged_for_what_it_has_of_this_one(
         assert joined(maker, more, other)[0] == OUT_OF_MEMORY
         assert other.used() == theirs + 800
         finish(kind, maker, shared)
-        given_up(kind, maker, memory, by_maker=True)
+        release(kind, maker, memory, by_maker=True)
         assert (maker.used(), other.used()) == (mine + 600, theirs + 800)
-        given_up(kind, other, held[0][1], by_maker=False)
+        release(kind, other, held[0][1], by_maker=False)
         assert third.used() == theirs + 800
-        given_up(kind, third, held[1][1], by_maker=False)
+        release(kind, third, held[1][1], by_maker=False)
         assert third.used() == theirs
 
 
@@ -246,7 +246,7 @@ def test_whatever_programs_do_with_what_they_share_they_are_charged_what_the_dri
                 finish(kind, maker, shared)
             elif act < 9 and holders[maker]:
                 kind, memory, by_maker = holders[maker].pop(dice.randrange(len(holders[maker])))
-                given_up(kind, maker, memory, by_maker)
+                release(kind, maker, memory, by_maker)
             elif act == 9 and len(living) > 2:
                 maker.end(kill=True)
                 del holders[maker]

@@ -48,7 +48,7 @@ assert used() == before, used()
         )
 
 
-def test_a_process_that_loses_its_lock_is_charged_anew_by_its_next_allocation(
+def test_a_process_that_loses_its_lock_is_charged_again_at_its_next_allocation(
     container: LimitedContainer,
 ) -> None:
     here = container()
@@ -61,8 +61,8 @@ context()
 base = used()
 assert take("plain", 1024 * MIB)[0] == 0
 os.close(os.open({str(here.usage)!r}, os.O_RDWR))
-told = subprocess.run([sys.executable, "-c", sibling], capture_output=True, text=True, check=True)
-assert int(told.stdout) == base, told.stdout
+ran = subprocess.run([sys.executable, "-c", sibling], capture_output=True, text=True, check=True)
+assert int(ran.stdout) == base, ran.stdout
 result, _ = take("plain", 1024 * MIB)
 assert result == OUT_OF_MEMORY, result
 assert used() == base + 1024, used()
@@ -96,7 +96,7 @@ def test_noise_in_the_usage_file_neither_hangs_nor_ends_a_process(container: Lim
     writer = threading.Thread(target=scribble)
     writer.start()
     try:
-        told = run_tenant(
+        ran = run_tenant(
             here,
             """
 must("cuInit", 0)
@@ -112,7 +112,7 @@ print("through")
     finally:
         stop.set()
         writer.join()
-    assert told.stdout == "through\n"
+    assert ran.stdout == "through\n"
 
 
 def test_the_libraries_compile_for_aarch64() -> None:

@@ -1,4 +1,4 @@
-"""How busy the GPU is: each container is told of its own work."""
+"""How busy the GPU is: each container sees only its own work."""
 
 import subprocess
 
@@ -19,12 +19,12 @@ print(pynvml.nvmlDeviceGetUtilizationRates(device).gpu, *[sample.pid for sample 
 """
 
 
-def told(here: Container) -> tuple[int, set[int]]:
+def utilization(here: Container) -> tuple[int, set[int]]:
     percent, *pids = map(int, run_tenant(here, ASK).stdout.split())
     return percent, set(pids)
 
 
-def test_a_container_is_told_of_its_own_work_only(container: LimitedContainer) -> None:
+def test_a_container_sees_only_its_own_utilization(container: LimitedContainer) -> None:
     busy, idle = container(), container()
     load = fakegpu.build("programs") / "engine_load"
     program = subprocess.Popen(
@@ -34,14 +34,14 @@ def test_a_container_is_told_of_its_own_work_only(container: LimitedContainer) -
     )
     try:
         looks = 0
-        while told(busy)[0] < 50:
+        while utilization(busy)[0] < 50:
             looks += 1
             assert looks < 100, "never busy"
             assert program.poll() is None
-        percent, pids = told(busy)
+        percent, pids = utilization(busy)
         assert 0 < percent <= 100
         assert pids == {program.pid}
-        assert told(idle) == (0, set())
+        assert utilization(idle) == (0, set())
     finally:
         program.kill()
         program.wait(timeout=10)

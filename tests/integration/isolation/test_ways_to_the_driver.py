@@ -17,8 +17,8 @@ from tests.integration.isolation.placed import (
     SLICE_MIB,
     WAYS,
     Way,
+    allocated_container,
     compiled,
-    given,
     must,
     needs_root,
     run,
@@ -27,7 +27,7 @@ from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import Container
 
 REACH = Path(__file__).with_name("reach.c")
-#: Refused, by a library that tells of the slice; granted.
+#: Refused, by a library that reports the slice; granted.
 REFUSED, GRANTED = f"2 {SLICE_MIB}\n", f"0 {SLICE_MIB}\n"
 #: A launcher without a loader, as programs in Go and the like are: it begins the program of its arguments.
 LAUNCHER = """
@@ -75,7 +75,7 @@ def folder() -> Iterator[Path]:
 def here(folder: Path) -> Container:
     node = gpus.preset("v100-16160", "n1")
     gpus.write(folder / "node.gpus", node)
-    return given(folder, node)
+    return allocated_container(folder, node)
 
 
 def brought(program: Path, mode: str = "755") -> str:
@@ -188,10 +188,17 @@ def test_with_an_empty_environment(way: str, here: Container, folder: Path) -> N
 @both_ways
 def test_as_another_user(way: str, here: Container, folder: Path) -> None:
     reach = compiled(folder / "programs", REACH)
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     for mib, said in ((4096, REFUSED), (1500, GRANTED)):
         ended = run(
-            here, Way(way, before=brought(reach)), folder, *nobody, "/run/program", "plain", NAMED, str(mib)
+            here,
+            Way(way, before=brought(reach)),
+            folder,
+            *unprivileged,
+            "/run/program",
+            "plain",
+            NAMED,
+            str(mib),
         )
         assert must(ended) == said
 
@@ -200,12 +207,12 @@ def test_as_another_user(way: str, here: Container, folder: Path) -> None:
 def test_by_a_setuid_program_which_listens_to_no_environment(way: str, here: Container, folder: Path) -> None:
     reach = compiled(folder / "programs", REACH)
     library = PLACED if way == "in place" else NAMED
-    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
     ended = run(
         here,
         Way(way, before=brought(reach, "4755")),
         folder,
-        *nobody,
+        *unprivileged,
         *("/run/program", "plain", library, "4096"),
         LD_PRELOAD="/nowhere.so",
     )

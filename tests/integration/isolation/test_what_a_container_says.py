@@ -25,7 +25,7 @@ def test_a_container_in_which_nothing_ran_says_nothing(container: LimitedContain
     assert read_usage(container().run, 1) == []
 
 
-def test_memory_is_told_as_it_is_counted_and_each_refusal_once(container: LimitedContainer) -> None:
+def test_memory_is_logged_as_charged_and_each_refusal_once(container: LimitedContainer) -> None:
     here = container(1024)
     lines = """
 context()
@@ -38,12 +38,12 @@ sys.stdin.read()
 """
     with running_tenant(here, lines) as line:
         base_mib, used_mib = int(line()), int(line())
-        (told,) = read_usage(here.run, 1)
+        (usage,) = read_usage(here.run, 1)
         assert used_mib == base_mib + 256
-        assert told.context_bytes == base_mib * MIB
-        assert told.memory_bytes == used_mib * MIB
-        assert told.refused == 3
-        assert (told.busy_ns, told.waited_ns) == (0, 0)
+        assert usage.context_bytes == base_mib * MIB
+        assert usage.memory_bytes == used_mib * MIB
+        assert usage.refused == 3
+        assert (usage.busy_ns, usage.waited_ns) == (0, 0)
 
 
 def test_who_is_held_to_a_share_of_time_says_what_it_used_and_how_long_it_waited(
@@ -56,14 +56,16 @@ def test_who_is_held_to_a_share_of_time_says_what_it_used_and_how_long_it_waited
     deadline = Deadline(60.0)
     with arbiter(containers), running_tenant(here, loop) as line:
         while line():
-            (told,) = read_usage(here.run, 1)
-            if told.busy_ns > 60e6 and told.waited_ns > 300e6:
+            (usage,) = read_usage(here.run, 1)
+            if usage.busy_ns > 60e6 and usage.waited_ns > 300e6:
                 break
-            assert not deadline.passed(), told
-    assert told.refused == 0
+            assert not deadline.passed(), usage
+    assert usage.refused == 0
 
 
-def test_what_a_tenant_writes_or_cuts_off_harms_nobody(container: LimitedContainer) -> None:
+def test_a_log_that_a_tenant_overwrites_or_truncates_harms_no_other_container(
+    container: LimitedContainer,
+) -> None:
     here = container()
     run_tenant(here, "context()")
     assert len(read_usage(here.run, 16)) == 16

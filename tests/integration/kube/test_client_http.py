@@ -91,7 +91,7 @@ async def test_what_quotas_hold_is_written_into_the_status_of_the_tree_that_is_m
     assert written.json == {"metadata": {"uid": "u"}, "status": {"state": "InForce"}}
 
 
-async def test_nodes_are_read_listed_annotated_and_given_capacity() -> None:
+async def test_nodes_are_read_listed_annotated_and_their_capacity_is_patched() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         client = Client(session)
         served.answer(says(NODE), says({"metadata": {}, "items": [NODE]}))
@@ -127,17 +127,17 @@ async def test_nodes_are_read_listed_annotated_and_given_capacity() -> None:
     assert served.asked[4].json == {"status": {"capacity": resources, "allocatable": resources}}
 
 
-async def test_pods_are_made_told_about_and_deleted_by_uid() -> None:
+async def test_pods_are_created_reported_in_events_and_deleted_by_uid() -> None:
     pod = {"metadata": {"name": "s", "namespace": "ml"}, "spec": {}}
     async with serving() as served, Session(Access(served.url)) as session:
         client = Client(session)
         await client.create_pod(pod)
         await client.set_condition("ml", "s", {"type": "PodScheduled"}, uid="u")
         await client.delete_pod("ml", "s", uid="u")
-    made, told, deleted = served.asked
+    made, patched, deleted = served.asked
     assert (made.method, made.path, made.json) == ("POST", "/api/v1/namespaces/ml/pods", pod)
-    assert (told.method, told.path) == ("PATCH", "/api/v1/namespaces/ml/pods/s/status")
-    assert told.json == {"metadata": {"uid": "u"}, "status": {"conditions": [{"type": "PodScheduled"}]}}
+    assert (patched.method, patched.path) == ("PATCH", "/api/v1/namespaces/ml/pods/s/status")
+    assert patched.json == {"metadata": {"uid": "u"}, "status": {"conditions": [{"type": "PodScheduled"}]}}
     assert (deleted.method, deleted.path) == ("DELETE", "/api/v1/namespaces/ml/pods/s")
     assert deleted.json["preconditions"] == {"uid": "u"}
     assert deleted.json["gracePeriodSeconds"] == 0
@@ -158,7 +158,7 @@ async def test_taints_are_read_as_they_stand_and_written_on_what_was_read() -> N
     assert written.json == {"metadata": {"resourceVersion": "7"}, "spec": {"taints": [taint]}}
 
 
-async def test_success_with_something_else_is_told_as_such() -> None:
+async def test_success_with_an_unexpected_body_is_a_malformed_answer() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         client = Client(session)
         served.answer(says({"metadata": 7}))

@@ -1,4 +1,4 @@
-"""Small POSTs take a shorter way than others: over real connections nobody may tell the two apart."""
+"""Small POSTs take a shorter way than others: over real connections the two must look the same."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -66,7 +66,7 @@ async def test_every_way_shares_the_connections(body: bytes) -> None:
 
 
 @both_ways
-async def test_refusals_are_told_alike(body: bytes) -> None:
+async def test_refusals_raise_the_same_errors(body: bytes) -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(refuses(409, "Conflict", "bound already"), refuses(503, Retry_After="3"))
         with pytest.raises(ApiError, match="bound already") as conflict:
@@ -108,7 +108,7 @@ async def test_an_answer_until_the_end_of_its_connection_is_whole(body: bytes) -
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", None),
     ],
 )
-async def test_an_answer_that_is_none_is_told_alike(body: bytes, answer: bytes, sent: bool | None) -> None:
+async def test_a_broken_answer_raises_the_same_error(body: bytes, answer: bytes, sent: bool | None) -> None:
     async with raw(answer) as url, Session(Access(url)) as session:
         with pytest.raises(Unreachable) as caught:
             await session.request("POST", PODS, body=body)
@@ -116,7 +116,7 @@ async def test_an_answer_that_is_none_is_told_alike(body: bytes, answer: bytes, 
 
 
 @both_ways
-async def test_whoever_gives_up_leaves_no_answer_to_the_next(body: bytes) -> None:
+async def test_a_cancelled_request_leaves_no_answer_to_the_next_one(body: bytes) -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         reached, release = asyncio.Event(), asyncio.Event()
         served.answer(waits(reached, release), says({"of": "the second"}))
@@ -151,7 +151,7 @@ async def test_an_answer_that_is_cut_by_the_bound_leaves_the_fate_unknown(body: 
     assert caught.value.sent is None
 
 
-async def test_a_turn_that_never_comes_is_told_as_not_sent() -> None:
+async def test_a_request_that_never_got_a_connection_is_reported_as_not_sent() -> None:
     reached, release = asyncio.Event(), asyncio.Event()
     async with serving() as served, Session(Access(served.url), connections=1) as session:
         served.answer(waits(reached, release))

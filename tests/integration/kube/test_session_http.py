@@ -1,4 +1,4 @@
-"""The session over real HTTP: what it sends, what it repeats, how it tells what went wrong."""
+"""The session over real HTTP: what it sends, what it repeats, how it reports errors."""
 
 import asyncio
 import socket
@@ -44,7 +44,7 @@ async def test_a_request_carries_what_it_needs_and_nothing_else() -> None:
     assert first.peer == second.peer, "the connection is kept"
 
 
-async def test_a_status_answer_is_told_with_all_its_fields() -> None:
+async def test_a_status_answer_becomes_an_error_with_all_its_fields() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(refuses(409, "AlreadyExists", "pod a is already assigned"))
         with pytest.raises(ApiError) as caught:
@@ -61,16 +61,16 @@ async def test_a_status_answer_is_told_with_all_its_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "expected"),
     [(b"<h1>Bad\n gateway</h1>\xff", "502: <h1>Bad gateway</h1>"), (b"", "502: no explanation")],
 )
-async def test_an_answer_of_something_in_between_is_told_as_it_is(body: bytes, told: str) -> None:
+async def test_an_answer_of_a_proxy_in_between_is_quoted(body: bytes, expected: str) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(body=body, status=502)
 
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(answer)
-        with pytest.raises(ApiError, match=told) as caught:
+        with pytest.raises(ApiError, match=expected) as caught:
             await session.request("GET", PODS)
     assert caught.value.passing
 
@@ -125,14 +125,14 @@ async def test_a_server_that_is_not_there_never_got_the_request() -> None:
     assert "check that it runs" in str(caught.value)
 
 
-async def test_a_name_that_nobody_knows_is_told_as_such() -> None:
+async def test_a_host_name_that_does_not_resolve_is_reported() -> None:
     async with Session(Access("http://no.such.name.invalid")) as session:
         with pytest.raises(Unreachable, match="its name cannot be resolved") as caught:
             await session.request("GET", PODS)
     assert caught.value.sent is False
 
 
-async def test_a_connection_that_is_never_taken_up_is_told_as_not_sent() -> None:
+async def test_a_connection_that_is_never_accepted_is_reported_as_not_sent() -> None:
     # The one place in the queue is taken, so that the kernel answers no further connection.
     with socket.socket() as server, socket.socket() as first, socket.socket() as second:
         server.bind(("127.0.0.1", 0))
@@ -214,7 +214,7 @@ async def test_a_rotated_token_is_shown_after_a_refusal(tmp_path: Path) -> None:
     assert [asked.headers["Authorization"][7:] for asked in served.asked] == ["one", "one", "two"]
 
 
-async def test_a_plugin_that_is_missing_is_told_by_the_first_request() -> None:
+async def test_a_missing_plugin_is_reported_by_the_first_request() -> None:
     plugin = ExecPlugin("no-such-program", install_hint="ask your admin")
     async with serving() as served, Session(Access(served.url, exec_plugin=plugin)) as session:
         with pytest.raises(CredentialError, match="is not installed; ask your admin"):
@@ -222,7 +222,7 @@ async def test_a_plugin_that_is_missing_is_told_by_the_first_request() -> None:
     assert served.asked == []
 
 
-async def test_a_proxy_is_used_and_one_that_is_away_is_told() -> None:
+async def test_a_proxy_is_used_and_an_unreachable_one_is_reported() -> None:
     async with serving() as proxy:
         async with Session(Access("http://api.lab:6443", proxy=proxy.url)) as session:
             await session.request("GET", PODS)

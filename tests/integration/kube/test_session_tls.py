@@ -36,7 +36,7 @@ async def reach(access: Access) -> bytes:
         return await session.request("GET", "/version")
 
 
-async def test_a_server_of_the_given_ca_is_trusted() -> None:
+async def test_a_server_of_the_configured_ca_is_trusted() -> None:
     async with secured("127.0.0.1") as served:
         assert served.url.startswith("https://127.0.0.1:")
         assert await reach(Access(served.url, ca=CA_PEM)) == b"{}"
@@ -60,7 +60,7 @@ async def test_a_server_of_another_name_is_refused() -> None:
     assert served.asked == []
 
 
-async def test_the_name_to_expect_can_be_given() -> None:
+async def test_the_expected_server_name_can_be_configured() -> None:
     async with secured("other.lab") as served:
         assert await reach(Access(served.url, ca=CA_PEM, tls_server_name="other.lab")) == b"{}"
 
@@ -89,7 +89,7 @@ async def test_a_server_that_wants_a_client_certificate_refuses_who_has_none() -
     assert served.asked == []
 
 
-async def test_a_server_that_speaks_no_tls_is_told() -> None:
+async def test_a_server_that_speaks_no_tls_is_reported() -> None:
     async with serving() as served:
         with pytest.raises(Unreachable, match="check that the address speaks TLS") as caught:
             await reach(Access(served.url.replace("http:", "https:"), ca=CA_PEM))
@@ -98,7 +98,7 @@ async def test_a_server_that_speaks_no_tls_is_told() -> None:
 
 @asynccontextmanager
 async def tunnelling() -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A proxy that joins whoever says CONNECT with whom it names; its port, and the heads that it got."""
+    """A proxy that answers CONNECT by joining the client to the named server; its port, and the heads that it got."""
     heads: list[bytes] = []
 
     async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:

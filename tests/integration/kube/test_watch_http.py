@@ -73,7 +73,7 @@ async def test_an_oversize_line_is_refused() -> None:
             await read_all(session, line_limit_bytes=200_000)
 
 
-async def test_a_stream_that_is_cut_is_told_after_its_last_whole_line() -> None:
+async def test_a_cut_stream_raises_after_its_last_whole_line() -> None:
     got: list[bytes] = []
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(begins(b"one\ntw"))
@@ -122,7 +122,7 @@ async def test_a_watch_lives_through_everything_that_can_befall_it() -> None:
             listed(10, item("c", 7)),
             # Cut after a bookmark: resumed from there.
             begins(line("MODIFIED", item("a", 11, 1)), bookmark(20), b'{"type":'),
-            # Forgotten, by status; b vanished in the gap, c was made anew.
+            # Forgotten, by status; b vanished in the gap, c was recreated.
             refuses(410, "Expired"),
             listed(30, item("a", 11, 1), item("c", 29, 0, "uid-c2")),
             # Forgotten, in the stream.
@@ -130,7 +130,7 @@ async def test_a_watch_lives_through_everything_that_can_befall_it() -> None:
             listed(40, item("c", 29, 0, "uid-c2"), item("d", 31)),
             # Silent: resumed.
             begins(bookmark(41), then=hold.wait),
-            # A broken line: listed anew.
+            # A broken line: listed again.
             streams(b"{nonsense\n"),
             listed(50, item("d", 45, 2)),
             hangs_up,
@@ -150,14 +150,14 @@ async def test_a_watch_lives_through_everything_that_can_befall_it() -> None:
         )
         task = asyncio.create_task(informer.run())
         async with asyncio.timeout(30):
-            while "+e=0" not in view.told:
+            while "+e=0" not in view.changes:
                 assert not task.done(), task.result()
                 await asyncio.sleep(0)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
         hold.set()
-    assert view.told == [
+    assert view.changes == [
         *("+a=0", "+b=0", "+c=0", "+a=1"),
         *("-b", "-c", "+c=0"),
         *("+d=0", "-a"),
@@ -193,7 +193,7 @@ async def test_an_oversize_line_leads_to_a_list_and_not_to_the_same_line_again()
             await task
         hold.set()
     assert informer.figures.relists == 1
-    assert view.told == ["+a=0", "-a", "+b=0"]
+    assert view.changes == ["+a=0", "-a", "+b=0"]
 
 
 async def test_cancelling_an_informer_ends_its_connection() -> None:

@@ -48,7 +48,7 @@ class Cluster:
         self._running = None
 
     def settings(self, **changes):
-        given = {
+        defaults = {
             "node": "n1",
             "folders": self.folders,
             "kubeconfig": str(self.kubeconfig),
@@ -59,7 +59,7 @@ class Cluster:
             "plugin_grace_s": 0.2,
             "lifeline": self._lifeline,
         }
-        return Settings(**{**given, **changes})
+        return Settings(**{**defaults, **changes})
 
     async def start_kubelet(self, **changes):
         self.kubelet = Kubelet(self.settings(**changes), self.session)
@@ -198,8 +198,8 @@ def limits(amount, resource=RESOURCE):
 
 
 def container_of(pod, name="c"):
-    told = [*pod["status"].get("initContainerStatuses", ()), *pod["status"]["containerStatuses"]]
-    return next(one for one in told if one["name"] == name)
+    statuses = [*pod["status"].get("initContainerStatuses", ()), *pod["status"]["containerStatuses"]]
+    return next(one for one in statuses if one["name"] == name)
 
 
 @contextlib.asynccontextmanager

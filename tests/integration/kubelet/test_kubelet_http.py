@@ -42,25 +42,25 @@ class Exec:
 
     def __init__(self, socket):
         self.socket = socket
-        self.heard = {STDOUT: b"", STDERR: b"", ERROR: b""}
+        self.received = {STDOUT: b"", STDERR: b"", ERROR: b""}
 
     async def send(self, channel, payload):
         await self.socket.send_bytes(bytes([channel]) + payload)
 
     async def until_hears(self, text):
-        while text not in self.heard[STDOUT]:
+        while text not in self.received[STDOUT]:
             await self._receive()
 
     async def end(self):
         """The closing ``Status``."""
-        while not self.heard[ERROR]:
+        while not self.received[ERROR]:
             await self._receive()
-        return json.loads(self.heard[ERROR])
+        return json.loads(self.received[ERROR])
 
     async def _receive(self):
         message = await self.socket.receive(timeout=60)
-        assert message.type is aiohttp.WSMsgType.BINARY, (message, self.heard)
-        self.heard[message.data[0]] += message.data[1:]
+        assert message.type is aiohttp.WSMsgType.BINARY, (message, self.received)
+        self.received[message.data[0]] += message.data[1:]
 
 
 @pytest.fixture
@@ -87,13 +87,13 @@ async def test_a_command_runs_in_the_containers_environment_and_folder(pod, exec
     session = await execute("sh", "-c", "echo $WHO; pwd; echo oops >&2")
     assert (await session.end())["status"] == "Success"
     assert session.socket.protocol == "v5.channel.k8s.io"
-    out = session.heard[STDOUT].decode().split()
+    out = session.received[STDOUT].decode().split()
     assert out[0] == "me"
     assert out[1].endswith("/c/rootfs")
-    assert session.heard[STDERR] == b"oops\n"
+    assert session.received[STDERR] == b"oops\n"
 
 
-async def test_the_exit_code_is_told_as_kubectl_reads_it(pod, execute):
+async def test_the_exit_code_is_sent_as_kubectl_reads_it(pod, execute):
     status = await (await execute("sh", "-c", "exit 5")).end()
     assert status["reason"] == "NonZeroExitCode"
     assert status["details"]["causes"] == [{"reason": "ExitCode", "message": "5"}]
@@ -111,7 +111,7 @@ async def test_standard_input_reaches_the_command_and_its_end_too(pod, execute):
     await session.send(STDIN, b"a\n")
     await session.send(CLOSE, bytes([STDIN]))
     assert (await session.end())["status"] == "Success"
-    assert session.heard[STDOUT] == b"a\nb\n"
+    assert session.received[STDOUT] == b"a\nb\n"
 
 
 async def test_a_terminal_has_a_size_and_passes_keys(pod, execute):
@@ -131,7 +131,7 @@ async def test_a_command_ends_with_its_container(cluster, pod, execute):
 
 
 async def test_a_command_that_is_only_being_started_ends_with_its_container_too(tmp_path):
-    """A session ends its command whenever it is told to: before there is a process, as well as after."""
+    """A session can end its command at any time: before there is a process, as well as after."""
 
     class Connection:
         def __init__(self):
@@ -181,18 +181,18 @@ async def test_a_command_in_a_pod_that_does_not_run_is_refused_over_the_connecti
 async def test_a_command_for_a_container_that_waits_says_why_it_waits(cluster, execute):
     await cluster.create("unknown", {**script("exit 0"), "image": "nobody/knows:1"})
     await cluster.pod_where("unknown", lambda pod: pod["status"].get("containerStatuses"), "cannot pull")
-    told = (await (await execute("ls", pod="unknown")).end())["message"]
-    assert told in [
+    message = (await (await execute("ls", pod="unknown")).end())["message"]
+    assert message in [
         f'container "c" in pod "unknown" is waiting to start: {reason}'
         for reason in ("ContainerCreating", "ErrImagePull", "ImagePullBackOff")
     ]
 
 
 async def test_the_token_is_needed_for_everything_but_health(cluster, pod):
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{cluster.kubelet.port}") as nobody:
-        assert (await nobody.get("/healthz")).status == 200
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{cluster.kubelet.port}") as anonymous:
+        assert (await anonymous.get("/healthz")).status == 200
         for path in ("/pods", "/containerLogs/default/p/c", "/exec/default/p/c?command=ls"):
-            assert (await nobody.get(path)).status == 401
+            assert (await anonymous.get(path)).status == 401
 
 
 async def test_pods_are_listed_with_what_they_do(client, pod):
@@ -221,7 +221,7 @@ async def test_logs_follow_to_the_end_of_the_container(cluster, client, tmp_path
         ("/exec/default/p/c", 400, "command is missing"),
     ],
 )
-async def test_what_cannot_be_answered_is_told_plainly(client, pod, path, status, text):
+async def test_requests_that_cannot_be_served_get_a_clear_error(client, pod, path, status, text):
     answer = await client.get(path)
     assert answer.status == status
     assert text in await answer.text()

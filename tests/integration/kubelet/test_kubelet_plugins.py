@@ -25,7 +25,7 @@ async def test_a_plugin_that_dies_leaves_its_capacity_and_nothing_allocatable(cl
     await cluster.amounts_are(("8", "8"))
 
 
-async def test_the_end_of_a_plugins_list_is_taken_for_the_end_of_whoever_registered_last(cluster, plugins):
+async def test_the_end_of_any_plugins_stream_counts_as_the_end_of_the_last_registered_one(cluster, plugins):
     old, new = await plugins().start(), plugins()
     new.socket = old.socket.with_name("another.sock")
     await new.start()
@@ -90,9 +90,9 @@ async def test_a_preference_for_devices_that_are_not_free_is_not_followed(cluste
     await plugin.start()
     await cluster.create("p", waiting(**limits(2)))
     await cluster.running("p")
-    [given] = plugin.allocations
-    assert "c" in given
-    assert len(set(given) & {"a", "b"}) == 1
+    [devices] = plugin.allocations
+    assert "c" in devices
+    assert len(set(devices) & {"a", "b"}) == 1
 
 
 async def test_allocate_is_called_for_all_containers_before_any_starts_and_init_devices_are_reused(
@@ -150,7 +150,7 @@ async def test_too_few_devices_fail_the_pod_with_the_figures(cluster, plugin):
     assert "Requested: 4, Available: 3" in pod["status"]["message"]
 
 
-async def test_a_resource_that_no_plugin_serves_is_told_as_out_of(cluster):
+async def test_a_pod_with_a_resource_that_no_plugin_serves_fails_as_out_of_it(cluster):
     await cluster.patch(
         "/api/v1/nodes/n1/status", {"status": {"capacity": {"x.y/z": "2"}, "allocatable": {"x.y/z": "2"}}}
     )
@@ -164,7 +164,7 @@ async def test_a_resource_that_no_plugin_serves_is_told_as_out_of(cluster):
     )
 
 
-async def test_devices_of_a_finished_pod_are_given_again(cluster, plugin):
+async def test_devices_of_a_finished_pod_are_allocated_again(cluster, plugin):
     await cluster.create("p", script("exit 0", **limits(8)), restartPolicy="Never")
     await cluster.finished("p")
     await cluster.create("q", waiting(**limits(8)))
@@ -183,10 +183,10 @@ async def test_one_allocate_at_a_time(cluster, plugin):
     assert len({one for ids in plugin.allocations for one in ids}) == 8
 
 
-async def test_a_plugin_that_asks_is_told_of_every_start(cluster, plugins):
+async def test_a_plugin_that_requests_it_is_called_before_every_start(cluster, plugins):
     plugin = await plugins(pre_start=True).start()
     await cluster.create("p", script("exit 1", **limits(1)))
-    await until(lambda: len(plugin.pre_started) >= 3, "two restarts were told")
+    await until(lambda: len(plugin.pre_started) >= 3, "two restarts were announced")
     assert {tuple(ids) for ids in plugin.pre_started} == {tuple(plugin.allocations[0])}
     await plugin.die()
     pod = await cluster.pod_where(
@@ -234,8 +234,8 @@ async def test_pod_resources_list_each_device_alone_and_no_init_containers(clust
     pods = {one.name: one for one in listed.pod_resources}
     assert set(pods) == {"p", "q"}
     assert [one.name for one in pods["p"].containers] == ["side", "a"]
-    given = [(one.resource_name, list(one.device_ids)) for one in pods["p"].containers[1].devices]
-    assert given == [(RESOURCE, [device]) for device in sorted(plugin.allocations[-1])]
+    devices = [(one.resource_name, list(one.device_ids)) for one in pods["p"].containers[1].devices]
+    assert devices == [(RESOURCE, [device]) for device in sorted(plugin.allocations[-1])]
     got = await ask(
         cluster, "Get", resources_pb.GetPodResourcesRequest(pod_name="p", pod_namespace="default")
     )

@@ -1,4 +1,4 @@
-"""Pods on the playground's kubelet: starting, restarting, ending, being told of."""
+"""Pods on the playground's kubelet: starting, restarting, ending, and their events."""
 
 import os
 import signal
@@ -35,7 +35,7 @@ async def test_the_node_says_what_it_is(cluster):
     await until(lease, "the lease is renewed")
 
 
-async def test_a_running_pod_is_told_of_as_by_a_real_kubelet(cluster):
+async def test_a_running_pods_status_is_that_of_a_real_kubelet(cluster):
     await cluster.create("p")
     pod = await cluster.running("p")
     status = pod["status"]
@@ -43,9 +43,9 @@ async def test_a_running_pod_is_told_of_as_by_a_real_kubelet(cluster):
     assert status["podIP"].startswith("127.")
     assert status["startTime"]
     assert {one["type"]: one["status"] for one in status["conditions"]}["Ready"] == "True"
-    told = container_of(pod)
-    assert (told["ready"], told["started"], told["restartCount"]) == (True, True, 0)
-    assert told["containerID"].startswith("playground://")
+    container = container_of(pod)
+    assert (container["ready"], container["started"], container["restartCount"]) == (True, True, 0)
+    assert container["containerID"].startswith("playground://")
 
     async def complete():
         return {"Pulled", "Created", "Started"} <= await events(cluster, "p")
@@ -76,16 +76,16 @@ async def test_a_crashing_container_is_restarted_with_back_off_and_its_last_end_
         ),
         "is in back-off",
     )
-    told = container_of(pod)
-    assert told["restartCount"] >= 1
-    assert told["lastState"]["terminated"]["exitCode"] == 7
+    container = container_of(pod)
+    assert container["restartCount"] >= 1
+    assert container["lastState"]["terminated"]["exitCode"] == 7
     await cluster.pod_where("p", lambda pod: container_of(pod)["restartCount"] >= 3, "goes on trying")
     assert await cluster.log("p", previous="true") == "once\n"
 
-    async def told_of():
+    async def backed_off():
         return "BackOff" in await events(cluster, "p")
 
-    await until(told_of, "the back-off is told of")
+    await until(backed_off, "an event of the back-off")
 
 
 async def test_init_containers_run_in_order_and_a_sidecar_ends_with_the_pod(cluster, tmp_path):
@@ -111,8 +111,8 @@ async def test_an_unknown_image_waits_and_names_the_known_ones(cluster):
     await cluster.create("p", {"name": "c", "image": "nginx:1"})
 
     def reason(pod):
-        told = pod["status"].get("containerStatuses")
-        return told[0]["state"].get("waiting", {}).get("reason") if told else None
+        statuses = pod["status"].get("containerStatuses")
+        return statuses[0]["state"].get("waiting", {}).get("reason") if statuses else None
 
     # The first of them lasts until the next try, which a slow connection may miss.
     failed = ("ErrImagePull", "ImagePullBackOff")

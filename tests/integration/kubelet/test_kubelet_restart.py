@@ -65,7 +65,7 @@ async def test_a_container_killed_with_its_shim_is_started_again(cluster):
     pod = await cluster.pod_where(
         "p",
         lambda pod: container_of(pod)["restartCount"] == 1 and "running" in container_of(pod)["state"],
-        "runs anew",
+        "runs again",
     )
     last = container_of(pod)["lastState"]["terminated"]
     assert (last["exitCode"], last["reason"]) == (137, "ContainerStatusUnknown")
@@ -156,7 +156,9 @@ async def test_the_same_pod_lives_on_when_its_plugin_comes_back_in_time(cluster,
     assert (await cluster.pod("p"))["status"]["phase"] == "Running"
 
 
-async def test_without_a_checkpoint_devices_are_forgotten_and_given_anew_at_the_next_start(cluster, plugin):
+async def test_without_a_checkpoint_devices_are_forgotten_and_allocated_again_at_the_next_start(
+    cluster, plugin
+):
     await cluster.create("p", script("until test -e $HOME/go; do sleep 0.02; done", **limits(2)))
     await cluster.running("p")
     await cluster.stop_kubelet()
@@ -292,7 +294,7 @@ async def test_kubelet_and_containers_end_with_their_lifeline(bare):
 )
 async def test_a_wrong_option_ends_it_with_one_plain_line(bare, change, text):
     process = kubelet_process(bare, *change)
-    told = await asyncio.to_thread(process.stderr.read)
+    stderr = await asyncio.to_thread(process.stderr.read)
     assert await ended(process) == 2
-    assert text in told
-    assert "Traceback" not in told
+    assert text in stderr
+    assert "Traceback" not in stderr

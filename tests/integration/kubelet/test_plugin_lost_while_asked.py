@@ -9,12 +9,12 @@ from tests.integration.kubelet.small_cluster import RESOURCE, limits, until, wai
 
 
 class Hanging(ScriptedPlugin):
-    """Answers nothing any more once ``hangs`` names the call, and then ends its device list when told to."""
+    """Stops answering once ``hangs`` names the call, and then ends its device list on request."""
 
     hangs = ""
 
-    def __init__(self, *given, **options):
-        super().__init__(*given, **options)
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
         self.asked = asyncio.Event()
         self.end_list = asyncio.Event()
 

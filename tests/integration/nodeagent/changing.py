@@ -1,4 +1,4 @@
-"""Waiting for states: whoever changes something says so, whoever waits looks again."""
+"""Waiting for states: every change wakes the waiters, which look again."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,12 +7,12 @@ from contextlib import suppress
 from tests.patience import Deadline
 
 DEADLINE_S = 60.0
-#: What nobody tells of is seen within this time.
+#: A change without a wake-up is seen within this time.
 EVERY_S = 0.02
 
 
 class Changes:
-    """Told of every change of a scripted partner, from any thread."""
+    """Notified of every change of a scripted partner, from any thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -33,7 +33,7 @@ class Changes:
     ) -> None:
         """Return once ``state()`` holds; fail with ``what`` when it does not in time.
 
-        It looks every ``EVERY_S`` besides: for states that nobody tells of, such as files.
+        It also looks every ``EVERY_S``, for states without a notification, such as files.
         """
         event = asyncio.Event()
         self._waiting.add(event)

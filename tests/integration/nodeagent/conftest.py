@@ -77,7 +77,7 @@ class World:
     async def ready(self) -> None:
         """Until the kubelet has the list of every resource of the node's mode, the agent knows it, and the node is described.
 
-        The kubelet asks for the list while it still answers the agent's registration, and the API server is told beside it.
+        The kubelet asks for the list while it still answers the agent's registration, and the agent writes to the API server concurrently.
         """
         label = self.api.objects["nodes", objects.NODE]["metadata"]["labels"][names.LABEL_MODE]
         wanted = [one.name for one in rules_of(MODES[label]).plugins]

@@ -101,7 +101,7 @@ class ScriptedApi:
         self.changes.tell()
 
     def forget(self) -> None:
-        """As one that was started anew: who watches has to list anew."""
+        """As after a restart: watchers have to list again."""
         self._version += 1
         self._oldest = self._version
         for log in self._log.values():
@@ -119,7 +119,7 @@ class ScriptedApi:
     def capacity(self, node: str) -> dict[str, str]:
         return self.objects["nodes", node].get("status", {}).get("capacity") or {}
 
-    def told(self, reason: str) -> list[JsonObject]:
+    def reported(self, reason: str) -> list[JsonObject]:
         """The events of that reason."""
         return [event for event in self.events if event["reason"] == reason]
 

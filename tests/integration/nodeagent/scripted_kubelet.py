@@ -124,7 +124,7 @@ class ScriptedKubelet:
         endpoint = Endpoint(request.endpoint, channel, stub, options)
         old = self.endpoints.get(request.resource_name)
         if old is not None:
-            # Nobody hangs up on it: its list is followed as before, and counts for the resource.
+            # It stays connected: its list is followed as before, and counts for the resource.
             endpoint.devices = old.devices
             self.replaced.append(old)
         self.endpoints[request.resource_name] = endpoint
@@ -191,8 +191,8 @@ class ScriptedKubelet:
 
     def went(self, resource: str, *healthy: int, since: int) -> bool:
         """Whether so many devices were healthy one after the other, in the lists from number ``since`` on."""
-        told = iter(self.endpoints[resource].healthy[since:])
-        return all(wanted in told for wanted in healthy)
+        health = iter(self.endpoints[resource].healthy[since:])
+        return all(wanted in health for wanted in healthy)
 
     async def admit(self, pod: dict[str, Any], *, resources: Sequence[str] = ()) -> Admitted:
         """Allocate for all containers, in the order in which they start; ``resources`` orders those of each."""
@@ -301,7 +301,7 @@ class _PodResources(resources_rpc.PodResourcesListerServicer):
 
     async def List(self, request: Any, context: Any) -> resources_pb.ListPodResourcesResponse:  # noqa: N802
         if not self._kubelet.listing_works:
-            self._kubelet.calls.append("List in vain")
+            self._kubelet.calls.append("failed List")
             self._kubelet.changes.tell()
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no pod resources here")
         self._kubelet.calls.append("List")

@@ -38,7 +38,7 @@ class ScriptedNvml:
     breaks: str = ""
     exchanged: bool = False
     running: list[GpuProcess] = field(default_factory=list)
-    told: dict[str, GpuReading] = field(default_factory=dict)
+    reading_of: dict[str, GpuReading] = field(default_factory=dict)
     no_limits: str = "this driver has no limits by cgroup"
     limits: dict[tuple[str, str], int] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class ScriptedNvml:
 
     def readings(self) -> Sequence[GpuReading]:
         self.threads.add(threading.get_ident())
-        return [self.told[one.uuid] for one in self.gpus if one.uuid in self.told]
+        return [self.reading_of[one.uuid] for one in self.gpus if one.uuid in self.reading_of]
 
     def can_limit(self, root: str) -> Mapping[str, str]:
         self.threads.add(threading.get_ident())

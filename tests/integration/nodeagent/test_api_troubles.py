@@ -23,18 +23,18 @@ async def test_a_node_that_cannot_be_written_at_first_is_written_later(world: Wo
     await world.changes.until(lambda: world.api.capacity(NODE).get(names.GPU_COUNT) == "2")
 
 
-async def test_a_pod_with_a_broken_record_is_told_and_refused(world: World) -> None:
+async def test_a_pod_with_a_broken_record_gets_an_event_and_is_refused(world: World) -> None:
     await world.start()
     made = world.bind("broken", container("c", 3), on=None)
     made["metadata"]["annotations"][names.ANN_SHARE] = "{"
     world.api.put_pod(made)
-    await world.changes.until(lambda: world.api.told("MalformedGPUAllocation"))
-    assert "cannot be read" in world.api.told("MalformedGPUAllocation")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("MalformedGPUAllocation"))
+    assert "cannot be read" in world.api.reported("MalformedGPUAllocation")[0]["note"]
     with pytest.raises(AdmissionFailed, match="no pod bound to node n1 waits for 3 units"):
         await world.kubelet.admit(made)
 
 
-async def test_a_pod_that_is_gone_when_its_record_is_written_troubles_nobody(world: World) -> None:
+async def test_a_pod_that_is_gone_when_its_record_is_written_causes_no_error(world: World) -> None:
     await world.start()
     made = world.bind("a", container("c", 3), on=0)
     await world.kubelet.admit(made)
@@ -43,7 +43,7 @@ async def test_a_pod_that_is_gone_when_its_record_is_written_troubles_nobody(wor
     await world.until_assigned("b")
 
 
-async def test_a_node_object_that_is_made_anew_is_described_anew(world: World) -> None:
+async def test_a_recreated_node_object_is_described_again(world: World) -> None:
     await world.start()
     await world.changes.until(lambda: world.api.capacity(NODE).get(names.GPU_COUNT) == "2")
     world.api.drop("nodes", NODE)

@@ -18,11 +18,11 @@ PROGRAMS = Path(sys.executable).parent
 WITHIN_S = 60.0
 
 
-def wait_until(condition: Callable[[], object], *, within_s: float = WITHIN_S, told: object = "") -> None:
+def wait_until(condition: Callable[[], object], *, within_s: float = WITHIN_S, detail: object = "") -> None:
     """Look until ``condition`` holds."""
     deadline = Deadline(within_s)
     while not condition():
-        assert not deadline.passed(), f"not within {deadline}: {told() if callable(told) else told}"
+        assert not deadline.passed(), f"not within {deadline}: {detail() if callable(detail) else detail}"
         select.select([], [], [], 0.02)
 
 

@@ -1,4 +1,4 @@
-"""Containers of a whole playground are held to what they were given, by the product's own parts."""
+"""Containers of a whole playground are held to their shares by the product's own parts."""
 
 import re
 import subprocess
@@ -36,14 +36,14 @@ def taken_mib(said: str) -> int:
     return int(found[1])
 
 
-def test_memory_above_what_was_given_is_refused_and_neighbours_have_theirs(playground: Playground) -> None:
+def test_memory_above_the_share_is_refused_and_other_pods_keep_theirs(playground: Playground) -> None:
     with running(playground, "three", T4, 3), running(playground, "twelve", T4, 12):
         took = [playground.kubectl("exec", name, "--", "take-memory") for name in ("three", "twelve")]
-    for said, given_mib in zip(took, (3072, 12288), strict=True):
-        assert f"CUDA tells of {given_mib} MiB" in said
+    for said, share_mib in zip(took, (3072, 12288), strict=True):
+        assert f"CUDA tells of {share_mib} MiB" in said
         assert "CUDA_ERROR_OUT_OF_MEMORY" in said
         # What is missing is the context and what is left of a piece.
-        assert given_mib - 512 - 256 <= taken_mib(said) < given_mib
+        assert share_mib - 512 - 256 <= taken_mib(said) < share_mib
 
 
 def test_programs_that_are_none_of_ours_show_the_slice_and_where_gpus_are_shared_the_whole_card(
@@ -88,7 +88,7 @@ def test_a_killed_kubelet_and_agent_find_the_container_as_held_as_it_was(playgro
             )
             return done.stdout
 
-        wait_until(lambda: "CUDA_ERROR_OUT_OF_MEMORY" in asked(), told=asked)
+        wait_until(lambda: "CUDA_ERROR_OUT_OF_MEMORY" in asked(), detail=asked)
         said = playground.get("node", FOUR)["metadata"]["annotations"][names.ANN_ISOLATION]
         assert said.startswith("preload")
         wait_until(lambda: " copies/s of 2 MiB" in playground.kubectl("logs", name, "--tail=1"))
@@ -105,10 +105,10 @@ def test_who_goes_past_the_libraries_is_seen_by_the_watchdog(playground: Playgro
         ) as beside:
             try:
 
-                def told() -> str:
+                def events() -> str:
                     return playground.kubectl("events", "--for", f"pod/{name}")
 
-                wait_until(lambda: "GPUMemoryExceeded" in told(), told=told)
-                assert "its share is 2048 MiB" in told()
+                wait_until(lambda: "GPUMemoryExceeded" in events(), events=events)
+                assert "its share is 2048 MiB" in events()
             finally:
                 beside.kill()

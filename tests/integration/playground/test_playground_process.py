@@ -17,7 +17,7 @@ from tests.integration.playground.running_playground import Playground, a_pod, s
 
 @pytest.fixture
 def apart() -> Iterator[Path]:
-    """Where playgrounds keep what is theirs: in the folder of all, whoever starts next tidies up, which may be another test."""
+    """Where playgrounds keep what is theirs: in a shared folder, the next playground to start tidies up, which may be another test's."""
     with tempfile.TemporaryDirectory(prefix="gs", dir="/tmp") as folder:
         yield Path(folder)
 
@@ -31,7 +31,7 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up(apart: 
     first.process.wait(10)
     assert first.process.stdout is not None
     first.process.stdout.close()
-    wait_until(lambda: not first.processes(), within_s=60, told=first.processes)
+    wait_until(lambda: not first.processes(), within_s=60, detail=first.processes)
     assert first.state.exists()
     second = Playground(apart)
     assert not first.state.exists()
@@ -39,7 +39,7 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up(apart: 
     assert not second.state.exists()
 
 
-def test_what_was_not_built_is_told_with_the_command_that_builds_it(tmp_path: Path) -> None:
+def test_missing_build_output_is_reported_with_the_command_that_builds_it(tmp_path: Path) -> None:
     process = start("--isolation", str(tmp_path))
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 2

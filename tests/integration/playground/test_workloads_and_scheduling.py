@@ -16,11 +16,11 @@ def waits_because(playground: Playground, name: str, part: str) -> str:
     """Wait until the pod's condition has ``part`` in it; gives the whole message."""
     pod: dict[str, Any] = {}
 
-    def told() -> bool:
+    def reached() -> bool:
         pod.update(playground.get("pod", name))
         return part in condition(pod)[1]
 
-    wait_until(told, told=lambda: condition(pod))
+    wait_until(reached, detail=lambda: condition(pod))
     assert condition(pod)[0] == "Unschedulable"
     return condition(pod)[1]
 
@@ -46,7 +46,7 @@ def test_a_pod_waits_with_kube_schedulers_words_and_is_placed_as_soon_as_there_i
     def events() -> str:
         return playground.kubectl("events", "--for", "pod/second")
 
-    wait_until(lambda: "FailedScheduling" in (told := events()) and message in told, told=events)
+    wait_until(lambda: "FailedScheduling" in (seen := events()) and message in seen, detail=events)
     playground.kubectl("delete", "pod", "first", "--now")
     running(playground, "second")
     said = "Successfully assigned default/second to cgpu-t4"

@@ -87,7 +87,7 @@ class Replay:
         return [item["metadata"]["name"] for item in answer["Nodes"]["items"]]
 
     def shares(self, case: str) -> list[tuple[int, int]]:
-        """GPU and units that the bound pod was given."""
+        """GPU and units of the bound pod's allocation."""
         annotations = self.world.api.pods[f"default/{self._name(case)}"]["metadata"]["annotations"]
         return [(one["index"], one["units"]) for one in json.loads(annotations[names.ANN_SHARE])["gpus"]]
 

@@ -218,7 +218,7 @@ async def test_a_node_that_went_while_the_cluster_knew_no_policies_is_in_no_unit
             await beside.api.request("DELETE", "/api/v1/nodes/a1")
 
 
-async def test_a_scrape_tells_how_every_watch_fares_those_of_quotas_and_policies_too(beside: Beside) -> None:
+async def test_a_scrape_has_the_state_of_every_watch_including_quotas_and_policies(beside: Beside) -> None:
     trouble, objects = "gpushare_scheduler_watch_failing", "gpushare_scheduler_watched_objects"
     assert await beside.figures(trouble) == {"nodes": 0, "pods": 0, "elasticquotatrees": 0}
     await beside.pod("p")
@@ -228,10 +228,10 @@ async def test_a_scrape_tells_how_every_watch_fares_those_of_quotas_and_policies
     all_of_them = {"pods": 0, "nodes": 2, "elasticquotatrees": 0}
     all_of_them |= {"resourcepolicies": 1, "policy-nodes": 2, "policy-pods": 1}
 
-    async def told() -> bool:
+    async def complete() -> bool:
         return await beside.figures(objects) == all_of_them
 
-    await until(told)
+    await until(complete)
     assert await beside.figures(trouble) == dict.fromkeys(all_of_them, 0)
 
 
@@ -273,7 +273,7 @@ async def test_an_extender_that_starts_again_knows_the_units_and_cleans_up_after
     await beside.cost("one", "")
 
 
-async def test_policies_that_may_not_be_read_are_told_and_not_heeded(
+async def test_unreadable_policies_are_reported_and_not_applied(
     beside: Beside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     watches = watch.PolicyWatches(None, beside.api)  # type: ignore[arg-type]

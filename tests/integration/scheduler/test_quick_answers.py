@@ -1,4 +1,4 @@
-"""Requests that are answered past ASGI: over real connections nobody may tell, byte by byte, which way they went."""
+"""Requests that are answered past ASGI: over real connections the two paths must be identical byte by byte."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -20,7 +20,7 @@ both_ways = pytest.mark.parametrize("http", [QuickProtocol, BoundedProtocol], id
 
 
 class App(Probes):
-    """Tells the body back, in several manners; ``asked`` are the paths, ``past`` those of them past ASGI."""
+    """Echoes the body, in several ways; ``asked`` are the paths, ``past`` those of them past ASGI."""
 
     def __init__(self) -> None:
         super().__init__(lambda: "", Exposition())
@@ -51,7 +51,7 @@ class App(Probes):
 
     def _echo(self, body: bytes) -> bytes:
         self.asked.append("echo")
-        return b'{"told": "%s"}' % body
+        return b'{"echo": "%s"}' % body
 
     def _later(self, body: bytes) -> Coroutine[Any, Any, bytes]:
         async def coming() -> bytes:
@@ -161,7 +161,7 @@ REQUESTS = {
 @pytest.mark.parametrize("at_once", [False, True], ids=["in turn", "pipelined"])
 @pytest.mark.parametrize("requests", REQUESTS.values(), ids=REQUESTS.keys())
 def test_the_answers_are_the_same(requests: list[bytes], at_once: bool) -> None:
-    async def told(http: ServerProtocol) -> list[bytes]:
+    async def answers(http: ServerProtocol) -> list[bytes]:
         async with talking(http) as talk:
             if at_once:
                 return await talk.ask(*requests)
@@ -170,8 +170,8 @@ def test_the_answers_are_the_same(requests: list[bytes], at_once: bool) -> None:
     found: dict[str, list[bytes]] = {}
 
     async def compare() -> None:
-        found["quick"] = await told(QuickProtocol)
-        found["ASGI"] = await told(BoundedProtocol)
+        found["quick"] = await answers(QuickProtocol)
+        found["ASGI"] = await answers(BoundedProtocol)
 
     on_uvloop(compare)
     assert found["quick"] == found["ASGI"]
@@ -207,7 +207,7 @@ def test_a_body_in_pieces_is_put_together(http: ServerProtocol) -> None:
                 talk.writer.write(request[place : place + 7])
                 await talk.writer.drain()
                 await asyncio.sleep(0)
-            assert (await talk.answer()).endswith(b'{"told": "abcdef"}')
+            assert (await talk.answer()).endswith(b'{"echo": "abcdef"}')
 
     on_uvloop(check)
 
@@ -238,7 +238,7 @@ def test_a_server_that_is_to_end_answers_first(http: ServerProtocol) -> None:
                 await asyncio.sleep(0)
             talk.app.release.set()
             answer = await talk.answer()
-            assert answer.endswith(b'{"told": "1"}')
+            assert answer.endswith(b'{"echo": "1"}')
             assert b"connection: close" in answer
             assert await talk.answer() == b""
 

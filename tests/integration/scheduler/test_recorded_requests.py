@@ -61,13 +61,13 @@ async def test_a_gang_is_bound_when_its_last_pod_comes(version: str, form: str) 
 
 @every_version
 @every_recording
-async def test_victims_are_told_as_they_were_named(version: str, form: str) -> None:
+async def test_victims_are_returned_in_the_form_they_were_sent(version: str, form: str) -> None:
     async with replaying(version, form) as replay:
         assert await replay.fits("preemption") == ["four"]
         victim = CASES["cases"][-1]["victims"]["single"][0]["metadata"]["uid"]
         sent = replay.body("preemption", "preempt")
         by_node = sent["NodeNameToMetaVictims"] if form == "names" else sent["NodeNameToVictims"]
-        # 1.22 sends 0 of them where it tells victims by UID, whatever it counted; 1.36 sends what it counted.
+        # 1.22 sends 0 of them where it sends victims by UID, whatever it counted; 1.36 sends what it counted.
         violations = by_node["single"]["NumPDBViolations"]
         assert await replay.send("preemption", "preempt") == {
             "NodeNameToMetaVictims": {"single": {"Pods": [{"UID": victim}], "NumPDBViolations": violations}}
@@ -136,7 +136,7 @@ async def test_units_of_a_policy_fill_in_order_by_pods_with_and_without_gpus(ver
         assert web["spec"]["nodeName"] == "four"
         assert web["metadata"]["annotations"][names.ANN_DELETION_COST] == "200"
         assert await replay.fits("single-share") == ["single"]
-        # A kube-scheduler that comes with another node than it was offered is told why not.
+        # A kube-scheduler that binds to another node than it was offered is refused with the reason.
         late = await replay.send("single-share", "bind")
         assert "no unit has room for the pod on node four" in late["Error"]
         assert rules.ledger.totals().pods == 0
@@ -148,7 +148,7 @@ async def test_memory_and_compute_go_together_to_nodes_that_count_both(version: 
     world = world_of(four(mode=NodeMode.CORE_MEM), gpu_node("single", 16384))
     async with serving(version, form, world) as replay:
         refused = (await replay.send("memory-and-compute", "filter"))["FailedAndUnresolvableNodes"]
-        assert list(refused) == ["single"], "it does not count compute, whoever ends there"
+        assert list(refused) == ["single"], "it does not count compute, whichever pods are evicted there"
         assert await replay.bound("memory-and-compute", "four") == [(0, 3)]
         held = world.ledger.usage("four").gpus[0]
         assert (held.used_mib, held.used_core) == (3 * 1024, 30)
@@ -171,5 +171,5 @@ async def test_who_else_has_to_go_is_added_to_the_victims(version: str, form: st
         world.see(name)
     async with serving(version, form, world) as replay:
         assert not await replay.fits("preemption")
-        told = (await replay.send("preemption", "preempt"))["NodeNameToMetaVictims"]["single"]
-        assert [one["UID"] for one in told["Pods"]] == [named, "uid-beside"]
+        victims = (await replay.send("preemption", "preempt"))["NodeNameToMetaVictims"]["single"]
+        assert [one["UID"] for one in victims["Pods"]] == [named, "uid-beside"]

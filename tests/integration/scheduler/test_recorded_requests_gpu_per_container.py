@@ -78,5 +78,7 @@ async def test_victims_are_named_until_every_container_has_a_gpu(version: str, f
     async with serving(version, form, world) as replay:
         refused = await replay.refusals("gpu-per-container-preemption")
         assert refused["four"] == "needs 2 GPUs with 10 GiB free each, no GPU has"
-        told = (await replay.send("gpu-per-container-preemption", "preempt"))["NodeNameToMetaVictims"]["four"]
-        assert {one["UID"] for one in told["Pods"]} == {uid, "uid-beside"}
+        victims = (await replay.send("gpu-per-container-preemption", "preempt"))["NodeNameToMetaVictims"][
+            "four"
+        ]
+        assert {one["UID"] for one in victims["Pods"]} == {uid, "uid-beside"}

@@ -166,10 +166,10 @@ def test_bad_input_is_one_clear_line_and_exit_code_2(
     arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert says in told
-    assert told.startswith("gpushare scheduler: ")
-    assert told.count("\n") == 1
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.startswith("gpushare scheduler: ")
+    assert error.count("\n") == 1
 
 
 KUBECONFIG = """
@@ -228,11 +228,11 @@ async def test_probes_have_an_address_of_their_own(tmp_path: Path, caplog: pytes
             )
         async with http.post(f"{url}/gpushare/bind", json={}) as answer:
             assert answer.status == 405
-        told = {}
+        statuses = {}
         for at, path in itertools.product((url, others), ("/healthz", "/metrics", "/gpushare/decisions")):
             async with http.get(f"{at}{path}") as answer:
-                told[at, path] = answer.status
-        assert told == {
+                statuses[at, path] = answer.status
+        assert statuses == {
             (url, "/healthz"): 200,
             (url, "/metrics"): 404,
             (url, "/gpushare/decisions"): 404,
@@ -270,11 +270,11 @@ def test_without_an_api_server_it_is_not_ready_says_so_and_ends_on_sigterm(tmp_p
         guard.start()
         try:
             assert process.stderr is not None
-            told = ""
-            while not ("127.0.0.1:1" in told and "nodes" in told and " in " in told):
+            log = ""
+            while not ("127.0.0.1:1" in log and "nodes" in log and " in " in log):
                 line = process.stderr.readline()
-                assert line, told
-                told += json.loads(line)["msg"] + "\n"
+                assert line, log
+                log += json.loads(line)["msg"] + "\n"
             with socket.create_connection(("127.0.0.1", int(port_file.read_text()))) as connection:
                 connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 assert b"503" in connection.recv(4096)

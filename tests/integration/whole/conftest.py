@@ -137,6 +137,6 @@ async def seen(request: pytest.FixtureRequest, shared: Shared) -> AsyncIterator[
     await made.delete_all()
     made.assert_sound()
     if request.node.stash[_IS_LAST]:
-        await shared.end()  # a cluster that nobody uses takes a tenth of a processor from the tests of others
+        await shared.end()  # an unused cluster takes a tenth of a processor from other tests
     else:
         await shared.restored()

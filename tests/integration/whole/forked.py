@@ -117,7 +117,7 @@ def _become(command: list[str], environment: dict[str, str], log: int, parent: i
 
 
 def main() -> None:
-    """Fork what is asked for until nobody asks any more."""
+    """Fork on request until the requester is gone."""
     ctypes.CDLL(None).prctl(_DIES_WITH_PARENT, signal.SIGKILL)
     for module in _MODULES:
         importlib.import_module(module)

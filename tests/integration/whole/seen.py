@@ -45,7 +45,7 @@ class Seen:
         self.look_again()
 
     def look_again(self) -> None:
-        """Whoever waits looks again: something else than an object has changed."""
+        """Wake all waiters: something other than an object has changed."""
         for event in self._changed:
             event.set()
 

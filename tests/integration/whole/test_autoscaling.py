@@ -1,4 +1,4 @@
-"""What autoscalers are told of nodes to come is what nodes advertise, and pods wait in the form that they look for.
+"""Node templates match what nodes advertise, and pods are pending in the form that autoscalers look for.
 
 Where they would not see that a node is needed a placeholder pod asks for it.
 """
@@ -29,7 +29,7 @@ TEMPLATE = (sys.executable, "-m", "gpushare", "node-template")
 UNITS = {MemoryUnit.GIB: 60, MemoryUnit.MIB_128: 504}
 
 
-async def told(seen: World, node: str, *options: str) -> Json:
+async def template(seen: World, node: str, *options: str) -> Json:
     """What the command says of a living node."""
     got = await seen.kubectl("get", "node", node, "-o", "json")
     ran = await run(*TEMPLATE, "--node", "-", *options, stdin=got.out)
@@ -40,10 +40,10 @@ async def told(seen: World, node: str, *options: str) -> Json:
 async def test_a_template_says_what_a_node_of_the_group_has_in_each_unit(seen: World) -> None:
     try:
         for unit in (MemoryUnit.MIB_128, MemoryUnit.GIB):
-            before = await told(seen, "four", "--unit", unit.setting)
+            before = await template(seen, "four", "--unit", unit.setting)
             await seen.cluster.set_unit(unit)
             await seen.offers("four", UNITS[unit])
-            assert await told(seen, "four") == before
+            assert await template(seen, "four") == before
             advertised = seen.nodes.items["four"]["status"]["allocatable"]
             assert before["capacity"] == {
                 resource: str(advertised[resource])

@@ -51,17 +51,17 @@ async def test_a_huge_amount_waits_with_a_reason(seen: World, number: int, units
     assert (await seen.kubectl("inspect", "cgpu", "-d")).code == 0
 
 
-async def test_a_slip_is_told_by_kubectl_at_once_and_holds_nothing_up(seen: World) -> None:
-    slip = gpu_pod("slip", None, limits={"aliyun.com/gpu-memory": 3})
-    slip["metadata"]["labels"] = {**slip["metadata"].get("labels", {}), names.LABEL_MODE: "share"}
+async def test_a_mistake_is_a_warning_in_kubectl_and_blocks_nothing(seen: World) -> None:
+    mistaken = gpu_pod("slip", None, limits={"aliyun.com/gpu-memory": 3})
+    mistaken["metadata"]["labels"] = {**mistaken["metadata"].get("labels", {}), names.LABEL_MODE: "share"}
     template = {
         "metadata": {"labels": {"app": "slip", names.LABEL_MODE: "share"}},
-        "spec": dict(slip["spec"]),
+        "spec": dict(mistaken["spec"]),
     }
     template["spec"]["restartPolicy"] = "Always"
     spec = {"replicas": 0, "selector": {"matchLabels": {"app": "slip"}}, "template": template}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "slip"}, "spec": spec}
-    for manifest in (slip, deployment):
+    for manifest in (mistaken, deployment):
         ran = await seen.apply(manifest)
         assert ran.code == 0, ran.err
         assert (
@@ -74,14 +74,14 @@ async def test_a_slip_is_told_by_kubectl_at_once_and_holds_nothing_up(seen: Worl
     await seen.kubectl("delete", "deployment", "slip")
 
 
-async def test_a_record_that_is_broken_under_a_running_pod_is_told_on_the_pod(seen: World) -> None:
+async def test_a_record_broken_under_a_running_pod_is_an_event_on_the_pod(seen: World) -> None:
     await seen.create(gpu_pod("scribbled", 2, node="single"))
     await seen.pods.until(lambda: is_running(seen.pod("scribbled")), "it runs")
     record = seen.pod("scribbled")["metadata"]["annotations"][names.ANN_SHARE]
     annotate = ("annotate", "pod", "scribbled", "--overwrite")
     refused = await seen.kubectl(*annotate, f"{names.ANN_SHARE}={{nonsense")
     assert f"annotations that only gpushare itself writes: {names.ANN_SHARE}" in refused.err
-    # Only a component can break it, or whoever has taken the rules away.
+    # Only a component can break it, or a user who removed the policies.
     written = await seen.kubectl(*annotate, f"{names.ANN_SHARE}={{nonsense", user="extender")
     assert written.code == 0, written.err
     await seen.event("scribbled", "MalformedGPUAllocation", f"annotation {names.ANN_SHARE} cannot be read")
@@ -128,8 +128,8 @@ async def test_a_pod_bound_with_a_record_that_cannot_be_read_gets_no_gpu_and_an_
     await seen.event(f"bound-{number}", "MalformedGPUAllocation", says)
     await seen.pods.until(lambda: phase_of(seen.pod(f"bound-{number}")) == "Failed", "its admission fails")
     assert seen.pod(f"bound-{number}")["status"]["reason"] == "UnexpectedAdmissionError"
-    told = [one for one in seen.events_of(f"bound-{number}") if one.startswith("MalformedGPUAllocation")]
-    assert len(told) == 1, "agent and scheduler both saw it"
+    events = [one for one in seen.events_of(f"bound-{number}") if one.startswith("MalformedGPUAllocation")]
+    assert len(events) == 1, "agent and scheduler both saw it"
     assert await seen.devices("single") == {}
 
 

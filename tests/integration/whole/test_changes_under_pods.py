@@ -42,12 +42,12 @@ async def waits(seen: World, pod: Json, *words: str) -> str:
 
 
 async def reason(seen: World, name: str, *words: str) -> str:
-    def told() -> str:
+    def matching() -> str:
         why = waits_because(seen.pod(name))
         return why if all(word in why for word in words) else ""
 
     return await seen.pods.until(
-        told, f"{name} waits and says {words}", tell=lambda: waits_because(seen.pod(name))
+        matching, f"{name} waits and says {words}", tell=lambda: waits_because(seen.pod(name))
     )
 
 
@@ -232,9 +232,9 @@ async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_po
         await runs(seen, gpu_pod("new", 12, node="single"))
         assert [share["uuid"] for share in record_of(seen.pod("new"))] == [other.gpus[0].uuid]
         assert record_of(seen.pod("stays")) == record
-        told = await seen.kubectl("inspect", "cgpu", "single")
-        assert f"holds 4096 MiB of GPU 0 ({record[0]['uuid']}), which node single has no longer" in told.err
-        assert "12/16" in told.out
+        shown = await seen.kubectl("inspect", "cgpu", "single")
+        assert f"holds 4096 MiB of GPU 0 ({record[0]['uuid']}), which node single has no longer" in shown.err
+        assert "12/16" in shown.out
         metrics = await seen.metrics()
         assert (metrics["memory_allocated_bytes"], metrics["allocated_pods"]) == (12288 << 20, 2)
         await gone(seen, "stays")

@@ -80,9 +80,9 @@ async def test_nothing_moves_until_it_is_asked_for_and_then_the_one_that_waited_
         await waits(seen, "wide")
         report = await seen.kubectl("inspect", "cgpu", "--fragmentation")
         assert "1 would fit if others moved" in report.out
-        told = json.loads((await seen.kubectl("inspect", "cgpu", "--fragmentation", "-o", "json")).out)
-        assert faults(told) == []
-        assert [(one["name"], one["fits"]) for one in told["waiting"]] == [("wide", "once moved")]
+        document = json.loads((await seen.kubectl("inspect", "cgpu", "--fragmentation", "-o", "json")).out)
+        assert faults(document) == []
+        assert [(one["name"], one["fits"]) for one in document["waiting"]] == [("wide", "once moved")]
         assert {pod["metadata"]["uid"] for pod in pods_of(seen, *APPS)} == before
         async with seen.opted_in(*OPTIONS):
             # Any event of the pod has kube-scheduler ask again; by itself it does within five minutes.
@@ -100,7 +100,7 @@ async def test_nothing_moves_until_it_is_asked_for_and_then_the_one_that_waited_
         assert "kept on node single" in moved["note"]
 
 
-async def test_a_scheduler_that_is_killed_while_pods_move_leaves_nobody_without_a_place(seen: World) -> None:
+async def test_a_scheduler_killed_while_pods_move_leaves_no_pod_without_a_node(seen: World) -> None:
     async with fragmented(seen) as before, seen.opted_in(*OPTIONS):
         await seen.create(gpu_pod("wide", 14))
         await seen.pods.until(

@@ -36,13 +36,13 @@ async def doctor(seen: World, *options: str) -> tuple[int, list[dict[str, str]]]
     asked = read(ROLE, options, {"KUBECONFIG": str(seen.cluster.kubeconfig)})
     access = load_access(asked.kubeconfig or str(seen.cluster.kubeconfig), asked.context)
     findings = await of_cluster(access, asked.timeout, asked.namespace)
-    told = as_json(findings, "")["findings"]
-    return exit_code(findings), [one for one in told if one["state"] != "ok"]
+    document = as_json(findings, "")["findings"]
+    return exit_code(findings), [one for one in document if one["state"] != "ok"]
 
 
 @pytest.fixture(autouse=True)
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes are read again soon, and given up soon: tests ask again until they are told what they wait for."""
+    """Nodes are read again soon, and given up soon: tests ask again until they get what they wait for."""
     monkeypatch.setattr("gpushare.doctor.__main__._PATIENCE_S", 0.5)
     monkeypatch.setattr("gpushare.doctor.__main__._AGAIN_S", 0.1)
 
@@ -84,7 +84,7 @@ def rendered(name: str) -> dict[str, Json]:
 
 @asynccontextmanager
 async def stopped(seen: World, part: str) -> AsyncIterator[None]:
-    """A part stands still: nobody hangs up on it, and it does nothing."""
+    """A stopped process: its connections stay open, and it does nothing."""
     seen.cluster.parts[part].kill(signal.SIGSTOP)
     try:
         yield

@@ -21,7 +21,7 @@ CDI = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": [{"name": "al
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """What the node has besides the kubelet's folders: the playground's nodes have this machine's."""
+    """What the node has apart from the kubelet's folders: the playground's nodes have this machine's."""
     for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidia3"):
         file = tmp_path / "dev" / name
         file.parent.mkdir(exist_ok=True)
@@ -47,11 +47,11 @@ async def doctor(
         env={"LD_LIBRARY_PATH": str(driver), "FAKEGPU_NODE": str(seen.cluster.gpu_file("first"))},
     )
     assert not ran.err, ran.err
-    told = json.loads(ran.out)
-    assert ran.code == {"ok": 0, "unknown": 0, "warning": 1, "fault": 2}[told["worst"]]
+    document = json.loads(ran.out)
+    assert ran.code == {"ok": 0, "unknown": 0, "warning": 1, "fault": 2}[document["worst"]]
     return {
         (one["check"], one["state"]): f"{one['subject']}: {one['message']} → {one['suggestion']}"
-        for one in told["findings"]
+        for one in document["findings"]
         if one["state"] != "ok" and one["check"] not in ("clock", "disk")
     }
 
@@ -102,7 +102,7 @@ async def test_libraries_that_do_not_hold_are_named(seen: World, host: Path, tmp
     for name in ("arbiter", *OPTIONAL.values()):
         shutil.copy(LIBRARIES / name, folder)
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-        shutil.copy(DRIVER / name, folder)  # which hold nobody to a limit
+        shutil.copy(DRIVER / name, folder)  # which enforce no limit
         shutil.copy(DRIVER / name, folder / name.removesuffix(".1"))
     found = await doctor(seen, host, libraries=folder)
     assert "do not hold on this driver" in found["isolation", "fault"]

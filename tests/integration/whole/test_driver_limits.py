@@ -45,7 +45,7 @@ async def taken_mib(seen: World, name: str, *before: str) -> int:
 
 
 async def limited(seen: World, name: str, mib: int) -> None:
-    """Until the agent has told the driver."""
+    """Wait until the agent has set the limit in the driver."""
     wanted = f'gpushare_nodeagent_driver_limit_bytes{{namespace="default",pod="{name}"'
 
     async def said() -> bool:

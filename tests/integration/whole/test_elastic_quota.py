@@ -90,8 +90,8 @@ class Shared:
         def found() -> Json:
             status = self.trees.items.get(TREE, {}).get("status", {})
             used = {one["name"]: int(one["used"][names.GPU_MEM]) for one in status.get("quotas") or ()}
-            told: Json = {**status, "used": used}
-            return told if all(told.get(key) == value for key, value in wanted.items()) else {}
+            state: Json = {**status, "used": used}
+            return state if all(state.get(key) == value for key, value in wanted.items()) else {}
 
         return await self.trees.until(found, f"{wanted}", tell=lambda: self.trees.items)
 
@@ -129,16 +129,16 @@ async def test_what_one_team_borrowed_goes_back_to_the_other_up_to_its_min(share
     await shared.run("team-a", 3)
     why = "elastic quota root/team-b takes back within its min what root/team-a had borrowed"
 
-    def told() -> list[str]:
+    def evictions() -> list[str]:
         return [note for number in range(4) for note in shared.seen.events_of(f"a-{number}") if why in note]
 
-    await shared.seen.events.until(lambda: bool(told()), "one was told why it ended")
-    assert len(told()) == 1
+    await shared.seen.events.until(lambda: bool(evictions()), "an event says why one was evicted")
+    assert len(evictions()) == 1
     await shared.create("team-b", "b-1", "b-2")
     await shared.run("team-b", 2)
     await shared.run("team-a", 2)
     await shared.status(used={"root": 60, "team-a": 30, "team-b": 30})
-    # Both have what they are sure of: nobody ends for a third, nor for what replaces those that ended.
+    # Both have their min: nothing is evicted for a third, nor for the successors of the evicted.
     waiting = next(name for name in ("b-1", "b-2") if not is_running(shared.pod("team-b", name)))
     await shared.waits("team-b", waiting, f"elastic quota root: 60 of 60 {names.GPU_MEM} used (max)")
     await shared.create("team-a", "again")

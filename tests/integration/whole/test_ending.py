@@ -22,7 +22,7 @@ STARTS_WITHIN_S = 60.0
 
 
 def of_playground(supervisor: int) -> dict[int, str]:
-    """The processes that belong to this supervisor: its sessions' descendants, and whoever names its state."""
+    """The processes that belong to this supervisor: descendants of its sessions, and those that name its state folder."""
     found = {}
     states = {str(owner.parent) for owner in _owners() if _owned(owner, supervisor)}
     for folder in Path("/proc").iterdir():
@@ -30,11 +30,11 @@ def of_playground(supervisor: int) -> dict[int, str]:
             continue
         try:
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            told = command + (folder / "environ").read_bytes().decode(errors="replace")
+            text = command + (folder / "environ").read_bytes().decode(errors="replace")
             parent, alive = _parent_of(folder)
         except (OSError, IndexError):
             continue
-        if alive and (parent == supervisor or any(state in told for state in states)):
+        if alive and (parent == supervisor or any(state in text for state in states)):
             found[int(folder.name)] = command
     return found
 
@@ -111,7 +111,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing(
     wait_until(
         lambda: not [pid for pid in before if Path(f"/proc/{pid}").exists()],
         within_s=ENDS_WITHIN_S,
-        told=str(before),
+        detail=str(before),
     )
     assert not state.exists()
     assert of_playground(process.pid) == {}

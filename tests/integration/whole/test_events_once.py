@@ -1,4 +1,4 @@
-"""One fault is one event, whoever sees it and however often it starts anew, as ``kubectl get events`` shows them."""
+"""One fault is one event, whichever component sees it and however often that restarts, in ``kubectl get events``."""
 
 import signal
 from collections import Counter
@@ -54,7 +54,7 @@ async def says(seen: World, node: str, status: str, reason: str) -> str:
     return str(condition(seen, node)["message"])
 
 
-async def told(seen: World, node: str, *reasons: str) -> None:
+async def events_are(seen: World, node: str, *reasons: str) -> None:
     async def reached() -> bool:
         return await of_node(seen, node) == sorted(reasons)
 
@@ -75,10 +75,10 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
     file = seen.cluster.gpu_file("four")
     good = seen.cluster.gpus_of("four")
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
-    await told(seen, "four", "GPUUnhealthy")
+    await events_are(seen, "four", "GPUUnhealthy")
     assert (await says(seen, "four", "True", "SomeGPUsUnhealthy")).startswith("GPU 1: GPU is lost; mode ")
     await seen.offers("four", 45)
-    # A pod that waits is told so at the pod.
+    # A pending pod gets its own event.
     await seen.event("waits", "GPUSchedulingPending")
 
     for _ in range(2):
@@ -87,26 +87,26 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
             "it stays described"
         )
         await says(seen, "four", "True", "SomeGPUsUnhealthy")
-    await told(seen, "four", "GPUUnhealthy")
+    await events_are(seen, "four", "GPUUnhealthy")
 
-    # Mended while no agent looks: the next one tells. One that looks might be killed between seeing and telling it.
+    # Recovered while no agent runs: the next one reports it. A running one might be killed before it reports.
     seen.cluster.parts["node-agent four"].kill(signal.SIGSTOP)
     gpus.write(file, good)
     await killed(seen, "four", 60)
-    await told(seen, "four", "GPUUnhealthy", "GPURecovered")
+    await events_are(seen, "four", "GPUUnhealthy", "GPURecovered")
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
-    await told(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy")
+    await events_are(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy")
     gpus.write(file, good)
-    await told(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy", "GPURecovered")
+    await events_are(seen, "four", "GPUUnhealthy", "GPURecovered", "GPUUnhealthy", "GPURecovered")
     reasons = [one for one in seen.events_of("waits") if one.startswith("GPUSchedulingPending")]
     assert len(reasons) == len(set(reasons)), "once for each kind of reason"
     await seen.delete_all()
 
 
-async def test_a_slip_in_a_label_is_one_event_of_whoever_sees_it_first(seen: World) -> None:
+async def test_a_mistake_in_a_label_is_one_event_of_the_component_that_sees_it_first(seen: World) -> None:
     before = await of_node(seen, "single")
     await seen.label("single", {names.LABEL_MODE: "shrae", names.LABEL_PLACEMENT: "sprad"})
-    await told(seen, "single", *before, *MISTAKES)
+    await events_are(seen, "single", *before, *MISTAKES)
     note = await says(seen, "single", "False", "UnknownGPUMode")
     assert note.endswith("; until then the node shares no GPU")
     await seen.events.until(

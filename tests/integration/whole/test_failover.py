@@ -44,7 +44,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{names.SCHE
 
 
 class Narrows:
-    """A way to the API server that lets ``most`` Bindings through and holds all others until whoever posts them is dead."""
+    """A way to the API server that lets ``most`` Bindings through and holds all others until their sender is dead."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.most = STREAM
@@ -200,7 +200,7 @@ async def leaderless(cluster: World) -> AsyncIterator[World]:
     """The cluster, empty and without a lease."""
     yield cluster
     assert not cluster.over, "\n".join(cluster.over)
-    await cluster.pods.until(lambda: fits(cluster), "no GPU is given more than once")
+    await cluster.pods.until(lambda: fits(cluster), "no GPU is allocated more than once")
     cluster.assert_sound()
     await cluster.session.request("DELETE", LEASE)
     await cluster.delete_all()
@@ -270,22 +270,22 @@ async def test_room_of_a_gang_that_comes_together_no_more_is_free_under_the_next
         others = [f"other-{number}" for number in range(GANG)]
         await seen.create(*(gpu_pod(name, 15) for name in others))
         # The new leader may have decided for the gang before it saw one of it go: then that one is bound, and the
-        # room of all others is given back.
+        # reservations of all others are released.
         await seen.pods.until(
             lambda: f"default/{members[0]}" not in seen.pods.items and len(bound(seen)) >= GANG,
-            "all GPUs are given",
+            "all GPUs are allocated",
             tell=lambda: {key: waits_because(pod) for key, pod in seen.pods.items.items()},
         )
 
 
-async def test_the_next_leader_reads_what_its_watches_have_not_told_before_it_decides(
+async def test_the_next_leader_reads_what_its_watches_have_not_delivered_before_it_decides(
     leaderless: World,
 ) -> None:
     seen = leaderless
     async with leading_and_waiting(seen) as (first, second):
         second.way.hang_watches()
         first.way.most = SOME
-        # With any one forgotten that was bound while it heard nothing, a GPU would be given twice.
+        # If any pod bound while its watches hung were forgotten, a GPU would be allocated twice.
         await seen.create(*(gpu_pod(f"s-{number}", 3) for number in range(EVERYTHING)))
         await killed_with(seen, first, SOME)
         await seen.pods.until(

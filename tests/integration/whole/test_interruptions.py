@@ -39,12 +39,12 @@ async def records_follow_the_kubelet(seen: World, node: str) -> dict[str, int]:
     shown: list[str] = []
 
     async def agree() -> bool:
-        given = await seen.devices(node)
+        devices = await seen.devices(node)
         shown[:] = []
         for key, pod in seen.pods.items.items():
             if node_of(pod) != node:
                 continue
-            ids = given.get((key, "main"), frozenset())
+            ids = devices.get((key, "main"), frozenset())
             has = {(len(ids), one.partition("-")[0]) for one in ids}
             says = {(one["units"], one["uuid"].removeprefix("GPU-")[:8]) for one in record_of(pod)}
             if has != says:
@@ -72,7 +72,7 @@ async def stopped(seen: World, part: str) -> AsyncIterator[None]:
 
 
 async def test_equal_pods_that_the_kubelet_serves_in_another_order_end_with_true_records(seen: World) -> None:
-    # While the node's kubelet stands still, 16 equal pods are bound, four to each GPU. Started anew it begins with the
+    # While the node's kubelet stands still, 16 equal pods are bound, four to each GPU. Restarted it begins with the
     # oldest by creation (whole seconds) in no certain order, which is not the order of the decisions.
     # (A first pod makes the restarted kubelet wait for its plugin: with pods that have devices it does.)
     await seen.create(gpu_pod("first", 2, node="four"))
@@ -89,14 +89,14 @@ async def test_equal_pods_that_the_kubelet_serves_in_another_order_end_with_true
         assert sorted(decided.values()) == sorted([0, 1, 2, 3] * 4)
         seen.cluster.kill("kubelet four")
     await all_run(seen, wanted)
-    given = await records_follow_the_kubelet(seen, "four")
+    index_of = await records_follow_the_kubelet(seen, "four")
     assert all(mib <= seen.total_mib[uuid] for uuid, mib in held_mib(seen.pods.items.values()).items())
-    swapped = [name for name in wanted if given[f"default/{name}"] != decided[name]]
+    swapped = [name for name in wanted if index_of[f"default/{name}"] != decided[name]]
     # None, unless the new kubelet's list came too late to tell them apart.
     print(f"served on another GPU than decided: {swapped}")
     for name in (*wanted[:3], *swapped[:3]):
         environment = (await seen.kubectl("exec", name, "--", "env")).out.splitlines()
-        assert f"{names.ENV_MEM_INDEX}={given[f'default/{name}']}" in environment
+        assert f"{names.ENV_MEM_INDEX}={index_of[f'default/{name}']}" in environment
     for name in swapped:
         await seen.event(name, "GPUAllocationReconciled")
     assert not [one for one in seen.events.items.values() if one.get("reason") == "FailedGPUAllocation"]
@@ -116,8 +116,8 @@ async def test_pods_with_compute_that_come_at_once_fill_a_node_each_on_one_gpu(s
     for name, units in wanted.items():
         await bound(seen, gpu_pod(name, units, node="both", limits=core))
     await all_run(seen, [*wanted])
-    given = await records_follow_the_kubelet(seen, "both")
-    assert sorted(given.values()) == [0, 0, 1, 1, 2, 2, 3, 3]
+    index_of = await records_follow_the_kubelet(seen, "both")
+    assert sorted(index_of.values()) == [0, 0, 1, 1, 2, 2, 3, 3]
     memory, compute = await seen.devices("both"), await seen.devices("both", names.GPU_CORE)
     for name in wanted:
         gpus_of = [
@@ -167,7 +167,7 @@ async def test_nothing_is_lost_while_the_api_server_does_not_answer(seen: World)
 
     [api_server] = seen.cluster.control.last
     async with stopped(seen, api_server):
-        # Asked for while nobody answers; answered once it goes on.
+        # Requested while nothing answers; answered once it goes on.
         asked = asyncio.create_task(seen.create(*(gpu_pod(f"late-{n}", 2, node="four") for n in range(6))))
         gone = asyncio.create_task(seen.delete("fills"))
         with pytest.raises(TimeoutError):

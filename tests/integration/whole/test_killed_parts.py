@@ -1,7 +1,7 @@
 """Extender and node agents are killed at random moments of a stream of pods, and nothing goes wrong.
 
 A pod whose kubelet wants devices while the node agent is dead is refused by every kubelet (reason
-UnexpectedAdmissionError, phase Failed, for good), and whoever owns the pod makes another. So the stream does what
+UnexpectedAdmissionError, phase Failed, for good), and the pod's owner creates another. So the stream does what
 a Job would: for a pod that ended so it makes another (docs/decisions/0003). A decision that is under way while the
 agent moves a twin's record to that GPU may find it full; such pods are few (docs/decisions/0008).
 """
@@ -61,9 +61,9 @@ def never_above_capacity(seen: World) -> CheckFn:
     """After each event: what the bound and unfinished pods hold of each GPU, as their annotations say.
 
     Two equal pods that the kubelet served in the other order swap their records, one write after the other; a decision
-    may be under way meanwhile (docs/decisions/0008), and the kubelet gives again what a pod had before it tells that the
+    may be under way meanwhile (docs/decisions/0008), and the kubelet allocates again what a pod had before it reports that the
     pod has ended. So the records of a GPU may be too much by those that were moved there, until the others move away or
-    end. (What containers have is never too much: no device is given twice.)
+    end. (What containers have is never too much: no device is allocated twice.)
     """
     place: dict[str, str] = {}
     moved_ever: set[str] = set()
@@ -87,8 +87,8 @@ def never_above_capacity(seen: World) -> CheckFn:
         for uuid, mib in held_mib(pods.values()).items():
             most_mib = seen.total_mib[uuid]
             if mib > most_mib + moved.get(uuid, 0) and not seen.over:
-                told = (f"{uuid}: {mib} MiB of {most_mib}; before that:", *changes)
-                seen.over.append("\n".join(told))
+                changed = (f"{uuid}: {mib} MiB of {most_mib}; before that:", *changes)
+                seen.over.append("\n".join(changed))
 
     return check
 
@@ -104,7 +104,7 @@ def state(key: str, pod: Json) -> str:
 
 
 def fits(seen: World) -> bool:
-    """Whether no GPU is given more than once.
+    """Whether no GPU is allocated more than once.
 
     Not at every moment: records of equal pods that the kubelet served in the other order are swapped one after the other.
     """
@@ -112,7 +112,7 @@ def fits(seen: World) -> bool:
     return all(mib <= seen.total_mib[uuid] for uuid, mib in held.items())
 
 
-async def no_device_is_given_twice(seen: World) -> None:
+async def no_device_is_allocated_twice(seen: World) -> None:
     """Until cancelled, after each change of a pod: each kubelet lists every device ID once."""
     while True:
         await seen.pods.changed()
@@ -151,7 +151,7 @@ class Stream:
                 lambda: (len(self.waiting()) < WAITING and self.made < self.most) or self.is_stuck(),
                 "pods that wait are placed",
                 60.0,
-                tell=self.told,
+                tell=self.reasons,
             )
             if self.is_stuck():
                 await self.delete_one()
@@ -210,17 +210,17 @@ class Stream:
             if phase_of(pod) != "Failed" or deleted or name in self._redone:
                 continue
             status = pod["status"]
-            told = f"{name}: {status.get('reason')}: {status.get('message')}"
-            assert status.get("reason") == "UnexpectedAdmissionError", told
+            failure = f"{name}: {status.get('reason')}: {status.get('message')}"
+            assert status.get("reason") == "UnexpectedAdmissionError", failure
             self.overtaken += OVERTAKEN in status["message"]
             if not any(words in status["message"] for words in (*PLUGIN_AWAY, OVERTAKEN)):
-                raise AssertionError(f"{told}\n{await self.seen.account(node_of(pod))}")
+                raise AssertionError(f"{failure}\n{await self.seen.account(node_of(pod))}")
             self._redone.add(name)
-            self.again.append(told)
+            self.again.append(failure)
             units = pod["spec"]["containers"][0]["resources"]["limits"][names.GPU_MEM]
             await self.seen.create(self.pod(f"{name}-again", int(units)))
 
-    def told(self) -> str:
+    def reasons(self) -> str:
         return "; ".join(f"{pod['metadata']['name']}: {waits_because(pod)}" for pod in self.waiting())
 
 
@@ -271,7 +271,7 @@ async def test_killing_extender_and_agents_during_a_stream_of_pods_loses_and_lea
     chance = random.Random(seed)
     async with world(*NODES, unit=MemoryUnit.GIB, check=never_above_capacity) as seen:
         stream = Stream(seen, chance)
-        async with beside(no_device_is_given_twice(seen)):
+        async with beside(no_device_is_allocated_twice(seen)):
             async with beside(kill_at_random(stream, random.Random(seed + 1))) as [killing]:
                 await stream.run()
                 killed = await killing
@@ -285,7 +285,7 @@ async def test_killing_extender_and_agents_during_a_stream_of_pods_loses_and_lea
             )
             assert stream.overtaken <= MOST_OVERTAKEN, stream.again
             await records_are_what_the_kubelets_gave(seen)
-            await seen.pods.until(lambda: fits(seen), "no GPU is given more than once")
+            await seen.pods.until(lambda: fits(seen), "no GPU is allocated more than once")
             await everything_is_free_again(seen)
         seen.assert_sound()
 
@@ -328,11 +328,11 @@ async def records_are_what_the_kubelets_gave(seen: World) -> None:
 async def disagreements(seen: World) -> list[str]:
     found = []
     for node in NODES:
-        given = await seen.devices(node.name)
+        devices = await seen.devices(node.name)
         for key, pod in seen.pods.items.items():
             if node_of(pod) != node.name or not is_running(pod):
                 continue
-            ids = given.get((key, "main"), frozenset())
+            ids = devices.get((key, "main"), frozenset())
             on = {one.partition("-")[0] for one in ids}
             wanted = [
                 (one["units"], one["uuid"].removeprefix("GPU-").partition("-")[0]) for one in record_of(pod)
@@ -347,8 +347,8 @@ async def everything_is_free_again(seen: World) -> None:
 
     async def nothing_held() -> bool:
         figures = await seen.metrics()
-        given = [await seen.devices(node.name) for node in NODES]
-        return not any(given) and [
+        devices = [await seen.devices(node.name) for node in NODES]
+        return not any(devices) and [
             figures.get(name)
             for name in ("memory_allocated_bytes", "reservations", "allocated_pods", "pending_pods")
         ] == [0, 0, 0, 0]

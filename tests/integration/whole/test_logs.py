@@ -42,20 +42,20 @@ async def test_one_search_shows_a_pods_way_in_order(monkeypatch: pytest.MonkeyPa
             f"pod {key} is running",
         ]
 
-        async def all_told() -> list[str]:
-            told = lines_of(seen, made["uid"])
-            return told if len(told) >= len(wanted) else []
+        async def all_logged() -> list[str]:
+            logged = lines_of(seen, made["uid"])
+            return logged if len(logged) >= len(wanted) else []
 
-        told = await until(all_told, "the whole way is logged", tell=lambda: lines_of(seen, made["uid"]))
-        assert len(told) == len(wanted), told
-        # The API server binds before its answer is here: a quick agent may be done before the bind is told.
-        at = [next((i for i, line in enumerate(told) if words in line), -1) for words in wanted]
-        assert sorted(at) == list(range(len(wanted))), (at, told)
-        # Our watch and kube-scheduler's are told of the pod at once: its first question may be here before.
+        logged = await until(all_logged, "the whole way is logged", tell=lambda: lines_of(seen, made["uid"]))
+        assert len(logged) == len(wanted), logged
+        # The API server binds before its answer arrives: a quick agent may be done before the bind is logged.
+        at = [next((i for i, line in enumerate(logged) if words in line), -1) for words in wanted]
+        assert sorted(at) == list(range(len(wanted))), (at, logged)
+        # Our watch and kube-scheduler's get the pod at the same time: its first question may arrive earlier.
         seen_first = at.pop(len(admitted))
-        assert at[: len(admitted)] < [seen_first] < [at[-3]], (at, told)
-        assert [at[:-2], at[-2:]] == [sorted(at[:-2]), sorted(at[-2:])], (at, told)
-        # Nobody else's lines carry it.
-        assert all(key in line for line in told)
+        assert at[: len(admitted)] < [seen_first] < [at[-3]], (at, logged)
+        assert [at[:-2], at[-2:]] == [sorted(at[:-2]), sorted(at[-2:])], (at, logged)
+        # No other component's lines carry it.
+        assert all(key in line for line in logged)
         await seen.delete_all()
         seen.assert_sound()

@@ -80,7 +80,7 @@ async def test_by_fragmentation_a_gpu_is_left_in_a_size_that_comes(seen: World) 
     )
     await seen.delete_all()
     await runs_on(seen, "five", 5, 0)
-    # Beside it 7 units would be left, of which nobody could make use; an empty GPU still takes one of 8 beside it.
+    # Beside it 7 units would be left, which would be of no use; an empty GPU still takes one of 8 beside it.
     await runs_on(seen, "three", 3, 1)
     await seen.label("four", {names.LABEL_PLACEMENT: None})
     await runs_on(seen, "tight", 3, 0)

@@ -1,4 +1,4 @@
-"""A more important pod gets room on one GPU, whoever has to make it, and nobody ends for nothing."""
+"""A more important pod preempts on one GPU, by us or by kube-scheduler, and no pod is evicted needlessly."""
 
 import asyncio
 import json
@@ -56,13 +56,13 @@ async def test_one_pod_ends_where_the_sum_would_do_and_no_gpu_does(seen: World) 
         True,
     )
     if isinstance(seen.cluster.control, EmbeddedControl):
-        told = json.loads(high.out)["record"]["preemption"]
-        (room,) = told["room"]
-        assert (told["by"], told["said"], room["node"]) == ("gpushare", "", "four")
+        preemption = json.loads(high.out)["record"]["preemption"]
+        (room,) = preemption["room"]
+        assert (preemption["by"], preemption["said"], room["node"]) == ("gpushare", "", "four")
         assert [(one["pod"], one["priority"]) for one in room["victims"]] == [(ended, 10)]
 
 
-async def test_a_budget_protects_its_pods_and_the_reason_is_told(seen: World) -> None:
+async def test_a_budget_protects_its_pods_and_is_named_in_the_reason(seen: World) -> None:
     await classes(seen)
     await seen.create(*(pod(f"low-{number}", 11, "low", "four", app="kept") for number in range(4)))
     await seen.run_all(*(f"low-{number}" for number in range(4)))
@@ -104,7 +104,7 @@ async def test_what_kube_schedulers_victims_leave_goes_to_the_pod_that_it_has_no
     await seen.create(high)
     await seen.pods.until(lambda: "Insufficient cpu" in waits_because(seen.pod("high")), "it waits")
     if isinstance(seen.cluster.control, EmbeddedControl):
-        # The playground's preempts nobody: what the real one writes.
+        # The playground's kube-scheduler does not preempt: what the real one writes.
         named = json.dumps({"status": {"nominatedNodeName": "single"}})
         patched = await seen.kubectl(
             "patch", "pod", "high", "--subresource=status", "--type=merge", "-p", named
@@ -115,4 +115,4 @@ async def test_what_kube_schedulers_victims_leave_goes_to_the_pod_that_it_has_no
     # One that asks for no processors, and is as important as those that end, would fit where the first of them was.
     await seen.create(pod("thief", 8, "low", "single"))
     await seen.run_all("high")
-    await seen.pods.until(lambda: waits_because(seen.pod("thief")), "nobody had to end it again")
+    await seen.pods.until(lambda: waits_because(seen.pod("thief")), "no second eviction was needed")

@@ -72,14 +72,14 @@ async def test_nothing_of_ours_reads_the_page_with_others_names() -> None:
 async def test_variables_of_the_dashboard_have_values(busy: tuple[World, Prometheus]) -> None:
     _, prometheus = busy
     asked = [one for one in json.loads(DASHBOARD.read_text())["templating"]["list"] if one["type"] == "query"]
-    told = {}
+    labels = {}
     for one in asked:
         match = re.fullmatch(r"label_values\((\w+), (\w+)\)", one["definition"])
         assert match
-        told[one["name"]] = {
+        labels[one["name"]] = {
             found["metric"][match[2]] for found in await prometheus.until(match[1], "variable")
         }
-    assert told == {"node": {NODE}, "namespace": {"default"}}
+    assert labels == {"node": {NODE}, "namespace": {"default"}}
 
 
 async def test_every_rule_is_evaluated_without_an_error(busy: tuple[World, Prometheus]) -> None:
@@ -101,7 +101,7 @@ async def test_every_rule_is_evaluated_without_an_error(busy: tuple[World, Prome
     assert {rule["health"] for rule in rules} == {"ok"}, rules
 
 
-async def test_a_gpu_with_an_xid_is_told_by_metrics_and_alert(busy: tuple[World, Prometheus]) -> None:
+async def test_a_gpu_with_an_xid_shows_in_metrics_and_fires_an_alert(busy: tuple[World, Prometheus]) -> None:
     _, prometheus = busy
     (healthy,) = await prometheus.until("gpushare_gpu_healthy == 0", "one GPU is out of service")
     assert healthy["metric"]["gpu"] == "3"
@@ -112,16 +112,16 @@ async def test_a_gpu_with_an_xid_is_told_by_metrics_and_alert(busy: tuple[World,
     assert alert["metric"]["alertstate"] == "pending"
 
 
-async def test_figures_of_containers_agree_with_what_was_given_and_done(
+async def test_metrics_of_containers_agree_with_allocation_and_use(
     busy: tuple[World, Prometheus],
 ) -> None:
     seen, prometheus = busy
     idle = 'namespace="default", pod="idle", container="main"'
-    (given,) = await prometheus.until(
-        f"gpushare_container_memory_allocated_bytes{{{idle}}}", "what idle was given"
+    (sample,) = await prometheus.until(
+        f"gpushare_container_memory_allocated_bytes{{{idle}}}", "the allocation of idle"
     )
     (record,) = record_of(seen.pod("idle"))
-    assert int(given["value"][1]) == record["mib"] << 20
+    assert int(sample["value"][1]) == record["mib"] << 20
     (core,) = await prometheus.query(f"gpushare_container_compute_allocated_ratio{{{idle}}}")
     assert core["value"][1] == "0.1"
     for family in ("gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"):
@@ -163,8 +163,8 @@ async def test_a_loop_that_is_held_to_its_share_is_advised_more(busy: tuple[Worl
     asked = ("inspect", "cgpu", "--recommend", "--min-history=4s", "--window=1h")
 
     async def throttled() -> Any:
-        told = json.loads((await seen.kubectl(*asked, "-o", "json")).out)
-        (found,) = [one for one in told["workloads"] if one["name"] == "cuda-sample"]
+        document = json.loads((await seen.kubectl(*asked, "-o", "json")).out)
+        (found,) = [one for one in document["workloads"] if one["name"] == "cuda-sample"]
         core = found["core"]
         return core if core["advisedPercent"] and core["throttledPercent"] else None
 

@@ -80,10 +80,10 @@ async def test_what_passes_the_quota_is_refused_with_the_figures_and_a_job_goes_
     }
     await take(team, job)
 
-    async def told() -> bool:
+    async def has_event() -> bool:
         return ABOVE in (await team.kubectl("-n", "team-a", "get", "events")).text
 
-    await until(told, "an event on the Job says why it has no pod")
+    await until(has_event, "an event on the Job says why it has no pod")
     assert (await team.kubectl("-n", "team-a", "delete", "pod", "a", "--grace-period=1")).code == 0
     await team.pods.until(lambda: running(team, "work"), "the Job's pod runs once there is room")
     assert await counted(team, mem="8", core="0")

@@ -156,13 +156,13 @@ async def test_a_max_is_never_exceeded_by_pods_with_and_without_gpus_while_the_e
     await seen.create(*plain[:3], *with_gpu[:3])
     seen.cluster.kill("extender")
     await seen.create(*plain[3:], *with_gpu[3:])
-    # Nobody is ended, so what is there in the end was never more.
+    # No pod is evicted, so there were never more than in the end.
     await are_on(seen, "many", first=3, second=4, cloud=5)
     await status_says(seen, "many", "3/3, 4/4, 5")
     await drop(seen, "many")
 
 
-async def test_a_pod_waits_for_its_unit_as_long_as_the_policy_says_whoever_asks_meanwhile(
+async def test_a_pod_waits_for_its_unit_as_long_as_the_policy_says_whatever_other_pods_request(
     seen: World,
 ) -> None:
     # No node is in the first unit.

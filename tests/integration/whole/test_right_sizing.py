@@ -1,4 +1,4 @@
-"""A pod that uses a third of what it was given: the advice says so, and once it is followed a pod that waited fits."""
+"""A pod that uses a third of its allocation: the advice says so, and once it is followed a pending pod fits."""
 
 import json
 
@@ -58,13 +58,13 @@ async def _advised_and_followed(seen: World) -> None:
     assert too_early["gain"]["freeMiB"] == 0
 
     async def enough_seen() -> Json | None:
-        told = await advice(seen, "--min-history", "4s", "--headroom", "10")
-        found = {one["name"]: one for one in told["workloads"]}
-        return told if found["third"]["memory"]["advisedUnits"] else None
+        document = await advice(seen, "--min-history", "4s", "--headroom", "10")
+        found = {one["name"]: one for one in document["workloads"]}
+        return document if found["third"]["memory"]["advisedUnits"] else None
 
-    told = await until(enough_seen, "the agent has seen it for some seconds")
-    assert told["missing"] == []
-    third, idle = ({one["name"]: one for one in told["workloads"]}[name] for name in ("third", "idle"))
+    document = await until(enough_seen, "the agent has seen it for some seconds")
+    assert document["missing"] == []
+    third, idle = ({one["name"]: one for one in document["workloads"]}[name] for name in ("third", "idle"))
     assert (third["kind"], third["pods"], third["podsSeen"], third["unit"]) == ("Deployment", 1, 1, "1GiB")
     assert third["memory"]["givenUnits"] == 12
     # 3.5 GiB, the context and a tenth.
@@ -72,8 +72,8 @@ async def _advised_and_followed(seen: World) -> None:
     assert third["memory"]["advisedUnits"] in (4, 5)
     assert third["memory"]["advisedUnits"] * 1024 >= third["memory"]["peakMiB"]
     assert (idle["memory"]["advisedUnits"], idle["note"]) == (None, "it was not seen to use a GPU")
-    assert told["gain"]["freeMiB"] == (12 - third["memory"]["advisedUnits"]) * 1024
-    assert (told["gain"]["waiting"], told["gain"]["fitNow"], told["gain"]["fitThen"]) == (1, 0, 1)
+    assert document["gain"]["freeMiB"] == (12 - third["memory"]["advisedUnits"]) * 1024
+    assert (document["gain"]["waiting"], document["gain"]["fitNow"], document["gain"]["fitThen"]) == (1, 0, 1)
 
     table = await seen.kubectl("inspect", "cgpu", "--recommend", "--min-history=4s", "--headroom=10")
     assert "Deployment third" in table.out
@@ -84,11 +84,11 @@ async def _advised_and_followed(seen: World) -> None:
     windowed = await advice(seen, "--min-history", "4s", "--headroom", "10", "--window", "1h")
     assert (windowed["missing"], windowed["windowSeconds"]) == ([], 3600)
     # All of it is younger than that.
-    assert windowed["from"] == told["from"] <= told["since"]
+    assert windowed["from"] == document["from"] <= document["since"]
     (same,) = [one for one in windowed["workloads"] if one["name"] == "third"]
     assert same["memory"] == third["memory"]
 
-    # The same command has what is in use at this moment beside what was given.
+    # The same command shows current use next to the allocation.
     async def seen_now() -> list[Json]:
         ran = await seen.kubectl("inspect", "cgpu", "--pods", "-o", "json")
         assert (ran.code, ran.err) == (0, "")

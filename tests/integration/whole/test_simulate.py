@@ -78,13 +78,13 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
     there = landed(seen)
     text = json.dumps({"kind": "List", "items": list(MANIFESTS)})
     snapshot = tmp_path / "cluster.json"
-    told = await simulated(seen, "-f", "-", "--save", str(snapshot), "--min-nodes", stdin=text, code=3)
+    document = await simulated(seen, "-f", "-", "--save", str(snapshot), "--min-nodes", stdin=text, code=3)
     expected = Counter(
         (one["workload"], one["node"], tuple(gpu["index"] for gpu in one["gpus"]))
-        for one in told["pods"]
+        for one in document["pods"]
         if one["node"]
     )
-    waits = {one["name"]: one["why"] for one in told["pods"] if not one["node"]}
+    waits = {one["name"]: one["why"] for one in document["pods"] if not one["node"]}
     assert set(waits) == {"core", "big"}
     # It has only been read: nothing has come of it.
     assert landed(seen) == there
@@ -117,15 +117,15 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
 
     # Saved before, it says the same afterwards; and what waits now waits in a new reading too.
     again = await simulated(seen, "--snapshot", str(snapshot), "-f", "-", stdin=text, code=3)
-    assert again["pods"] == told["pods"]
+    assert again["pods"] == document["pods"]
     now = await simulated(seen, code=3)
     assert {one["name"]: one["node"] for one in now["pods"]} == {"core": None, "big": None}
 
     # Workloads that are applied once more have all their pods, and these are as their templates have them.
     made = [one for one in MANIFESTS if one["kind"] != "Pod"]
-    anew = await simulated(seen, "-f", "-", stdin=json.dumps({"kind": "List", "items": made}), code=3)
-    assert not [one for one in anew["pods"] if one["new"]]
-    assert [(one["pods"], one["coming"], one["differs"]) for one in anew["existing"]] == [
+    repeated = await simulated(seen, "-f", "-", stdin=json.dumps({"kind": "List", "items": made}), code=3)
+    assert not [one for one in repeated["pods"] if one["new"]]
+    assert [(one["pods"], one["coming"], one["differs"]) for one in repeated["existing"]] == [
         (4, 0, []),
         (1, 0, []),
         (2, 0, []),
@@ -133,7 +133,7 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
     ]
 
     # As many more nodes as were said to be enough let all in, and no less.
-    (least,) = (one for one in told["minNodes"] if one["shape"] == "like single")
+    (least,) = (one for one in document["minNodes"] if one["shape"] == "like single")
     # With so many the pods with memory alone leave the node that gives compute to the one that asks for it.
     assert (least["moreNodes"], least["stillPending"]) == (5, [])
     for kind in ("deployments", "statefulsets", "jobs"):
@@ -163,8 +163,8 @@ async def test_who_is_simulated_to_be_evicted_is_evicted(seen: World) -> None:
     text = json.dumps(urgent)
     without = await simulated(seen, "--no-preemption", "-f", "-", stdin=text, code=3)
     assert {one["name"]: one["node"] for one in without["pods"]} == {"urgent": None}
-    told = await simulated(seen, "-f", "-", stdin=text, code=3)
-    (eviction,) = told["evictions"]
+    document = await simulated(seen, "-f", "-", stdin=text, code=3)
+    (eviction,) = document["evictions"]
     assert {eviction["pod"]} == before
     assert (eviction["node"], eviction["for"]) == ("single", "default/urgent")
     assert lows() == before

@@ -33,12 +33,12 @@ def indices(seen: World, name: str) -> set[int]:
 async def has(seen: World, name: str) -> set[int]:
     """The GPUs that the kubelet says that the pod has, by index."""
     node = node_of(seen.pod(name))
-    given = (await seen.devices(node, names.GPU_WHOLE))[f"default/{name}", "main"]
+    ids = (await seen.devices(node, names.GPU_WHOLE))[f"default/{name}", "main"]
     uuids = [gpu.uuid for gpu in gpus.preset({"isles": "two-islands", "four": "core-mem-4"}[node], node).gpus]
     return {
         at
         for at, uuid in enumerate(uuids)
-        if any(uuid.startswith(f"GPU-{one.partition('-')[0]}") for one in given)
+        if any(uuid.startswith(f"GPU-{one.partition('-')[0]}") for one in ids)
     }
 
 

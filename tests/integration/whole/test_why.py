@@ -26,18 +26,18 @@ async def refused(seen: World, name: str) -> None:
     await seen.pods.until(lambda: bool(waits_because(seen.pod(name))), f"{name} was refused")
 
 
-async def test_where_a_pod_went_is_told_with_the_gpu_and_its_reason(seen: World) -> None:
+async def test_a_placed_pod_is_explained_with_its_gpu_and_why_that_one(seen: World) -> None:
     await seen.create(gpu_pod("second", 16))
     await seen.run_all("second")
 
-    told = await why(seen, "second", "-d")
+    document = await why(seen, "second", "-d")
     text = (await seen.kubectl("inspect", "cgpu", "--why", "second", "-d")).out
 
     if not isinstance(seen.cluster.control, EmbeddedControl):
-        assert told["source"] == "annotations"  # a real API server passes nothing on to loopback
+        assert document["source"] == "annotations"  # a real API server passes nothing on to loopback
         return
-    record = told["record"]
-    assert told["source"] == "scheduler"
+    record = document["record"]
+    assert document["source"] == "scheduler"
     assert record["state"] == "bound"
     assert record["holds"]["node"] == node_of(seen.pod("second")) == "single"
     chosen = [gpu["index"] for gpu in record["choice"]["gpus"] if gpu["chosen"]]
@@ -79,9 +79,9 @@ async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
     assert "no single GPU has 9 GiB free" in reason
     assert "node four has as much in all, on several GPUs" in listed["default/waits"]["suggestion"]
     assert listed["default/gang"]["suggestion"] == "2 more pods of gang default/g: 1 of 3 is there"
-    told = await why(seen, "waits")
-    assert told["record"]["waiting"]["reason"] == listed["default/waits"]["reason"]
-    assert (told["record"]["answer"]["nodes"], told["record"]["answer"]["fits"]) == (2, 0)
+    document = await why(seen, "waits")
+    assert document["record"]["waiting"]["reason"] == listed["default/waits"]["reason"]
+    assert (document["record"]["answer"]["nodes"], document["record"]["answer"]["fits"]) == (2, 0)
 
     await seen.delete(there[0], there[1])
     await seen.run_all("waits")
@@ -106,11 +106,11 @@ async def test_a_killed_scheduler_says_what_it_cannot_know(seen: World) -> None:
         assert "the pod was bound before this scheduler led: of that decision there is" in ran.out
 
 
-async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_asks(seen: World) -> None:
+async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanation(seen: World) -> None:
     selects, gated, lost = (gpu_pod(name, 2) for name in ("selects", "gated", "lost"))
     selects["spec"]["nodeSelector"] = {"disk": "fast"}
     gated["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
-    lost["spec"]["schedulerName"] = "nobody"
+    lost["spec"]["schedulerName"] = "absent"
     # One that goes: since then the scheduler knows who asks.
     await seen.create(gpu_pod("goes", 2), selects, gated, lost)
     await seen.run_all("goes")
@@ -121,9 +121,9 @@ async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_as
             "a node with what its nodeSelector wants, disk=fast: ",
         ),
         "gated": ("scheduling gates keep every scheduler from it: example.com/later", "their removal"),
-        "lost": ("none seems to run for schedulerName nobody", "the pod recreated with schedulerName "),
+        "lost": ("none seems to run for schedulerName absent", "the pod recreated with schedulerName "),
     }
-    told = {
+    notes = {
         name: await seen.event(name, "GPUSchedulingPending: waits for aliyun.com/gpu-mem: 2: ", *said)
         for name, said in words.items()
     }
@@ -136,7 +136,7 @@ async def test_pods_that_nobody_asks_about_are_told_why_on_the_pod_and_to_who_as
             "gated": "gates",
             "lost": "unserved",
         }
-        for name, note in told.items():
+        for name, note in notes.items():
             record = (await why(seen, name))["record"]["waiting"]
             assert record == listed[name]
             assert note.endswith(f"{record['reason']}. What would help: {record['suggestion']}")

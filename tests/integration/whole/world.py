@@ -53,7 +53,7 @@ CHECKOUT: Final = Path(__file__).parents[3]
 ISOLATION: Final = CHECKOUT / "build" / "isolation"
 BIN: Final = Path(sys.executable).parent
 PODS: Final = "/api/v1/namespaces/default/pods"
-#: Longer than the minute that kubectl is told to wait.
+#: Longer than the minute that kubectl waits.
 _COMMAND_S: Final = 90.0
 _KUBELET_S: Final = 30.0
 
@@ -130,11 +130,11 @@ class Watchful(Cluster):
 class World:
     """A running cluster with its pods, nodes and events in view."""
 
-    def __init__(self, cluster: Cluster, session: Session, told: list[str]) -> None:
+    def __init__(self, cluster: Cluster, session: Session, reports: list[str]) -> None:
         self.cluster = cluster
         self.session = session
         self.client = Client(session)
-        self.told = told
+        self.reports = reports
         self.over: list[str] = []
         """GPUs that were above their capacity, with the pods of that moment."""
         self.total_mib = {
@@ -191,7 +191,7 @@ class World:
     async def settled(self, *pod_names: str) -> None:
         """Wait until the record of each of these pods (none: of all that run) names the GPUs that the kubelet gave it.
 
-        Pods that ask alike and are served in the same moment may be given each other's. The node agent then corrects their
+        Equal pods that are admitted at the same moment may get each other's. The node agent then corrects their
         records, one after the other.
         """
         shown: list[str] = []
@@ -228,7 +228,7 @@ class World:
             return not (await self.metrics()).get("allocated_pods")
 
         await until(let_go, "the extender holds nothing", within_s)
-        # Whoever comes under the same name has not been told of yet.
+        # A pod of the same name has not been delivered yet.
         self._past.update(key for key, one in self.events.items.items() if _about(one).get("kind") == "Pod")
 
     def events_of(self, name: str) -> list[str]:
@@ -289,18 +289,18 @@ class World:
     async def can_give(self, node: str, uuid: str) -> None:
         """Wait until the node's kubelet has devices of this GPU, in service, to give.
 
-        What the node offers says so only where it was something else before: while its kubelet is started anew it stays as it was.
+        The node's allocatable shows that only if it changes: while its kubelet restarts it stays as it was.
         """
         prefix = f"{uuid.removeprefix('GPU-')[:8]}-"
 
-        async def given() -> bool:
+        async def offered() -> bool:
             async with self._kubelet(node) as stub:
                 answer = await stub.GetAllocatableResources(
                     AllocatableResourcesRequest(), timeout=_KUBELET_S, wait_for_ready=True
                 )
             return any(one.startswith(prefix) for had in answer.devices for one in had.device_ids)
 
-        await until(given, f"the kubelet of {node} can give of {uuid}")
+        await until(offered, f"the kubelet of {node} can give of {uuid}")
 
     @contextlib.asynccontextmanager
     async def _kubelet(self, node: str) -> AsyncIterator[Any]:
@@ -311,15 +311,15 @@ class World:
 
     async def account(self, node: str) -> str:
         """Who holds what there, by the records and by the kubelet, for a message."""
-        given = await self.devices(node)
+        devices = await self.devices(node)
         lines = []
         for key, pod in self.pods.items.items():
-            if node_of(pod) == node and (record_of(pod) or (key, "main") in given):
+            if node_of(pod) == node and (record_of(pod) or (key, "main") in devices):
                 meta = pod["metadata"]
                 says = [
                     f"{one['units']} on GPU {one['index']} ({one['uuid'][4:12]})" for one in record_of(pod)
                 ]
-                ids = sorted(given.get((key, "main"), ()))
+                ids = sorted(devices.get((key, "main"), ()))
                 lines.append(
                     f"{key} {phase_of(pod)}{' deleted' if meta.get('deletionTimestamp') else ''}: record {says}, "
                     f"has {ids}, version {meta['resourceVersion']}"
@@ -422,13 +422,13 @@ async def world(
     The extender alone counts resources that are ``ignored``. ``isolated``: nodes hold containers to their share.
     """
     assert (DRIVER / "libnvidia-ml.so.1").exists(), "no stand-in driver; build it with: make fakegpu"
-    told: list[str] = []
+    reports: list[str] = []
     async with (
         Watchful(
             driver=DRIVER,
             nodes=nodes,
             unit=unit,
-            report=told.append,
+            report=reports.append,
             control=control_plane(),
             ignored=ignored,
             dashboard=dashboard,
@@ -436,7 +436,7 @@ async def world(
         ) as cluster,
         Session(load_access(str(cluster.kubeconfig))) as session,
     ):
-        made = World(cluster, session, told)
+        made = World(cluster, session, reports)
         if isinstance(cluster.control, RealControl):
             # Tests make pods as the extender, which may write records; the embedded server has no rights to give.
             rights = ("--clusterrole=edit", "--user=gpushare-extender")
@@ -466,7 +466,7 @@ def gpu_pod(
     limits: Mapping[str, Any] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> Json:
-    """A pod of one container that asks for GPU memory and, unless told otherwise, sleeps."""
+    """A pod of one container that requests GPU memory and, by default, sleeps."""
     asked = {**({} if units is None else {names.GPU_MEM: units}), **(limits or {})}
     spec: Json = {
         "restartPolicy": "Never",

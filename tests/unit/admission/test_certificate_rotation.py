@@ -1,4 +1,4 @@
-"""Certificates over months, jumps, kills and two replicas: whoever serves is trusted, and valid."""
+"""Certificates over months, jumps, kills and two replicas: the certificate that is served is always trusted and valid."""
 
 import ssl
 from dataclasses import replace
@@ -60,7 +60,7 @@ async def test_renewal_announces_waits_promotes_and_forgets() -> None:
     assert store.trusts(new)
     clock.turn(PACE.overlap_s - 1)
     await settle(one)
-    assert served(one) == old, "not every API server may have heard of it yet"
+    assert served(one) == old, "not every API server may have seen it yet"
     clock.turn(2)
     await settle(one)
     assert served(one) == new
@@ -139,10 +139,10 @@ async def test_replicas_whose_clocks_disagree_by_years_do_not_race() -> None:
         for one in (first, second):
             await one.round()
     assert store.writes.count("secret") <= 3
-    assert any("compare the clocks" in fault for one in (first, second) for fault in one._told)
+    assert any("compare the clocks" in fault for one in (first, second) for fault in one._logged)
 
 
-async def test_what_cannot_be_read_is_made_anew_and_readers_of_the_old_are_still_trusted() -> None:
+async def test_an_unreadable_secret_is_recreated_and_the_old_certificate_stays_trusted_for_a_while() -> None:
     store, clock = KeptStore(), TurnedClock()
     one = keeper(store, clock)
     await settle(one)
@@ -168,7 +168,7 @@ async def test_another_name_is_a_reason_to_renew_without_a_gap() -> None:
     assert served(one).names == moved.names
 
 
-async def test_configurations_that_come_later_or_anew() -> None:
+async def test_configurations_that_appear_later_or_are_recreated_get_the_ca_bundle() -> None:
     store, clock = KeptStore(), TurnedClock()
     all_of_them, store.configurations = store.configurations, {}
     one = keeper(store, clock)

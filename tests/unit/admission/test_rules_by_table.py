@@ -85,7 +85,7 @@ async def test_nothing_but_new_pods_is_counted() -> None:
         assert "patch" not in response
 
 
-async def test_limits_alone_are_replaced_where_nobody_has_filled_in_requests() -> None:
+async def test_limits_alone_are_replaced_where_requests_are_not_filled_in() -> None:
     case = next(case for case in PODS if case.id == "mib")
     patch = answered(await reviewer().count(review("pods", pod(case, "x"))))["patch"]
     assert patched(pod(case, "x"), patch)["spec"]["containers"][0]["resources"] == {
@@ -131,7 +131,7 @@ async def test_a_template(kind: str, case: PodCase) -> None:
 
 
 @every_row(OURS)
-async def test_slips_are_taken_with_a_warning(case: PodCase) -> None:
+async def test_likely_mistakes_are_admitted_with_a_warning(case: PodCase) -> None:
     for kind, (version, resource) in {"Pod": ("v1", "pods"), **WORKLOADS}.items():
         sent = pod(case, "x") if kind == "Pod" else workload(kind, case, "x")
         body = review(resource, sent, group=version.rpartition("/")[0])
@@ -140,7 +140,7 @@ async def test_slips_are_taken_with_a_warning(case: PodCase) -> None:
         assert response == {"uid": "u-1", "allowed": True}
 
 
-async def test_what_admission_counted_itself_is_no_slip() -> None:
+async def test_amounts_that_admission_wrote_itself_cause_no_warning() -> None:
     case = PodCase("counted", (box(mem="8192"),), annotations={names.ANN_REQUESTED: "{}"})
     assert "warnings" not in answered(await reviewer().warn(review("pods", pod(case, "x"))))
 
@@ -150,8 +150,8 @@ async def test_units_of_128_mib_are_eight_times_as_many() -> None:
     small = reviewer(counting=Counting(MemoryUnit.MIB_128))
     assert "warnings" not in answered(await small.warn(review("pods", pod(case, "x"))))
     more = PodCase("more", (box(mem="8193"),))
-    [told] = answered(await small.warn(review("pods", pod(more, "x"))))["warnings"]
-    assert told == large_words(("c", "8193")).replace("1GiB", "128MiB")
+    [warning] = answered(await small.warn(review("pods", pod(more, "x"))))["warnings"]
+    assert warning == large_words(("c", "8193")).replace("1GiB", "128MiB")
 
 
 @every_row([*SMALL, *SMALL_MIB])

@@ -1,4 +1,4 @@
-"""What the webhook logs of pods that it lets in: with their UID where the API server has given it."""
+"""What the webhook logs of admitted pods: with their UID once the API server has assigned it."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ def _debug(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "gpushare.admission")
 
 
-async def test_a_pod_that_is_let_in_is_told_with_its_uid(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_admitted_pod_is_logged_with_its_uid(caplog: pytest.LogCaptureFixture) -> None:
     assert answered(await reviewer().validate(review("pods", POD)))["allowed"]
     (record,) = caplog.records
     assert record.getMessage() == "pod default/way-1: admitted for someone"
@@ -35,14 +35,14 @@ async def test_others_are_let_in_silently(new: dict[str, Any], caplog: pytest.Lo
     assert not caplog.records
 
 
-async def test_a_dry_run_lets_nobody_in(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_dry_run_is_not_logged_as_admitted(caplog: pytest.LogCaptureFixture) -> None:
     body = json.loads(review("pods", POD))
     body["request"]["dryRun"] = True
     assert answered(await reviewer().validate(json.dumps(body).encode()))["allowed"]
     assert not caplog.records
 
 
-async def test_what_is_changed_before_it_has_a_uid_is_told_with_the_uid_of_the_review(
+async def test_a_pod_changed_before_it_has_a_uid_is_logged_with_the_uid_of_the_review(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     await reviewer().mutate(review("pods", {"metadata": {}, "spec": POD["spec"]}))
@@ -51,7 +51,7 @@ async def test_what_is_changed_before_it_has_a_uid_is_told_with_the_uid_of_the_r
     assert record.__dict__["about"][3] == "u-1"
 
 
-async def test_a_refusal_is_told_with_the_uid_of_the_review(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_rejection_is_logged_with_the_uid_of_the_review(caplog: pytest.LogCaptureFixture) -> None:
     wrong = {**POD, "spec": {"containers": [{"name": "c", "resources": {"limits": {names.GPU_CORE: "7"}}}]}}
     assert not answered(await reviewer().validate(review("pods", wrong)))["allowed"]
     assert {record.__dict__["about"][3] for record in caplog.records} == {"u-1"}
@@ -76,7 +76,7 @@ async def test_a_refusal_about_a_pod_that_is_there_is_found_by_its_uid(
     assert {record.__dict__["about"] for record in caplog.records} == {(pod, uid, "", request_id)}
 
 
-async def test_a_refusal_of_what_cannot_be_read_is_told_all_the_same(
+async def test_a_rejection_of_an_unreadable_object_is_logged_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     asked = review("pods", {"metadata": 5}, {"metadata": 5}, operation="UPDATE", name="way-1")

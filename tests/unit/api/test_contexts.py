@@ -54,7 +54,7 @@ def test_what_is_held_to_less_than_a_context_is_named_with_what_would_do() -> No
 
 
 @pytest.mark.parametrize(
-    ("which", "told"),
+    ("which", "expected"),
     [
         (node(0), 0),
         (node(H200, mode=NodeMode.SHARE, isolation=""), 0),
@@ -63,11 +63,11 @@ def test_what_is_held_to_less_than_a_context_is_named_with_what_would_do() -> No
         (node(H200, isolation="none: --isolation none switches it off"), 0),
         (node(H200), 1),
     ],
-    ids=["not measured", "share", "MPS", "not given", "switched off", "held"],
+    ids=["not measured", "share", "MPS", "not mounted", "switched off", "held"],
 )
-def test_where_nobody_is_held_or_nothing_was_measured_nothing_is_said(which: NodeDevices, told: int) -> None:
-    assert len(there(which, asking(2))) == told
-    assert len(too_small_anywhere([which], asking(2))) == told
+def test_without_isolation_or_a_measurement_there_is_no_remark(which: NodeDevices, expected: int) -> None:
+    assert len(there(which, asking(2))) == expected
+    assert len(too_small_anywhere([which], asking(2))) == expected
 
 
 def test_each_container_counts_by_itself_init_containers_too() -> None:

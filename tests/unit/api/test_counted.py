@@ -6,7 +6,7 @@ from gpushare.api.request.pluralize import counted
 
 
 @pytest.mark.parametrize(
-    ("number", "told"), [(0, "0 units"), (1, "1 unit"), (2, "2 units"), (12, "12 units")]
+    ("number", "expected"), [(0, "0 units"), (1, "1 unit"), (2, "2 units"), (12, "12 units")]
 )
-def test_one_is_one_and_all_else_are_several(number: int, told: str) -> None:
-    assert counted(number, "unit") == told
+def test_one_is_one_and_all_else_are_several(number: int, expected: str) -> None:
+    assert counted(number, "unit") == expected

@@ -252,7 +252,7 @@ def test_gpus_are_cordoned_by_index_or_uuid(text: str, cordoned: list[int]) -> N
 
 
 @pytest.mark.parametrize("text", ["one", "-1", "0 1", "gpu0"])
-def test_a_cordon_with_a_slip_keeps_new_pods_away_from_the_node(text: str) -> None:
+def test_a_malformed_cordon_keeps_new_pods_away_from_the_node(text: str) -> None:
     spec = node({"ack.node.gpu.schedule": "share"}, devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,)))
     assert spec.metadata.annotations is not None
     spec.metadata.annotations["gpushare.dev/cordoned-gpus"] = text
@@ -268,8 +268,10 @@ def test_a_cordon_with_a_slip_keeps_new_pods_away_from_the_node(text: str) -> No
 
 
 def test_what_an_agent_describes_cordons_nothing() -> None:
-    told = devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (Device(0, "GPU-a", 1024, cordoned=True),))
-    read = node_devices(node({"ack.node.gpu.schedule": "share"}, told))
+    annotation = devices_annotation(
+        NodeMode.SHARE, MemoryUnit.GIB, (Device(0, "GPU-a", 1024, cordoned=True),)
+    )
+    read = node_devices(node({"ack.node.gpu.schedule": "share"}, annotation))
     assert read is not None
     assert not read.devices[0].cordoned
 
@@ -327,7 +329,7 @@ def test_a_node_that_cannot_be_understood_is_refused_by_name(spec: Node, says: s
         ),
     ],
 )
-def test_a_label_with_a_slip_keeps_new_pods_away_and_what_the_node_has_known(
+def test_a_malformed_label_keeps_new_pods_away_and_the_nodes_gpus_known(
     labels: dict[str, str], says: str
 ) -> None:
     read = node_devices(node(labels, devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,))))

@@ -46,11 +46,13 @@ def test_where_isolation_is_switched_off_or_cannot_be_the_agent_is_repeated() ->
         (NodeMode.TOPOLOGY, "none: mode topology trusts containers to keep to their share"),
     ],
 )  # fmt: skip
-def test_nothing_is_said_where_containers_are_held_or_nobody_knows(mode: NodeMode, isolation: str) -> None:
+def test_there_is_no_remark_where_containers_are_isolated_or_that_is_unknown(
+    mode: NodeMode, isolation: str
+) -> None:
     assert on(mode, isolation) == ""
 
 
-def test_the_driver_alone_holds_nobody_to_compute() -> None:
+def test_driver_limits_do_not_enforce_compute() -> None:
     driver = "driver (memory alone, by cgroup): mode core_mem"
     assert "compute" in on(NodeMode.CORE_MEM, driver, WITH_CORE)
 

@@ -1,4 +1,4 @@
-"""Slips: what is ours is none, what is documented has none, and the chart knows the same patterns."""
+"""Likely mistakes in manifests: our own names and the documentation have none, and the chart knows the same patterns."""
 
 import re
 from pathlib import Path
@@ -30,36 +30,36 @@ LABELS = {
 }
 
 
-def told(**said: Any) -> list[str]:
-    """What is told of a pod with those ``labels``, ``annotations`` and ``limits``."""
+def reported(**said: Any) -> list[str]:
+    """The mistakes reported for a pod with those ``labels``, ``annotations`` and ``limits``."""
     limits = said.pop("limits", {})
     spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
     return mistakes_of(msgspec.convert({"metadata": said, "spec": spec}, Pod), MemoryUnit.GIB)
 
 
 @pytest.mark.parametrize("resource", RESOURCES)
-def test_a_resource_that_there_is_is_no_slip(resource: str) -> None:
-    assert told(limits={resource: "3"}) == []
+def test_a_known_resource_is_no_mistake(resource: str) -> None:
+    assert reported(limits={resource: "3"}) == []
 
 
-def test_what_pods_carry_is_no_slip() -> None:
+def test_known_annotations_and_labels_of_pods_are_no_mistake() -> None:
     assert len(ANNOTATIONS) > 15
-    assert told(annotations=dict.fromkeys(ANNOTATIONS, "true"), labels=dict.fromkeys(LABELS, "x")) == []
-    assert told(labels={names.LABEL_POD_COMPUTE_CLASS: names.COMPUTE_BATCH}) == []
+    assert reported(annotations=dict.fromkeys(ANNOTATIONS, "true"), labels=dict.fromkeys(LABELS, "x")) == []
+    assert reported(labels={names.LABEL_POD_COMPUTE_CLASS: names.COMPUTE_BATCH}) == []
 
 
 def test_containers_without_resources_are_none_either() -> None:
     assert mistakes_of(msgspec.convert({"spec": {"containers": [{"name": "c"}]}}, Pod), MemoryUnit.GIB) == []
 
 
-def test_what_is_written_for_nodes_is_a_slip_on_a_pod() -> None:
+def test_a_label_meant_for_nodes_is_a_mistake_on_a_pod() -> None:
     for key in (*OF_NODES, names.LABEL_DESCRIBED, names.LABEL_AGENT_PORT, names.LABEL_MAX_NODE_PODS):
         for place in ("labels", "annotations"):
-            (text,) = told(**{place: {key: "x"}})
+            (text,) = reported(**{place: {key: "x"}})
             assert text.endswith(f"{key} (it belongs on nodes)")
 
 
-def slipped(word: str) -> set[str]:
+def misspellings(word: str) -> set[str]:
     """What comes of ``word`` by one letter too many, too few or wrong, or by two that are swapped."""
     found = {word[:at] + word[at + 1 :] for at in range(len(word))}
     found |= {word[:at] + word[at + 1] + word[at] + word[at + 2 :] for at in range(len(word) - 1)}
@@ -69,33 +69,33 @@ def slipped(word: str) -> set[str]:
     return found - {word}
 
 
-def test_every_slip_of_one_letter_in_a_label_s_own_word_is_told_with_the_label_that_is_meant() -> None:
+def test_every_one_letter_mistake_in_a_label_is_reported_with_the_label_that_is_meant() -> None:
     """A swap of two counts as one; only what is before the word may be another's name."""
-    for one in slipped("count"):
-        (text,) = told(labels={f"aliyun.com/gpu-{one}": "2"})
+    for one in misspellings("count"):
+        (text,) = reported(labels={f"aliyun.com/gpu-{one}": "2"})
         assert text.endswith(f"(write label {names.LABEL_POD_GPU_COUNT})"), one
     for key in (names.LABEL_POD_APART, names.LABEL_POD_COMPUTE_CLASS, names.LABEL_ADMISSION):
         domain, _, name = key.partition("/")
-        for one in slipped(name):
-            assert len(told(labels={f"{domain}/{one}": "x"})) == 1, one
-    for one in slipped("class"):
-        (text,) = told(labels={f"gpushare.dev/compute-{one}": "batch"})
+        for one in misspellings(name):
+            assert len(reported(labels={f"{domain}/{one}": "x"})) == 1, one
+    for one in misspellings("class"):
+        (text,) = reported(labels={f"gpushare.dev/compute-{one}": "batch"})
         assert text.endswith(f"(write label {names.LABEL_POD_COMPUTE_CLASS})"), one
-    for one in slipped("placement"):
-        (text,) = told(labels={f"ack.gpushare.{one}": "x"})
+    for one in misspellings("placement"):
+        (text,) = reported(labels={f"ack.gpushare.{one}": "x"})
         assert text.endswith(f"(write label {names.LABEL_POD_PLACEMENT})"), one
 
 
-def test_two_swapped_letters_of_the_domain_are_told_too() -> None:
+def test_two_swapped_letters_of_the_domain_are_reported_too() -> None:
     word = "gpushare"
     for at in range(len(word) - 1):
         domain = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
         if domain != word:
-            assert told(labels={f"{domain}.dev/gpu-per-container": "true"}), domain
-            assert told(labels={f"ack.{domain}.placement": "x"}), domain
+            assert reported(labels={f"{domain}.dev/gpu-per-container": "true"}), domain
+            assert reported(labels={f"ack.{domain}.placement": "x"}), domain
 
 
-def test_every_manifest_of_the_examples_is_without_slips() -> None:
+def test_no_manifest_of_the_examples_has_mistakes() -> None:
     pods = 0
     for path in sorted((CHECKOUT / "examples").glob("*.yaml")):
         for manifest in filter(None, yaml.safe_load_all(path.read_text())):

@@ -1,4 +1,4 @@
-"""A mode is one object: one that nobody has thought of is read, counted, given out and refused from its entry alone."""
+"""A mode is one object: a made-up one is read, counted, allocated and refused from its entry alone."""
 
 from collections.abc import Iterator
 
@@ -61,7 +61,7 @@ def test_a_node_whose_gpus_are_claimed_lacks_nothing_once_it_is_described() -> N
     assert lacks(labelled(NodeMode.DEFAULT)) == "mode default gives nothing of ours"
 
 
-def test_a_made_up_mode_is_given_out_and_refused_from_its_entry_alone(slices: NodeMode) -> None:
+def test_a_made_up_mode_is_allocated_and_refused_from_its_entry_alone(slices: NodeMode) -> None:
     ledger = Ledger()
     found = node_devices(labelled(slices))
     assert found is not None
@@ -86,8 +86,8 @@ def test_a_made_up_mode_is_advised_from_its_entry_alone(slices: NodeMode) -> Non
     found = node_devices(labelled(NodeMode.SHARE))
     assert found is not None
     ledger.set_node(found)
-    told = selected(ledger, asks(3), f"{names.LABEL_MODE}=slices", ["n1"])
-    assert told == (
+    advice = selected(ledger, asks(3), f"{names.LABEL_MODE}=slices", ["n1"])
+    assert advice == (
         "no node is in mode slices, which its nodeSelector wants; node n1 is in mode share: "
         "`kubectl label node n1 ack.node.gpu.schedule=slices --overwrite` (a driver from r615 on has to be on that node)"
     )

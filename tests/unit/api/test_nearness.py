@@ -46,7 +46,7 @@ def test_of_equal_farthest_pairs_the_sum_counts() -> None:
     assert best_set(near, (0,) * 4, range(4), 3) == (1, 2, 3)
 
 
-def test_where_nothing_else_tells_them_apart_a_set_lies_on_one_numa_node() -> None:
+def test_of_otherwise_equal_sets_the_one_on_one_numa_node_is_chosen() -> None:
     switched = matrix(4, lambda a, b: 450)
     for near in ((), switched):
         assert best_set(near, (0, 1, 0, 1), range(4), 2) == (0, 2)
@@ -140,7 +140,7 @@ def test_nothing_known_is_written_as_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "expected"),
     [
         (((), (1,)), "rows of 0 to 2 numbers"),
         (((), (1,), (1, 2, 3)), "rows of 0 to 2 numbers"),
@@ -148,6 +148,6 @@ def test_nothing_known_is_written_as_nothing() -> None:
         (((), (1,), (1, 65536)), "a number from 0 to 65535"),
     ],
 )
-def test_what_is_no_triangle_is_refused(rows: TopologyLevels, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_is_no_triangle_is_refused(rows: TopologyLevels, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         untriangle(rows, (0, 1, 2))

@@ -1,4 +1,4 @@
-"""What autoscalers are told of nodes that are not there yet is what these will advertise."""
+"""Node templates for autoscalers match what the new nodes will advertise."""
 
 import io
 import json
@@ -109,7 +109,7 @@ def test_the_command_reads_a_node(tmp_path, capsys):
     assert '/aliyun.com/gpu-mem": "252"' in capsys.readouterr().out
 
 
-def test_the_command_is_told_of_gpus(monkeypatch, capsys):
+def test_the_command_takes_the_number_and_size_of_gpus(monkeypatch, capsys):
     assert main(["--gpus", "4", "--gpu-memory-mib", "16160", "-o", "karpenter", "--group", "pool"]) == 0
     assert json.loads(capsys.readouterr().out)["spec"]["capacity"] == {
         names.GPU_MEM: "60",
@@ -134,12 +134,12 @@ def test_the_command_is_told_of_gpus(monkeypatch, capsys):
         (["--gpus", "1", "--gpu-memory-mib", "9", "-o", "xml"], "--output xml: give one of capacity, aws"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(capsys, arguments, says):
+def test_an_error_is_one_line(capsys, arguments, says):
     assert main(arguments) == 2
-    told = capsys.readouterr().err
-    assert says in told
-    assert told.startswith("gpushare node-template: ")
-    assert len(told.splitlines()) == 1
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.startswith("gpushare node-template: ")
+    assert len(error.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

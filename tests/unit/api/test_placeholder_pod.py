@@ -41,7 +41,7 @@ def terms(manifest: dict[str, Any]) -> Any:
     return [term["matchExpressions"] for term in required["nodeSelectorTerms"]]
 
 
-def test_it_asks_for_the_same_elsewhere_and_nobody_runs_it() -> None:
+def test_it_requests_the_same_under_other_names_and_is_never_scheduled() -> None:
     found = made()
     assert found["metadata"] == {
         "name": "stand-in-u-1",
@@ -88,7 +88,7 @@ def test_it_is_read_back_as_it_was_written() -> None:
     found["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
     read = decode_placeholder(msgspec.json.encode(found))
     assert read is not None
-    assert (read[1].told, read[1].leaving, read[1].likeness) == (True, True, LIKENESS)
+    assert (read[1].unschedulable, read[1].leaving, read[1].likeness) == (True, True, LIKENESS)
 
 
 def test_a_pod_without_the_label_is_none_and_one_with_it_and_nothing_else_is_like_nothing() -> None:

@@ -47,7 +47,7 @@ def test_the_documentations_tree_is_taken() -> None:
     assert tree.quotas[2].min == {"cpu": 10_000, "memory": 10 * 2**30 * 1000, "nvidia.com/gpu": 1000}
 
 
-def test_children_that_are_promised_more_processors_than_their_parent_are_told_and_taken() -> None:
+def test_children_with_a_higher_cpu_min_than_their_parent_are_accepted_with_a_note() -> None:
     """The documentation's example for job queues has such a group."""
 
     def amounts(cpu: int, memory: str, gpus: int) -> dict[str, Any]:
@@ -139,17 +139,17 @@ def test_min_and_max_may_be_left_out_and_attributes_are_passed_over() -> None:
     ],
 )
 def test_what_contradicts_itself_is_refused_with_its_name(root: Any, words: list[str]) -> None:
-    told = problem(root)
-    assert all(one in told for one in words), told
+    error = problem(root)
+    assert all(one in error for one in words), error
 
 
-def test_all_that_is_wrong_is_told_at_once_up_to_a_few() -> None:
-    told = problem(quota("root", *(quota(f"q{number}", min={MEM: 2}, max={MEM: 1}) for number in range(7))))
-    assert told.count("is above its max") == 5
-    assert told.endswith("; and 3 more")
+def test_all_errors_are_reported_at_once_up_to_a_few() -> None:
+    error = problem(quota("root", *(quota(f"q{number}", min={MEM: 2}, max={MEM: 1}) for number in range(7))))
+    assert error.count("is above its max") == 5
+    assert error.endswith("; and 3 more")
 
 
-def test_what_nobody_means_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nonsensical_trees_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = quota("last")
     for level in range(MOST_LEVELS):
         deep = quota(f"level-{level}", deep)

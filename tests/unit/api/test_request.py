@@ -159,7 +159,7 @@ def test_a_label_spreads_a_pod_over_gpus_in_equal_parts() -> None:
     ]
 
 
-def test_a_label_asks_for_gpus_that_nobody_else_uses() -> None:
+def test_a_label_requests_exclusive_gpus() -> None:
     labels = {"ack.gpushare.placement": "require-whole-device"}
     request = request_of(pod(container("a", 2), container("b", 3), labels=labels))
     assert request is not None
@@ -175,7 +175,7 @@ def test_a_label_asks_for_gpus_that_nobody_else_uses() -> None:
     device_units=st.integers(1, 200),
     whole=st.booleans(),
 )
-def test_what_containers_are_given_together_is_never_more_than_what_their_pod_is(
+def test_containers_shares_never_add_up_to_more_than_their_pods(
     apps: list[int], init: list[tuple[bool, int]], gpus: int, device_units: int, whole: bool
 ) -> None:
     labels = {"aliyun.com/gpu-count": str(gpus)}
@@ -194,13 +194,13 @@ def test_what_containers_are_given_together_is_never_more_than_what_their_pod_is
     assert request.memory_units == Kubernetes.effective(init, apps)
     if request.memory_units > device_units:
         return
-    given_to = [
+    units_of = [
         (one.kind, request.allocated_units(request.part_of(one), device_units)) for one in request.containers
     ]
-    assert all(units > 0 for _, units in given_to)
+    assert all(units > 0 for _, units in units_of)
     most = device_units if whole else request.memory_units
     assert request.allocated_units(request.memory_units, device_units) == most
-    assert effective_amount(given_to) <= most
+    assert effective_amount(units_of) <= most
 
 
 class Kubernetes:

@@ -134,7 +134,7 @@ def test_a_request_says_in_which_unit_it_was_counted():
 @pytest.mark.parametrize(
     "text", ["", "7", "{}", '{"unitMib":0,"cardMib":0,"containers":{}}', '{"unitMib":"x"}', "[" * 10_000]
 )
-def test_a_note_that_cannot_be_read_is_told(text):
+def test_an_unreadable_annotation_is_reported(text):
     with pytest.raises(
         InvalidRequest, match=f"pod default/a: annotation {names.ANN_REQUESTED} cannot be read"
     ):

@@ -88,7 +88,7 @@ def test_units_that_are_waited_for_say_so_and_that_word_is_not_put_on_pods() -> 
     assert units[0].pod_labels == {"a": "b"}
 
 
-def test_virtual_nodes_are_told_by_their_label() -> None:
+def test_virtual_nodes_are_recognized_by_their_label() -> None:
     real, virtual = policy({}, {"resource": "acs", "nodeSelector": {}}).units
     assert real.has_node({"pool": "a"})
     assert not real.has_node({"pool": "a", "type": "virtual-kubelet"})

@@ -41,7 +41,7 @@ def test_a_value_that_no_node_can_have_is_named_with_the_nearest_that_one_can(
     ]
 
 
-def test_a_label_of_nodes_that_nobody_reads_is_named() -> None:
+def test_an_unknown_node_label_is_named() -> None:
     assert said(nodeSelector={"ack.node.gpu.scheduler": "cgpu"}) == [
         "its nodeSelector names label ack.node.gpu.scheduler, which nobody reads: write ack.node.gpu.schedule"
     ]
@@ -51,7 +51,7 @@ def test_a_label_of_nodes_that_nobody_reads_is_named() -> None:
     ]
 
 
-def test_what_a_node_can_have_and_what_is_somebody_elses_is_passed_over() -> None:
+def test_existing_labels_and_foreign_ones_are_ignored() -> None:
     key = "ack.node.gpu.schedule"
     modes = ("default", "share", "cgpu", "core_mem", "mps", "topology", "dra")
     assert [text for mode in modes for text in said(nodeSelector={key: mode})] == []
@@ -77,7 +77,7 @@ def test_a_preference_keeps_no_pod_off_a_node() -> None:
     ]
 
 
-def test_each_is_told_once_and_none_that_a_node_does_have() -> None:
+def test_each_is_reported_once_and_none_that_a_node_does_have() -> None:
     key = "ack.node.gpu.schedule"
     spec = {"nodeSelector": {key: "core-mem"}, "affinity": affinity((key, "In", ["x"]), (key, "In", ["x"]))}
     assert len(said(**spec)) == 2

@@ -139,7 +139,7 @@ def wide_requests(draw: st.DrawFn) -> Request:
 
 
 @given(request=wide_requests(), devices=st.permutations(NODE.devices), stamp=stamps)
-def test_what_is_given_on_several_gpus_is_read_back_from_our_own_and_from_the_second_generation(
+def test_an_allocation_on_several_gpus_is_read_back_from_our_annotations_and_from_the_second_generation(
     request: Request, devices: list[Device], stamp: Stamp
 ) -> None:
     allocation = allocate_over(NODE, devices[: request.gpu_count], request)

@@ -34,9 +34,9 @@ def test_what_is_above_its_most_or_below_its_least_fails_by_name(
 ) -> None:
     assert run(monkeypatch, tmp_path, {"slow_ms": {"most": 7.0}, "rate_per_s": {"least": 9.0}}) == 0
     assert run(monkeypatch, tmp_path, {"slow_ms": {"most": 6.9}, "rate_per_s": {"least": 9.1}}) == 1
-    told = capsys.readouterr().out
-    assert "OVER BUDGET: slow_ms is 7.000 ms, more than 6.9" in told
-    assert "OVER BUDGET: rate_per_s is 9.000 1/s, less than 9.1" in told
+    output = capsys.readouterr().out
+    assert "OVER BUDGET: slow_ms is 7.000 ms, more than 6.9" in output
+    assert "OVER BUDGET: rate_per_s is 9.000 1/s, less than 9.1" in output
 
 
 def test_what_was_not_measured_in_a_run_of_all_parts_fails_by_name(
@@ -46,7 +46,7 @@ def test_what_was_not_measured_in_a_run_of_all_parts_fails_by_name(
     assert run(monkeypatch, tmp_path, budgets) == 1
     assert "MISSING: gone_ms was not measured" in capsys.readouterr().out
     assert run(monkeypatch, tmp_path, budgets, "other", "part") == 1
-    assert run(monkeypatch, tmp_path, budgets, "part") == 0, "nobody asked for all"
+    assert run(monkeypatch, tmp_path, budgets, "part") == 0, "not all were requested"
 
 
 def test_a_quick_run_compares_nothing_but_has_every_figure_of_whatever_size(

@@ -83,9 +83,9 @@ async def test_a_wait_that_is_over_says_for_what_it_was_why_and_how_the_log_ends
     with running(log, "import signal; signal.pause()") as waiting:
         with pytest.raises(
             TimeoutError, match=r"not within 0 s: it is ready \(TimeoutError: no answer\)"
-        ) as told:
+        ) as caught:
             await until(hangs, "it is ready", [waiting], deadline_s=0.0)
-        assert "the log of the-program ends with:\nI was here" in str(told.value)
+        assert "the log of the-program ends with:\nI was here" in str(caught.value)
 
 
 async def test_a_wait_for_pods_says_how_many_there_are(log: Path) -> None:
@@ -93,9 +93,9 @@ async def test_a_wait_for_pods_says_how_many_there_are(log: Path) -> None:
     bound.note("one")
     bound.note("one")
     await bound.reaches(1, ())
-    nobody: list[Program] = []
+    no_programs: list[Program] = []
     with pytest.raises(TimeoutError, match="1 of 2 pods have a node"):
-        await bound.reaches(2, nobody, deadline_s=0.0)
+        await bound.reaches(2, no_programs, deadline_s=0.0)
     bound.failed = ValueError("gone")
     with pytest.raises(RuntimeError, match="cannot be watched"):
-        await bound.reaches(2, nobody)
+        await bound.reaches(2, no_programs)

@@ -42,10 +42,10 @@ def test_hami_core_is_described_by_the_folder_of_its_library(tmp_path: Path) -> 
         Peer.hami_core(tmp_path)
     library = tmp_path / "libvgpu.so"
     library.touch()
-    given = Peer.hami_core(tmp_path).environment(Path("/c"), memory_mib=2048, percent=30)
-    assert given["LD_PRELOAD"] == given["CUDA_REDIRECT"] == str(library)
-    assert (given["CUDA_DEVICE_MEMORY_LIMIT"], given["CUDA_DEVICE_SM_LIMIT"]) == ("2048m", "30")
-    assert given["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/c/cache"
+    environment = Peer.hami_core(tmp_path).environment(Path("/c"), memory_mib=2048, percent=30)
+    assert environment["LD_PRELOAD"] == environment["CUDA_REDIRECT"] == str(library)
+    assert (environment["CUDA_DEVICE_MEMORY_LIMIT"], environment["CUDA_DEVICE_SM_LIMIT"]) == ("2048m", "30")
+    assert environment["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/c/cache"
 
 
 def test_a_peers_environment_gets_each_containers_limits() -> None:
@@ -126,7 +126,7 @@ def test_parts_are_kept_beside_each_other(tmp_path: Path) -> None:
     assert (list(read(path)["cost"].rows), list(read(path)["memory"].rows)) == ([], kept["memory"].rows)
 
 
-def test_figures_of_another_form_are_begun_anew(tmp_path: Path) -> None:
+def test_figures_in_another_format_are_discarded(tmp_path: Path) -> None:
     path = tmp_path / "isolation.json"
     path.write_text('{"machine": "m", "rows": []}')
     keep(path, {"cost": Part("m", None, [])})
@@ -164,9 +164,9 @@ def test_a_program_that_hangs_is_ended_with_its_children() -> None:
         run([sys.executable, "-c", forks], {}, 0.5)
 
 
-def test_a_machine_that_does_not_keep_time_is_told_of() -> None:
+def test_a_machine_that_does_not_keep_time_is_reported() -> None:
     lateness = Lateness()
     lateness.note(0.001)
     assert lateness.worst_s == 0.001
     lateness.note(2.5)
-    assert lateness.told().endswith("by 2500 ms at worst")
+    assert lateness.summary().endswith("by 2500 ms at worst")

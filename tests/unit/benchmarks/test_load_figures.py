@@ -19,7 +19,7 @@ BUDGETS = json.loads(Path(load.__file__).with_name("budgets.json").read_text())
 
 def row(door: str, *, attacked_s: float = 0.0099, **changes: object) -> report.Row:
     probed = report.Probed([GOOD] * 12, [GOOD] * 12, failures=6)
-    given = {
+    defaults = {
         "door": door,
         "part": door.partition("-")[0],
         "kind": "idle",
@@ -33,7 +33,7 @@ def row(door: str, *, attacked_s: float = 0.0099, **changes: object) -> report.R
         "clients": [GOOD],
         "memory_mib": dict.fromkeys(PARTS, 60.0),
     }
-    return report.Row(**(given | changes))  # type: ignore[arg-type]
+    return report.Row(**(defaults | changes))  # type: ignore[arg-type]
 
 
 def broken(*rows: report.Row) -> list[str]:

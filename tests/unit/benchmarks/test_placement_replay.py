@@ -110,7 +110,7 @@ def test_what_arrives_asks_for_the_ratio_but_for_the_last_pod(
 
 @given(listed=pods, policy=st.sampled_from(REPLAYED), seed=st.integers(0, 3))
 @quick
-def test_no_more_is_given_than_there_is_and_the_same_seed_gives_the_same(
+def test_no_more_is_allocated_than_there_is_and_the_same_seed_repeats_the_result(
     listed: list[TracePod], policy: str, seed: int
 ) -> None:
     nodes = [TraceNode("a", 8000, 4000, 2, "T4"), TraceNode("b", 64000, 4000, 1, "V100")]
@@ -132,14 +132,16 @@ def test_processors_memory_and_models_are_kept_to(policy: str) -> None:
     nodes = [TraceNode("a", 4000, 4000, 4, "T4")]
     anywhere: frozenset[str] = frozenset()
 
-    def given(*arriving: TracePod) -> float:
+    def percent_allocated(*arriving: TracePod) -> float:
         return replay(nodes, arriving, policy, 1).percent
 
-    assert given(TracePod(4000, 0, 1, 1000, anywhere), TracePod(1, 0, 1, 1000, anywhere)) == 25
-    assert given(TracePod(0, 4000, 1, 1000, anywhere), TracePod(0, 1, 1, 1000, anywhere)) == 25
-    assert given(TracePod(0, 0, 1, 1000, frozenset({"V100"}))) == 0
-    assert given(TracePod(4000, 0, 0, 0, anywhere), TracePod(1, 0, 1, 1000, anywhere)) == 0
-    assert given(*[TracePod(0, 0, 3, 1000, anywhere)] * 2, TracePod(0, 0, 1, 500, anywhere)) == 87.5
+    assert percent_allocated(TracePod(4000, 0, 1, 1000, anywhere), TracePod(1, 0, 1, 1000, anywhere)) == 25
+    assert percent_allocated(TracePod(0, 4000, 1, 1000, anywhere), TracePod(0, 1, 1, 1000, anywhere)) == 25
+    assert percent_allocated(TracePod(0, 0, 1, 1000, frozenset({"V100"}))) == 0
+    assert percent_allocated(TracePod(4000, 0, 0, 0, anywhere), TracePod(1, 0, 1, 1000, anywhere)) == 0
+    assert (
+        percent_allocated(*[TracePod(0, 0, 3, 1000, anywhere)] * 2, TracePod(0, 0, 1, 500, anywhere)) == 87.5
+    )
 
 
 def test_why_a_pod_was_dropped_is_counted_by_the_first_reason_of_each_node() -> None:
@@ -231,7 +233,7 @@ def test_figures_are_means_over_seeds_beside_what_was_published() -> None:
     assert published("gpushare20") == {}
 
 
-def test_a_damaged_list_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_damaged_list_is_reported_by_name(tmp_path: Path) -> None:
     (tmp_path / "openb_node_list_gpu_node.csv").write_text("sn,cpu_milli,memory_mib,gpu,model\na,1,1,1,T4\n")
     file = tmp_path / "openb_pod_list_short.csv.xz"
     whole = lzma.compress(b"name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + b"p,1,1,1,460\n" * 99)

@@ -67,7 +67,7 @@ class Answering:
         self.asked.append(url)
         self.tokens.append(token)
         if url not in self.answers:
-            raise RequestFailed(f"{url}: nobody is there")
+            raise RequestFailed(f"{url}: no such server")
         answer = self.answers[url]
         if answer is None:
             raise NotFound(url)

@@ -1,4 +1,4 @@
-"""Who is let in: the token, the cookie, and nobody else."""
+"""Access: by token or cookie only."""
 
 import os
 from pathlib import Path
@@ -62,18 +62,18 @@ def test_a_cookie_lets_in_until_its_time_is_over_or_the_token_is_another(
         "\xff.\xff",
     ],
 )
-def test_a_forged_cookie_lets_nobody_in(value: str) -> None:
+def test_a_forged_cookie_is_refused(value: str) -> None:
     assert not guard().admits([(b"cookie", f"{COOKIE}={value}".encode("latin-1", "replace"))])
 
 
-def test_a_cookie_whose_end_was_moved_lets_nobody_in() -> None:
+def test_a_cookie_with_a_changed_expiry_is_refused() -> None:
     one = guard()
     ends, _, signature = cookie_of(one.cookie(secure=False)).decode().partition("=")[2].partition(".")
     assert not one.admits([(b"cookie", f"{COOKIE}={int(ends) + 1}.{signature}".encode())])
     assert COOKIE.encode() in one.no_cookie()
 
 
-def test_a_token_is_read_anew_when_its_file_changes(tmp_path: Path) -> None:
+def test_a_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_bytes(TOKEN + b"\n")
     token = TokenFile(file)

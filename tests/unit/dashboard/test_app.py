@@ -71,8 +71,8 @@ class Asking:
             sent.append(message)
 
         await self.app(scope(path, method, headers, query), receive, send)
-        told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-        return sent[0]["status"], told, b"".join(one.get("body", b"") for one in sent[1:])
+        answered = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+        return sent[0]["status"], answered, b"".join(one.get("body", b"") for one in sent[1:])
 
 
 def scope(path: str, method: str = "GET", headers: Any = (), query: str = "") -> dict[str, Any]:
@@ -100,17 +100,17 @@ async def test_the_page_is_open_whole_and_lets_no_other_host_and_no_inline_code_
     assert " style=" not in text
     assert "://" not in text
     for name, asset in assets.load().items():
-        code, told, content = await ask(name)
+        code, answered, content = await ask(name)
         assert (code, content) == (200, asset.body)
-        assert told["x-content-type-options"] == "nosniff"
+        assert answered["x-content-type-options"] == "nosniff"
 
 
 async def test_an_asset_that_is_known_is_not_sent_again_and_one_that_is_not_is_sent_small() -> None:
     ask = Asking()
     _, headers, plain = await ask("/main.js")
     assert (await ask("/main.js", headers=[(b"if-none-match", headers["etag"].encode())]))[0] == 304
-    _, told, small = await ask("/main.js", headers=[(b"accept-encoding", b"br, gzip")])
-    assert told["content-encoding"] == "gzip"
+    _, answered, small = await ask("/main.js", headers=[(b"accept-encoding", b"br, gzip")])
+    assert answered["content-encoding"] == "gzip"
     assert gzip.decompress(small) == plain
 
 
@@ -180,8 +180,8 @@ async def test_the_token_gives_a_cookie_that_lets_in() -> None:
 )
 async def test_a_login_that_is_none_gives_no_cookie(headers: Any, body: bytes, status: int) -> None:
     ask = Asking()
-    code, told, _ = await ask("/login", "POST", headers, body=body)
-    assert (code, "set-cookie" in told) == (status, False)
+    code, answered, _ = await ask("/login", "POST", headers, body=body)
+    assert (code, "set-cookie" in answered) == (status, False)
     assert ask.slept == ([apps.WRONG_TOKEN_DELAY_S] if status == 401 else [])
 
 
@@ -262,7 +262,7 @@ async def test_news_come_as_server_sent_events_until_the_page_goes() -> None:
     assert ask.stream.pages == 0
 
 
-async def test_a_page_that_comes_back_names_the_last_that_it_heard_by_header_or_by_query() -> None:
+async def test_a_page_that_reconnects_sends_its_last_event_id_by_header_or_query() -> None:
     ask = Asking()
     for number in range(3):
         ask.stream.send("delta", b"%d" % number)
@@ -273,7 +273,7 @@ async def test_a_page_that_comes_back_names_the_last_that_it_heard_by_header_or_
         await page.task
 
 
-async def test_a_page_that_cannot_go_on_is_given_everything_in_the_same_stream() -> None:
+async def test_a_page_that_cannot_resume_gets_a_snapshot_in_the_same_stream() -> None:
     """Of several replicas another may answer each request: their numbers must not meet in one page."""
     ask = Asking()
     ask.stream.send("delta", b"1")
@@ -289,7 +289,7 @@ async def test_a_page_that_cannot_go_on_is_given_everything_in_the_same_stream()
     await page.task
 
 
-async def test_a_page_that_cannot_be_given_everything_yet_is_told_so_and_not_kept() -> None:
+async def test_a_page_is_answered_503_and_not_kept_before_the_first_snapshot() -> None:
     ask = Asking()
     ask.answers.read = False
     assert (await ask("/api/events", headers=BEARER))[0] == 503
@@ -314,7 +314,7 @@ async def test_who_is_let_in_no_more_listens_no_more(monkeypatch: pytest.MonkeyP
         await page.task
 
 
-async def test_more_pages_than_may_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_above_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_PAGES", 0)
     status, _, body = await Asking()("/api/events", headers=BEARER)
     assert (status, b"too many pages" in body) == (503, True)

@@ -47,14 +47,14 @@ class Page:
         }
 
     def apply(self, delta: dict[str, Any]) -> None:
-        told = json.loads(msgspec.json.encode(delta))
-        for slot in told.get("gone", ()):
+        change = json.loads(msgspec.json.encode(delta))
+        for slot in change.get("gone", ()):
             self.nodes.pop(slot, None)
             self.figures.pop(slot, None)
-        for slot, node, *figures in told.get("nodes", ()):
+        for slot, node, *figures in change.get("nodes", ()):
             self.nodes[slot], self.figures[slot] = node, figures
         names = list(COLUMNS)
-        for slot, used, busy in told.get("real", ()):
+        for slot, used, busy in change.get("real", ()):
             self.figures[slot][names.index("used_mib")] = used
             self.figures[slot][names.index("busy_percent")] = busy
 
@@ -128,7 +128,7 @@ async def test_where_compute_is_not_counted_nothing_is_said_of_it() -> None:
     assert {name: one["allocated_core"] for name, one in seen.items()} == {name: [UNKNOWN] for name in seen}
 
 
-async def test_only_what_changed_is_told_and_only_once() -> None:
+async def test_only_changes_are_sent_and_only_once() -> None:
     shown = Shown()
     shown.add(described("a", gpu("a", 0)), described("b", gpu("b", 0)))
     await shown.cluster.refresh()
@@ -145,7 +145,7 @@ async def test_only_what_changed_is_told_and_only_once() -> None:
     assert shown.cluster.board.delta() == {}
 
 
-async def test_a_slot_of_a_node_that_went_is_given_to_the_next() -> None:
+async def test_the_slot_of_a_removed_node_is_used_for_the_next() -> None:
     shown = Shown()
     gone = described("a", gpu("a", 0), gpu("a", 1))
     shown.add(gone, described("b", gpu("b", 0)))
@@ -166,7 +166,7 @@ async def test_a_slot_of_a_node_that_went_is_given_to_the_next() -> None:
     assert "real" not in board.delta()
 
 
-async def test_real_use_is_told_apart_and_goes_when_nobody_knows() -> None:
+async def test_use_is_sent_separately_and_becomes_unknown_again() -> None:
     shown = Shown()
     shown.add(described("a", gpu("a", 0), gpu("a", 1)))
     await shown.cluster.refresh()
@@ -184,7 +184,7 @@ async def test_real_use_is_told_apart_and_goes_when_nobody_knows() -> None:
     assert Page(board.snapshot({})).seen()["a"]["used_mib"] == [UNKNOWN]
 
 
-async def test_indices_are_told_where_they_are_not_in_a_row() -> None:
+async def test_gpu_indices_are_sent_where_they_are_not_consecutive() -> None:
     shown = Shown()
     shown.add(described("a", gpu("a", 0), gpu("a", 2)))
     await shown.cluster.refresh()

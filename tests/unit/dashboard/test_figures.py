@@ -1,4 +1,4 @@
-"""What node agents tell: read, asked for in bounds, and forgotten where nobody tells."""
+"""Metrics of node agents: read with bounds, and forgotten when an agent stops answering."""
 
 import asyncio
 
@@ -52,7 +52,7 @@ def test_what_the_driver_says_of_a_whole_gpu_goes_before_sums() -> None:
     assert figures.of_gpu("GPU-a-1") == Real()
 
 
-def test_a_container_that_uses_nothing_is_told_beside_one_that_does() -> None:
+def test_a_container_that_uses_nothing_is_listed_next_to_one_that_does() -> None:
     page = "\n".join(
         f'{name}{{namespace="default",pod="{pod}",container="main",node="a",gpu="0",UUID="GPU-a-0"}} {value}'
         for name, values in (
@@ -99,7 +99,7 @@ async def test_an_agent_is_asked_once_for_all_who_look_and_not_again_at_once() -
     assert shown.cluster.board.plane("used_mib")[0, 0] == 300
 
 
-async def test_a_node_that_tells_no_more_has_no_figures_and_says_why() -> None:
+async def test_a_node_that_stops_answering_has_no_figures_and_says_why() -> None:
     shown = await shown_node()
     shown.asks.answers[URL] = exposed(one=(300, 30))
     await shown.agents.look("a")
@@ -107,14 +107,16 @@ async def test_a_node_that_tells_no_more_has_no_figures_and_says_why() -> None:
     await shown.clock.turn(60)
     figures, why = await shown.agents.look("a")
     assert figures is None
-    assert "nobody is there" in why
+    assert "no such server" in why
     assert shown.cluster.board.plane("used_mib")[0, 0] == UNKNOWN
     shown.addresses.clear()
     await shown.clock.turn(60)
     assert "no node agent" in (await shown.agents.look("a"))[1]
 
 
-async def test_all_are_asked_in_turn_and_only_while_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_agents_are_scraped_in_turn_and_only_while_a_page_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shown = await shown_node()
     shown.asks.answers[URL] = exposed(one=(300, 30))
     looking = False
@@ -146,7 +148,7 @@ async def test_all_are_asked_in_turn_and_only_while_somebody_looks(monkeypatch: 
     await asyncio.gather(sweep, return_exceptions=True)
 
 
-async def test_while_nobody_looks_nothing_is_said_to_be_used_and_no_history_is_made_of_old_figures() -> None:
+async def test_while_no_page_is_open_use_is_unknown_and_no_history_is_made_of_old_figures() -> None:
     shown = await shown_node()
     shown.asks.answers[URL] = exposed(one=(300, 30))
     page = shown.stream.listen("")
@@ -160,7 +162,7 @@ async def test_while_nobody_looks_nothing_is_said_to_be_used_and_no_history_is_m
         return shown.history.samples()[-1]
 
     assert (await turn(asking_agents.ROUND_S)).used_mib == 300
-    # Somebody who comes back at once finds what was there.
+    # A page that is reopened at once still finds the metrics.
     shown.stream.leave(page)
     assert (await turn(asking_agents.ROUND_S)).used_mib == 300
     for _ in range(3):

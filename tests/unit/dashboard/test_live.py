@@ -34,7 +34,7 @@ async def refused(shown: Shown, path: str, **parameters: str) -> tuple[int, str]
     return caught.value.status, caught.value.text
 
 
-async def told(shown: Shown, last: str) -> list[tuple[str, Any]]:
+async def sent(shown: Shown, last: str) -> list[tuple[str, Any]]:
     page = shown.stream.listen(last)
     wire = await page.next(0.01)
     shown.stream.leave(page)
@@ -71,7 +71,7 @@ async def test_a_page_that_loads_and_listens_on_misses_nothing() -> None:
     page = Page(raw)
     shown.add(holder("two", "a", share("a", 1, 2)))
     await shown.live.tick()
-    for event, data in await told(shown, header["id"]):
+    for event, data in await sent(shown, header["id"]):
         if event == "delta":
             page.apply(data)
             totals = Sample(*data["totals"])
@@ -79,7 +79,7 @@ async def test_a_page_that_loads_and_listens_on_misses_nothing() -> None:
     assert (totals.pods, totals.waiting, totals.allocated_mib) == (2, 1, 5120)
 
 
-async def test_a_large_change_is_told_in_parts_with_the_sums_in_the_last() -> None:
+async def test_a_large_change_is_sent_in_parts_with_the_sums_in_the_last() -> None:
     shown = Shown()
     names = [f"n{number}" for number in range(3 * MAX_ROWS - 2)]
     shown.add(*(described(name, gpu(name, 0)) for name in names))
@@ -91,9 +91,9 @@ async def test_a_large_change_is_told_in_parts_with_the_sums_in_the_last() -> No
         *(described(name, gpu(name, 0, cordoned=True)) for name in names[1:]), described("new", gpu("new", 0))
     )
     await shown.live.tick()
-    parts = [data for event, data in await told(shown, last) if event == "delta"]
+    parts = [data for event, data in await sent(shown, last) if event == "delta"]
     rows = [sum(len(part.get(kind, ())) for kind in ("gone", "nodes", "real")) for part in parts]
-    # The new node may have the row of the one that is gone, of which nothing is to be told then.
+    # The new node may take the slot of the removed one, which is then not sent as gone.
     assert rows in ([MAX_ROWS, MAX_ROWS, MAX_ROWS - 1], [MAX_ROWS, MAX_ROWS, MAX_ROWS - 2])
     assert ["more" in part for part in parts] == [True, True, False]
     assert ["totals" in part for part in parts] == [False, False, True]
@@ -108,7 +108,7 @@ async def test_compute_is_a_part_of_those_gpus_that_count_it() -> None:
     assert (sample.gpus, sample.core_gpus, sample.allocated_core) == (3, 2, 30)
 
 
-async def test_where_nothing_changed_nothing_is_told() -> None:
+async def test_nothing_is_sent_when_nothing_changed() -> None:
     shown = await shown_cluster()
     number = shown.stream.number
     for _ in range(5):
@@ -117,10 +117,10 @@ async def test_where_nothing_changed_nothing_is_told() -> None:
     assert shown.stream.number == number
     await shown.clock.turn(5)
     await shown.live.tick()
-    assert [event for event, _ in await told(shown, f"e-{number}")] == ["sample"]
+    assert [event for event, _ in await sent(shown, f"e-{number}")] == ["sample"]
 
 
-async def test_a_node_is_told_with_its_gpus_their_pods_and_what_these_really_use() -> None:
+async def test_a_node_is_sent_with_its_gpus_their_pods_and_the_pods_use() -> None:
     shown = await shown_cluster()
     shown.addresses["a"] = "10.0.0.1:9452"
     shown.asks.answers["http://10.0.0.1:9452/metrics"] = exposed(one=(900, 25))
@@ -151,14 +151,14 @@ async def test_a_node_is_told_with_its_gpus_their_pods_and_what_these_really_use
     assert (await refused(shown, "node", name="c"))[0] == 404
 
 
-async def test_a_share_of_a_gpu_that_is_not_there_is_told_apart() -> None:
+async def test_a_share_of_a_missing_gpu_is_listed_separately() -> None:
     shown = await shown_cluster()
     shown.add(holder("lost", "a", share("a", 7, 2)))
     node = await ask(shown, "node", name="a")
     assert [one["pod"] for one in node["pending"]] == ["default/lost"]
 
 
-async def test_pods_are_told_whether_they_hold_something_or_wait() -> None:
+async def test_allocated_and_pending_pods_are_sent() -> None:
     shown = await shown_cluster()
     pod = await ask(shown, "pod", key="default/one")
     assert (pod["node"], pod["priority"], [one["mib"] for one in pod["shares"]]) == ("a", 5, [3072])
@@ -169,7 +169,7 @@ async def test_pods_are_told_whether_they_hold_something_or_wait() -> None:
     assert (await refused(shown, "pod", key="default/big"))[0] == 404
 
 
-async def test_a_pod_on_a_broken_gpu_is_told_so_of_that_share() -> None:
+async def test_a_pods_share_of_a_broken_gpu_is_marked() -> None:
     shown = await shown_cluster()
     shown.add(holder("hurt", "b", share("b", 0, 2)))
     for key, wanted in (("default/hurt", (False, "XID 79")), ("default/one", (True, ""))):
@@ -235,7 +235,7 @@ async def test_a_placed_pod_says_whether_it_is_held_to_its_share() -> None:
     assert (await ask(shown, "pod", key="default/one"))["not_held"] == "it is switched off"
 
 
-async def test_a_pod_that_waits_is_told_with_why_and_what_would_help() -> None:
+async def test_a_pending_pod_is_sent_with_reason_and_suggestion() -> None:
     shown = await shown_cluster()
 
     async def why() -> tuple[str, str, str]:
@@ -243,19 +243,19 @@ async def test_a_pod_that_waits_is_told_with_why_and_what_would_help() -> None:
         pod = await ask(shown, "pod", key="default/big")
         return pod["reason"], pod["suggestion"], pod["reason_unknown"]
 
-    told = Waiting("default/big", 5.0, "40", "memory", "no GPU is so large", "ask for less")
+    big = Waiting("default/big", 5.0, "40", "memory", "no GPU is so large", "ask for less")
     other = [Waiting(f"default/p{n}", 1.0, "1", "memory", "no", "") for n in range(pending.MOST_SHOWN)]
     url = "http://scheduler/gpushare/decisions"
     assert "cannot be asked" in (await why())[2]
     shown.asks.answers[url] = msgspec.json.encode(other)
     shown.asks.answers[f"{url}/default/big"] = None
     assert await why() == ("", "", ""), "the scheduler does not know it yet"
-    shown.asks.answers[url] = msgspec.json.encode([told])
+    shown.asks.answers[url] = msgspec.json.encode([big])
     assert await why() == ("no GPU is so large", "ask for less", "")
     # Behind those that are shown.
-    shown.asks.answers[url] = msgspec.json.encode([*other, told])
+    shown.asks.answers[url] = msgspec.json.encode([*other, big])
     assert await why() == ("", "", "")
-    shown.asks.answers[f"{url}/default/big"] = b'{"state":"waiting","waiting":%s}' % msgspec.json.encode(told)
+    shown.asks.answers[f"{url}/default/big"] = b'{"state":"waiting","waiting":%s}' % msgspec.json.encode(big)
     asked = len(shown.asks.asked)
     assert await why() == ("no GPU is so large", "ask for less", "")
     await ask(shown, "pod", key="default/big")
@@ -263,7 +263,7 @@ async def test_a_pod_that_waits_is_told_with_why_and_what_would_help() -> None:
     shown.asks.answers[f"{url}/default/big"] = b"{"
     assert "does not understand" in (await why())[2]
     del shown.asks.answers[f"{url}/default/big"]
-    assert "nobody is there" in (await why())[2]
+    assert "no such server" in (await why())[2]
 
 
 async def test_a_pod_of_the_same_name_takes_the_place_of_the_one_before() -> None:
@@ -301,12 +301,12 @@ async def test_of_many_findings_each_kind_has_its_part() -> None:
     assert len(found) <= details.MAX_FOUND
 
 
-async def test_what_waits_is_told_in_peoples_units_where_all_nodes_count_alike() -> None:
+async def test_requests_of_pending_pods_are_shown_in_gib_where_all_nodes_have_the_same_unit() -> None:
     shown = await shown_cluster()
     url = "http://scheduler/gpushare/decisions"
-    told = Waiting("default/big", 5.0, "aliyun.com/gpu-mem: 40", "memory", "no", "", uid="uid-big")
-    other = msgspec.structs.replace(told, key="default/not-seen-here", uid="uid-other")
-    shown.asks.answers[url] = msgspec.json.encode([told, other])
+    big = Waiting("default/big", 5.0, "aliyun.com/gpu-mem: 40", "memory", "no", "", uid="uid-big")
+    other = msgspec.structs.replace(big, key="default/not-seen-here", uid="uid-other")
+    shown.asks.answers[url] = msgspec.json.encode([big, other])
 
     async def asks() -> list[str]:
         return [one["asks"] for one in (await ask(shown, "waiting"))["pods"]]
@@ -319,7 +319,7 @@ async def test_what_waits_is_told_in_peoples_units_where_all_nodes_count_alike()
     assert (await ask(shown, "pod", key="default/big"))["asks"] == "aliyun.com/gpu-mem: 40"
 
 
-async def test_fragments_are_told_with_who_would_have_to_move() -> None:
+async def test_fragments_are_sent_with_the_pods_that_would_have_to_move() -> None:
     shown = Shown()
     shown.add(
         described("a", gpu("a", 0), gpu("a", 1)),
@@ -342,7 +342,7 @@ async def test_fragments_are_told_with_who_would_have_to_move() -> None:
     assert await ask(shown, "fragmentation") == report
 
 
-async def test_a_pod_that_would_fit_once_another_moved_is_told_of_that_move() -> None:
+async def test_a_pod_that_would_fit_once_another_moved_is_sent_with_that_move() -> None:
     shown = Shown()
     shown.add(
         described("a", gpu("a", 0), gpu("a", 1)),
@@ -356,7 +356,7 @@ async def test_a_pod_that_would_fit_once_another_moved_is_told_of_that_move() ->
     assert way["moves"] == ["default/one (4 GiB) from GPU 0 of a to GPU 1 of a"]
 
 
-async def test_what_else_than_room_keeps_a_pod_is_told_beside_its_moves() -> None:
+async def test_other_reasons_than_capacity_are_sent_next_to_a_pods_moves() -> None:
     shown = Shown()
     shown.add(
         described("a", gpu("a", 0), gpu("a", 1)),
@@ -417,14 +417,14 @@ async def test_who_waits_is_pushed_when_it_changes() -> None:
     )
     await shown.live.send_pending()
     await shown.live.send_pending()
-    assert await told(shown, f"e-{number}") == [
+    assert await sent(shown, f"e-{number}") == [
         ("waiting", {"count": 1, "problem": "", "by_category": {"memory": 1}, "kept": []})
     ]
     line = await ask(shown, "waiting")
     assert line["pods"][0]["reason"] == "no"
 
 
-async def test_where_nobody_tells_why_those_who_wait_are_shown_without_reasons() -> None:
+async def test_without_a_scheduler_pending_pods_are_shown_without_reasons() -> None:
     shown = await shown_cluster()
     line = await ask(shown, "waiting")
     assert "cannot be asked" in line["problem"]

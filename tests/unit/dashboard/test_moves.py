@@ -1,4 +1,4 @@
-"""Who would have to move for those who wait, as the page tells it: of the same cluster the same as ``kubectl inspect cgpu --fragmentation``."""
+"""Moves that would help pending pods: the page shows the same as ``kubectl inspect cgpu --fragmentation``."""
 
 import json
 from collections.abc import Sequence
@@ -58,9 +58,9 @@ async def ways(nodes: Sequence[Node], pods: Sequence[Pod], waiting: Pod) -> tupl
     return await way(shown)
 
 
-def told_by_kubectl(nodes: Sequence[Node], pods: Sequence[Pod], waiting: Pod) -> tuple[str, list[str]]:
-    [told] = fragments_document(seen(nodes, pods), nodes, pods, [waiting])["waiting"]
-    return told["fits"], [move["pod"] for move in told["moves"]]
+def shown_by_kubectl(nodes: Sequence[Node], pods: Sequence[Pod], waiting: Pod) -> tuple[str, list[str]]:
+    [pod] = fragments_document(seen(nodes, pods), nodes, pods, [waiting])["waiting"]
+    return pod["fits"], [move["pod"] for move in pod["moves"]]
 
 
 async def test_a_node_that_is_labelled_otherwise_is_one_that_others_want() -> None:
@@ -100,6 +100,6 @@ async def test_the_page_and_kubectl_tell_the_same(
             pods.append(placed(f"p{number}", on[gpu], device(gpu), size))
             pods[-1].spec.affinity = his
     waiting = pod("waits", "", units, affinity=wish)
-    fits, moves = told_by_kubectl(nodes, pods, waiting)
+    fits, moves = shown_by_kubectl(nodes, pods, waiting)
     found, moved = await ways(nodes, pods, waiting)
     assert (found, len(moved)) == (fits, len(moves))

@@ -47,15 +47,15 @@ def test_agents_are_found_by_node_and_schedulers_by_pod() -> None:
     assert (places.agent("b"), places.scheduler("kube-system/t")) == ("", "")
 
 
-def test_a_scheduler_is_asked_where_it_tells_decisions_and_an_agent_where_it_tells_figures() -> None:
+def test_a_scheduler_is_read_at_its_decisions_port_and_an_agent_at_its_metrics_port() -> None:
     ports = [
         {"name": name, "containerPort": at} for at, name in enumerate(("health", "probes", "decisions"), 9)
     ]
     places = Places()
     for name, program in (("s", "ack-co-scheduler"), ("agent", "gpushare-device-plugin")):
-        told = json.loads(pod(name, program))
-        told["spec"]["containers"] = [{"ports": ports}]
-        places.upsert(place(json.dumps(told).encode()))
+        document = json.loads(pod(name, program))
+        document["spec"]["containers"] = [{"ports": ports}]
+        places.upsert(place(json.dumps(document).encode()))
     assert (places.scheduler("kube-system/s"), places.agent("a")) == ("10.0.0.1:11", "10.0.0.1:9")
 
 
@@ -70,7 +70,7 @@ def test_an_agent_that_goes_after_its_successor_came_takes_nothing_away() -> Non
     assert places.agent("a") == ""
 
 
-def test_what_is_told_of_an_agent_that_ends_hides_none_of_its_successor() -> None:
+def test_updates_of_an_ending_agent_do_not_hide_its_successor() -> None:
     places = Places()
     old = place(pod("old", "gpushare-device-plugin"))
     places.upsert(old)
@@ -98,7 +98,7 @@ def test_pods_that_do_not_run_and_pods_of_others_are_not_asked() -> None:
     assert places.agent("a") == ""
 
 
-def test_a_file_says_where_agents_are_and_is_read_anew(tmp_path: Path) -> None:
+def test_a_file_lists_the_agents_and_is_read_again_when_it_changes(tmp_path: Path) -> None:
     file = tmp_path / "agents"
     file.write_text("a 127.0.0.1:1\n\nb [::1]:2\n")
     agents = AgentsFile(file)

@@ -9,7 +9,7 @@ from gpushare.dashboard.server import event_stream as streams
 from gpushare.dashboard.server.event_stream import Page, Stream, TooManyPages
 
 
-async def told(page: Page) -> bytes | None:
+async def received(page: Page) -> bytes | None:
     return await page.next(0.01)
 
 
@@ -17,9 +17,9 @@ async def test_a_page_hears_what_comes_after_it_listens() -> None:
     stream = Stream("e")
     stream.send("delta", b"{}")
     page = stream.listen(stream.last_id)
-    assert await told(page) == b""
+    assert await received(page) == b""
     stream.send("delta", b'{"a":1}')
-    assert await told(page) == b'id: e-2\nevent: delta\ndata: {"a":1}\n\n'
+    assert await received(page) == b'id: e-2\nevent: delta\ndata: {"a":1}\n\n'
     assert stream.pages == 1
     stream.leave(page)
     assert stream.pages == 0
@@ -29,21 +29,21 @@ async def test_who_comes_back_hears_what_was_missed_and_nothing_twice() -> None:
     stream = Stream("e")
     for number in range(5):
         stream.send("delta", b"%d" % number)
-    heard = await told(stream.listen("e-3"))
-    assert heard == b"id: e-4\nevent: delta\ndata: 3\n\nid: e-5\nevent: delta\ndata: 4\n\n"
+    missed = await received(stream.listen("e-3"))
+    assert missed == b"id: e-4\nevent: delta\ndata: 3\n\nid: e-5\nevent: delta\ndata: 4\n\n"
 
 
 @pytest.mark.parametrize("last_id", ["", "other-3", "e-", "e-9", "e-x", "e-²", "garbage"])
-async def test_who_names_what_is_not_known_begins_anew(last_id: str) -> None:
+async def test_a_page_with_an_unknown_event_id_starts_over(last_id: str) -> None:
     stream = Stream("e")
     stream.send("delta", b"{}")
     page = stream.listen(last_id)
     assert page.needs_snapshot
-    assert await told(page) == b""
+    assert await received(page) == b""
 
 
 @pytest.mark.parametrize(("bound", "most"), [("MAX_RETAINED", 3), ("MAX_RETAINED_BYTES", 100)])
-async def test_what_is_kept_is_bounded_and_who_was_away_longer_begins_anew(
+async def test_the_history_is_bounded_and_a_page_away_for_longer_starts_over(
     bound: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, bound, most)
@@ -52,10 +52,10 @@ async def test_what_is_kept_is_bounded_and_who_was_away_longer_begins_anew(
         stream.send("delta", b"{}")
     assert stream.listen("e-2").needs_snapshot
     assert not stream.listen("e-19").needs_snapshot
-    assert (await told(stream.listen("e-19")) or b"").startswith(b"id: e-20")
+    assert (await received(stream.listen("e-19")) or b"").startswith(b"id: e-20")
 
 
-async def test_who_missed_just_one_that_is_not_kept_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_that_missed_one_dropped_event_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_RETAINED", 3)
     stream = Stream("e")
     for _ in range(20):
@@ -63,7 +63,7 @@ async def test_who_missed_just_one_that_is_not_kept_begins_anew(monkeypatch: pyt
     # 18, 19 and 20 are kept.
     complete = stream.listen("e-17")
     assert not complete.needs_snapshot
-    assert (await told(complete) or b"").startswith(b"id: e-18")
+    assert (await received(complete) or b"").startswith(b"id: e-18")
     assert stream.listen("e-16").needs_snapshot
 
 
@@ -75,12 +75,12 @@ async def test_a_page_that_takes_nothing_is_cut_off_and_holds_nothing(
     slow, quick = stream.listen("e-0"), stream.listen("e-0")
     for _ in range(30):
         stream.send("delta", b"x" * 100)
-        assert await told(quick)
+        assert await received(quick)
     assert slow.cut
-    assert await told(slow) is None
+    assert await received(slow) is None
     assert not quick.cut
     stream.end()
-    assert await told(quick) is None
+    assert await received(quick) is None
 
 
 async def test_more_pages_than_may_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

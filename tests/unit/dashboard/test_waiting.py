@@ -1,4 +1,4 @@
-"""Who waits: asked of the scheduler that leads, or said plainly that nobody can tell."""
+"""Pending pods: read from the leading scheduler, or a clear statement that none answers."""
 
 import msgspec
 import pytest
@@ -34,7 +34,7 @@ class Replicas:
 
     async def leader(self) -> str:
         if self.leads == "?":
-            raise Unreachable("/lease", "nobody answers", sent=False)
+            raise Unreachable("/lease", "no answer", sent=False)
         return self.leads
 
 
@@ -79,7 +79,7 @@ async def test_another_is_asked_once_another_leads() -> None:
         ("kube-system/b", "cannot be asked"),
     ],
 )
-async def test_where_nobody_can_tell_it_says_so_and_shows_nobody(leads: str, words: str) -> None:
+async def test_without_an_answering_leader_it_says_so_and_shows_no_pods(leads: str, words: str) -> None:
     replicas = Replicas()
     replicas.leads = leads
     line = await replicas.source.line()
@@ -90,7 +90,7 @@ async def test_where_nobody_can_tell_it_says_so_and_shows_nobody(leads: str, wor
     assert problem
 
 
-async def test_an_older_scheduler_and_one_that_talks_nonsense_are_told_apart() -> None:
+async def test_an_older_scheduler_and_a_malformed_answer_are_reported_differently() -> None:
     replicas = Replicas()
     replicas.asks.answers[HERE] = None
     assert "older version" in (await replicas.source.line()).problem
@@ -115,7 +115,7 @@ async def test_a_token_to_read_with_is_shown_and_renewed_before_it_ends() -> Non
     async def token() -> str:
         made.append(f"token-{len(made)}")
         if len(made) == 3:
-            raise Unreachable("/token", "nobody answers", sent=False)
+            raise Unreachable("/token", "no answer", sent=False)
         return made[-1]
 
     asks.answers[ALONE] = msgspec.json.encode([ONE])
@@ -125,10 +125,10 @@ async def test_a_token_to_read_with_is_shown_and_renewed_before_it_ends() -> Non
         assert asks.tokens[-1] == shown
         await clock.turn(pending.TOKEN_S / 2 - pending.FRESH_S)
     await clock.turn(pending.TOKEN_S)
-    assert "no token to read with can be had: /token: nobody answers" in (await source.line()).problem
+    assert "no token to read with can be had: /token: no answer" in (await source.line()).problem
 
 
-async def test_what_is_kept_is_told_with_those_who_wait_and_an_older_scheduler_tells_nothing_of_it() -> None:
+async def test_reserved_capacity_comes_with_the_pending_pods_and_an_older_scheduler_has_none() -> None:
     asks, clock = Answering(), TurnedClock()
     source = Source(asks, "http://scheduler", clock)
     share = {"node": "a", "gpu": 1, "uuid": "GPU-a-1", "units": 2, "MiB": 2048, "corePercent": 30}

@@ -64,7 +64,7 @@ def test_texts_stand_as_they_are_printed_as_far_as_that_is_known() -> None:
         ("doctor/x.py:1", "`helm upgrade` of the chart", ""),
     ],
 )
-def test_advice_that_is_not_marked_or_would_not_be_understood_is_told(
+def test_advice_that_is_not_marked_up_or_not_a_real_command_is_reported(
     where: str, text: str, said: str
 ) -> None:
     found = list(faults(Text(where, text), PROJECT))

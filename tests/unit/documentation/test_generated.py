@@ -61,7 +61,7 @@ def test_the_commands_of_a_role_have_sections_of_their_own() -> None:
         assert f"## `gpushare config {command}`\n\n```text\nusage: gpushare config {command} " in page
 
 
-def test_a_role_that_tells_nothing_of_itself_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_without_help_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_line, "ROLES", {"nobody": ("x", "y")})
     with pytest.raises(HelpFailed, match="gpushare nobody --help ended with 2: gpushare: no role 'nobody'"):
         command_line.page(Path(PROJECT))

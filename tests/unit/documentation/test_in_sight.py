@@ -54,7 +54,7 @@ def test_what_a_reader_cannot_know_is_found(text: str, says: str) -> None:
     assert says in found
 
 
-def test_what_is_said_is_not_told_of() -> None:
+def test_stated_settings_are_not_reported() -> None:
     assert (
         unsaid(
             "p.md",

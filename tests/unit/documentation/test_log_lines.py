@@ -25,7 +25,7 @@ def run(level):
 """
 
 
-def test_a_line_is_what_a_logger_is_given_at_warning_and_above() -> None:
+def test_log_calls_at_warning_and_above_are_collected() -> None:
     assert [(one.where, one.template) for one in of_module("x.py", SOURCE)] == [
         ("x.py:2", "… cannot be read: …; again in … s"),
         ("x.py:3", "two nodes are …% full"),

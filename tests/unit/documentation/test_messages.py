@@ -274,7 +274,7 @@ def test_an_entry_without_cause_or_suggestion_is_found(cells: tuple[str, ...], e
 
 
 def test_an_entry_about_a_message_that_is_gone_is_named() -> None:
-    gone = Entry("p.md:3", "a message of several words that nobody says", ("why it comes", "what to do"))
+    gone = Entry("p.md:3", "a message of several words that is never printed", ("why it comes", "what to do"))
     others = Entry(
         "p.md:4", "what another program says in words", ("why it comes", "what to do"), of_others=True
     )

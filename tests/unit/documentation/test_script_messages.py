@@ -1,4 +1,4 @@
-"""What scripts say to people, told from the names of things."""
+"""Texts of scripts for users, distinguished from the names of things."""
 
 from documentation.script_messages import of_script
 

@@ -81,7 +81,7 @@ def test_a_test_gets_the_blocks_that_name_it_and_no_others() -> None:
     assert [block.is_for_playground for block in page.blocks] == [False] * 3 + [True] + [False] * 2 + [True]
 
 
-def test_who_asks_for_a_page_that_does_not_name_it_is_told() -> None:
+def test_a_test_that_cites_a_page_which_does_not_name_it_is_reported() -> None:
     with pytest.raises(AssertionError, match=r"docs/index.md: no block has the mark 'typed by: tests/"):
         commands_typed_by(__file__, "docs/index.md")
 
@@ -91,7 +91,7 @@ def test_what_a_test_asks_for_is_read_from_its_source() -> None:
     assert list(pages_asked_for(source)) == ["docs/a.md"]
 
 
-def test_each_block_is_told_of_and_all_are_counted() -> None:
+def test_each_block_is_listed_and_all_are_counted() -> None:
     places = [place_of(block) for block in read_page("docs/p.md", PAGE).blocks]
     assert [said for _, _, said in places] == [
         "typed by tests/a.py, on a stand-in, in part",

@@ -66,7 +66,7 @@ def beside_a_capture(call: Callable[[], int], mode: int) -> tuple[int, int]:
         must("cuThreadExchangeStreamCaptureMode", byref(c_int(mode)))
         answers.append(call())
 
-    # What was freed before is found to be gone when somebody asks for free memory.
+    # What was freed before is noticed when free memory is queried.
     piece = c_uint64()
     must("cuMemAllocAsync", byref(piece), c_size_t(1 << 20), other)
     must("cuMemFreeAsync", piece, other)

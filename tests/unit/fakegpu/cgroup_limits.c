@@ -1,6 +1,6 @@
 /* Limits of cgroups in a GPU's state: first step by step, then raced for while those who reserve and those who set limits are killed.
  *
- * Usage: cgroup_limits DIRECTORY KILLS. Folders below DIRECTORY stand for cgroups, files for what the kernel tells of processes.
+ * Usage: cgroup_limits DIRECTORY KILLS. Folders below DIRECTORY stand for cgroups, files for what the kernel reports of processes.
  * Says nothing and ends with 0 when all is right. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -163,7 +163,7 @@ static void step_by_step(void)
     CHECK(limits_count(files.state) == 2);
     CHECK(set(&files, "/pods", LIMIT_NONE) == LIMIT_OK && limits_count(files.state) == 1 && reserves(&other, 1));
 
-    /* The dead hold nothing any more, once somebody clears up. */
+    /* Dead processes hold nothing any more once they were cleaned up. */
     end(&first);
     CHECK(state_reap(&files, NULL, NULL) == 1 && reserves(&inner, 150) && !reserves(&inner, 1));
 
@@ -181,17 +181,17 @@ static void step_by_step(void)
     struct owner within = begin("/");
     strcpy(root, whole);
     CHECK(!reserves(&within, 50) && seen[1] == 400 && reserves(&within, 49));
-    /* One file may say it of whoever reads it. */
+    /* One file may state it for every reader. */
     strcpy(whole, proc);
     strcpy(proc, path_of("/said"));
     FILE *said = fopen(proc, "w");
     CHECK(said && !fclose(said));
-    struct owner told = begin("/pods/b");
+    struct owner inside = begin("/pods/b");
     strcpy(proc, whole);
-    CHECK(!reserves(&told, 1) && seen[1] == 400);
-    end(&told);
+    CHECK(!reserves(&inside, 1) && seen[1] == 400);
+    end(&inside);
 
-    /* Who leads out of what can be seen, or of whom nothing is told, is in none. */
+    /* A process whose path leads outside the visible cgroups, or has none, is in no cgroup. */
     struct owner strange = begin("/../pods/b");
     CHECK(reserves(&strange, 50) && seen[1] == GPU);
     end(&strange);
@@ -220,7 +220,7 @@ static void step_by_step(void)
 enum { LIMIT_A = 400, LIMIT_LOW = 100, LIMIT_HIGH = 900 };
 
 static struct shared {
-    _Atomic long granted; /* in a, for as long as nobody was killed */
+    _Atomic long granted; /* in a, as long as no process was killed */
     _Atomic unsigned long count, overshoots;
 } *shared;
 
@@ -246,7 +246,7 @@ static void race(const char *cgroup)
     }
 }
 
-/* Of a cgroup that others come and go in, one of two limits, for ever. Who waits long for its turn is told "busy". */
+/* Sets one of two limits on a cgroup with changing members, until killed. A long wait for the lock fails with "busy". */
 static void set_for_ever(void)
 {
     struct state_files files = open_state();

@@ -1,4 +1,4 @@
-"""A process of its own with the stand-in ``libcuda.so.1``, which a test tells call by call what to do.
+"""A process of its own with the stand-in ``libcuda.so.1``, driven by a test call by call.
 
 The driver's state is one per process and cannot be left again, and what is to be tried is what processes see of each
 other; so every use of the library is in a child, and the test may end it at any moment.

@@ -1,6 +1,6 @@
 /* Takes and gives back memory of every kind from several threads at once, then looks whether the GPU is as before.
  *
- * Usage: FAKEGPU_NODE=FILE memory_hammer ROUNDS. Half of the threads share a context, the others make one anew each round
+ * Usage: FAKEGPU_NODE=FILE memory_hammer ROUNDS. Half of the threads share a context, the others create a new one each round
  * and leave to its end whatever they hold. Prints how many calls there were. */
 #include <pthread.h>
 #include <stdatomic.h>

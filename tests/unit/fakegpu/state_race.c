@@ -1,9 +1,9 @@
 /* Processes race for memory of one GPU's state; then they are killed at random moments.
  *
- * Usage: state_race DIRECTORY PROCESSES GRANTS KILLS. Each process takes and gives back pieces for ever, of a GPU of which a few
- * fit at a time. A counter of what was granted, raised after and lowered before, is never above the limit until so many
- * were granted; of the killed the sum over all slots must say it, and of those who begin in their place nobody may be seen holding
- * anything before they asked for it. In the end exactly the limit must be there again. */
+ * Usage: state_race DIRECTORY PROCESSES GRANTS KILLS. Each process allocates and frees pieces until it is killed, of a GPU of which a few
+ * fit at a time. A counter of what was granted, raised afterwards and lowered beforehand, must not exceed the limit until so many
+ * were granted; with kills, the sum over all slots must not exceed it, and no process that replaces a killed one may appear to hold
+ * anything before it asked for it. In the end exactly the limit must be free again. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

@@ -32,7 +32,7 @@ static struct state_files open_state(void)
     return files;
 }
 
-/* A process with a slot, that does what it is told. */
+/* A process with a slot that executes commands. */
 struct owner {
     pid_t pid;
     int line, slot;
@@ -103,9 +103,9 @@ int main(int count, char **arguments)
     CHECK(state_holders(&files, holders) == 1 && holders[0].pid == first.pid && holders[0].held_bytes == 600);
     end(&first);
     CHECK(state_holders(&files, holders) == 0);
-    CHECK(state_held_bytes(files.state) == 600); /* until somebody clears up */
+    CHECK(state_held_bytes(files.state) == 600); /* until it is cleaned up */
 
-    /* Somebody has begun to clear up, and goes no further: nobody else does, and nobody is seen with what was the dead one's. */
+    /* A cleaner stopped half-way: no other process cleans up, and none is seen with the dead one's memory. */
     claim(&files, 0, F_WRLCK);
     CHECK(state_holders(&files, holders) == 0 && !state_alive(&files, 0, NULL));
     struct owner second = begin();
@@ -119,7 +119,7 @@ int main(int count, char **arguments)
     CHECK(reserves(&third, 700));
     CHECK(state_holders(&files, holders) == 2 && holders[0].held_bytes + holders[1].held_bytes == LIMIT);
 
-    /* What a slot holds is told of the one who held it at that moment, not of the next one in its place. */
+    /* What a slot holds is reported for its owner at that moment, not for the next one in its place. */
     end(&third);
     CHECK(state_reap(&files, NULL, NULL) == 1 && state_held_bytes(files.state) == 300);
     CHECK(state_reap(&files, NULL, NULL) == 0);

@@ -105,7 +105,7 @@ def test_contexts_are_a_stack(cuda: CudaProcess) -> None:
     assert cuda.good("cuCtxGetId", first, OUT) != cuda.good("cuCtxGetId", second, OUT)
 
 
-def test_a_destroyed_context_is_an_error_for_whoever_still_has_it(cuda: CudaProcess) -> None:
+def test_a_destroyed_context_is_an_error_for_every_thread_that_still_has_it(cuda: CudaProcess) -> None:
     below = cuda.good("cuCtxCreate_v2", OUT, 0, 0)
     cuda.good("cuCtxCreate_v2", OUT, 0, 1)
     cuda.good("cuCtxDestroy_v2", below)

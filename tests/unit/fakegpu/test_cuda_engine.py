@@ -41,14 +41,14 @@ def load(node: Path, *arguments: str) -> "subprocess.Popen[bytes]":
 def busy_ns(node: Path) -> tuple[int, dict[int, int]]:
     """Of the GPU since there is a state of it, and of each living process."""
     uuid = gpus.preset("v100-16160", "n1").gpus[0].uuid
-    told = subprocess.run(
+    ran = subprocess.run(
         [BUILT / "engine_state", f"{node}.state", uuid],
         capture_output=True,
         text=True,
         timeout=30,
         check=True,
     )
-    whole, *each = [line.split() for line in told.stdout.splitlines()]
+    whole, *each = [line.split() for line in ran.stdout.splitlines()]
     return int(whole[1]), {int(pid): int(time) for _, pid, time in each}
 
 
@@ -81,7 +81,7 @@ class Gpu:
         return ctypes.c_float.from_buffer_copy(written.to_bytes(8, "little")[:4]).value * MS
 
     def timed(self, nanoseconds: int, count: int = 1) -> float:
-        """How long kernels of that length take on the GPU's own clock, given to it all at once."""
+        """How long kernels of that length take on the GPU's own clock, launched all at once."""
         cuda = self.process
         start, end = self.event(), self.event()
         cuda.good("cuStreamBeginCapture_v2", self.stream, 0)
@@ -130,7 +130,7 @@ def test_a_short_kernel_does_not_wait_for_a_long_one_of_another_process(processe
     assert min(other.timed(100 * US) for _ in range(30)) < 20 * MS
 
 
-def test_a_killed_process_keeps_nobody_waiting(processes: Processes) -> None:
+def test_a_killed_process_blocks_no_other(processes: Processes) -> None:
     one, other = Gpu(processes), Gpu(processes)
     one.begin_work()
     one.process.kill()
@@ -155,10 +155,10 @@ def test_a_process_without_work_is_never_woken(processes: Processes) -> None:
 
     def switches() -> list[int]:
         tasks = Path(f"/proc/{idle.process.pid}/task")
-        told = [
+        texts = [
             (task / "status").read_text() for task in tasks.iterdir() if int(task.name) != idle.process.pid
         ]
-        return sorted(int(line.split()[1]) for text in told for line in text.splitlines() if "ctxt" in line)
+        return sorted(int(line.split()[1]) for text in texts for line in text.splitlines() if "ctxt" in line)
 
     busy.timed(50 * MS)
     before = switches()

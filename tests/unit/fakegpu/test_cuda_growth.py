@@ -62,7 +62,7 @@ def test_code_comes_with_the_first_kernel_and_a_page_with_each_further_module(cu
 
 
 def test_a_modules_variables_come_with_it_and_go_with_it(cuda: CudaProcess) -> None:
-    # A module with 64 MiB of them: 64 MiB more, though nobody asks for an address.
+    # A module with 64 MiB of them: 64 MiB more, although no address is queried.
     growth = Growth(cuda)
     module = cuda.good("cuModuleLoadData", OUT, VARIABLES)
     assert growth.now == 64 * MIB

@@ -1,4 +1,4 @@
-"""The numbers and layouts that were declared anew, held against NVIDIA's own header where it is installed."""
+"""Our declarations of constants and layouts, compared with NVIDIA's header where it is installed."""
 
 import re
 import subprocess

@@ -84,7 +84,7 @@ def deep_array(cuda: CudaProcess) -> Callable[[], object]:
 @pytest.mark.parametrize(
     "take", [plain, pitched, managed, physical, mapped_after_release, flat_array, deep_array]
 )
-def test_each_kind_of_memory_is_taken_of_the_gpu_and_given_back(
+def test_each_kind_of_memory_is_taken_from_the_gpu_and_freed(
     cuda: CudaProcess, take: Callable[[CudaProcess], Callable[[], object]]
 ) -> None:
     before = cuda.free_bytes()
@@ -217,7 +217,7 @@ def test_stream_ordered_memory_comes_from_a_pool_that_keeps_what_it_was_allowed(
     assert cuda.cu("cuMemPoolDestroy", pool) == "INVALID_VALUE"
 
 
-def test_pools_give_back_what_nobody_uses_when_the_last_context_ends(processes: Processes) -> None:
+def test_pools_release_unused_memory_when_the_last_context_ends(processes: Processes) -> None:
     cuda, other = processes.start(), processes.opened()
     context = cuda.open()
     pool = cuda.good("cuDeviceGetDefaultMemPool", OUT, 0)
@@ -324,7 +324,7 @@ def test_host_memory_takes_nothing_of_the_gpu(cuda: CudaProcess) -> None:
     assert cuda.cu("cuMemHostUnregister", address) == "HOST_MEMORY_NOT_REGISTERED"
 
 
-def test_an_address_tells_what_it_is(cuda: CudaProcess) -> None:
+def test_pointer_attributes_describe_an_address(cuda: CudaProcess) -> None:
     address = cuda.good("cuMemAlloc_v2", OUT, 3 * MIB)
     host = cuda.good("cuMemHostAlloc", OUT, 4096, 0)
     context = cuda.good("cuCtxGetCurrent", OUT)

@@ -104,14 +104,14 @@ def test_every_function_that_nvidias_newest_header_declares_is_exported(exported
     path = header("cuda.h")
     seen: set[str] = set()
     for defined in ([], ["__CUDA_API_VERSION_INTERNAL"], ["CUDA_API_PER_THREAD_DEFAULT_STREAM"]):
-        told = subprocess.run(
+        ran = subprocess.run(
             ["gcc", "-E", "-P", *(f"-D{name}" for name in defined), path],
             capture_output=True,
             text=True,
             timeout=60,
             check=True,
         )
-        seen |= set(re.findall(r"\bCUresult\s+(cu[A-Z]\w*)\s*\(", told.stdout))
+        seen |= set(re.findall(r"\bCUresult\s+(cu[A-Z]\w*)\s*\(", ran.stdout))
     assert len(seen) > 600
     assert sorted(seen - exported) == []
 
@@ -154,7 +154,7 @@ def test_a_plain_name_means_the_newest_variant_that_the_version_knows(
     ("name", "version", "status"),
     [("cuMemAllocAsync", 11010, 2), ("cuNoSuchThing", 13000, 1), ("", 13000, 1), ("cuMemAlloc_v2", 13000, 1)],
 )
-def test_what_a_version_lacks_is_told_from_what_nobody_knows(
+def test_a_symbol_newer_than_the_version_differs_from_an_unknown_one(
     library: ctypes.CDLL, name: str, version: int, status: int
 ) -> None:
     assert look_up(library, name, version) == (0, status, None)
@@ -162,7 +162,7 @@ def test_what_a_version_lacks_is_told_from_what_nobody_knows(
 
 def answers(library: ctypes.CDLL) -> list[tuple[object, ...]]:
     """What both forms answer to names that are there, too new, unknown, and to flags."""
-    told: list[tuple[object, ...]] = []
+    results: list[tuple[object, ...]] = []
     before = 0xABCD
     for form in ("cuGetProcAddress", "cuGetProcAddress_v2"):
         for name, version in (
@@ -177,8 +177,10 @@ def answers(library: ctypes.CDLL) -> list[tuple[object, ...]]:
                         name.encode(), ctypes.byref(found), version, ctypes.c_uint64(flags), *more
                     )
                     left = found.value if found.value in (None, before) else "found"
-                    told.append((form, name, flags, result, left, None if status is None else status.value))
-    return told
+                    results.append(
+                        (form, name, flags, result, left, None if status is None else status.value)
+                    )
+    return results
 
 
 def test_a_name_that_is_not_found_is_answered_as_nvidias_driver_does(library: ctypes.CDLL) -> None:
@@ -200,12 +202,12 @@ def test_the_table_is_what_cugetprocaddress_goes_by(library: ctypes.CDLL) -> Non
 def test_names_are_bound_within_the_library(exported: set[str]) -> None:
     """A library with the same names may stand before it: what it hands out must be its own functions."""
     assert exported
-    told = subprocess.run(
+    output = subprocess.run(
         ["readelf", "-d", BUILT / "libcuda.so.1"], capture_output=True, text=True, timeout=30, check=True
     ).stdout
-    assert "SYMBOLIC" in told
-    assert "NODELETE" in told
-    assert "soname: [libcuda.so.1]" in told
+    assert "SYMBOLIC" in output
+    assert "NODELETE" in output
+    assert "soname: [libcuda.so.1]" in output
 
 
 def test_what_is_not_there_says_so_once_the_driver_is_initialised(cuda: CudaProcess) -> None:

@@ -30,7 +30,7 @@ def processes(described: Callable[..., None], tmp_path: Path) -> Iterator[Proces
 
 
 def listed() -> dict[int, int]:
-    """MiB besides a context, by process."""
+    """MiB in addition to the context, by process."""
     found = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0))
     return {process.pid: process.usedGpuMemory // MIB - CONTEXT for process in found}
 
@@ -54,7 +54,7 @@ def joined(shared: bytes | int, maker: CudaProcess, other: CudaProcess) -> int:
     return held
 
 
-def given_up(kind: str, process: CudaProcess, held: int, by_maker: bool) -> None:
+def release(kind: str, process: CudaProcess, held: int, by_maker: bool) -> None:
     if kind == "handle":
         process.good("cuMemRelease", held)
     else:
@@ -72,11 +72,11 @@ def test_memory_lives_until_its_last_holder_gives_it_up_and_counts_for_one_of_th
         maker.ask("close", shared)
     free = maker.free_bytes()
     assert listed() == {maker.pid: 64, other.pid: 0, third.pid: 0}
-    given_up(kind, maker, memory, by_maker=True)
+    release(kind, maker, memory, by_maker=True)
     assert (listed()[maker.pid], sum(listed().values()), maker.free_bytes()) == (0, 64, free)
-    given_up(kind, other, held[0], by_maker=False)
+    release(kind, other, held[0], by_maker=False)
     assert (listed(), maker.free_bytes()) == ({maker.pid: 0, other.pid: 0, third.pid: 64}, free)
-    given_up(kind, third, held[1], by_maker=False)
+    release(kind, third, held[1], by_maker=False)
     assert (set(listed().values()), maker.free_bytes()) == ({0}, free + 64 * MIB)
 
 
@@ -88,7 +88,7 @@ def test_a_dead_makers_memory_counts_for_who_holds_it(kind: str, processes: Proc
     maker.kill()
     free = watcher.free_bytes()
     assert listed() == {other.pid: 64, watcher.pid: 0}
-    given_up(kind, other, held, by_maker=False)
+    release(kind, other, held, by_maker=False)
     assert watcher.free_bytes() == free + 64 * MIB
     _, shared = made(kind, other)
     assert joined(shared, other, watcher)

@@ -101,7 +101,7 @@ def test_an_event_that_is_shared_is_over_for_the_others_as_soon_as_it_is_recorde
     other.good("cuCtxSynchronize")
 
 
-def test_a_stopped_process_keeps_what_it_has_and_holds_nobody_up(processes: Processes) -> None:
+def test_a_stopped_process_keeps_its_memory_and_blocks_no_other(processes: Processes) -> None:
     stopped, other = processes.opened(), processes.opened()
     stopped.good("cuMemAlloc_v2", OUT, 1000 * MIB)
     os.kill(stopped.pid, 19)
@@ -128,7 +128,7 @@ def test_memory_goes_round_among_processes_that_race_for_it_and_never_passes_the
             assert code in ("SUCCESS", "OUT_OF_MEMORY")
             if code == "SUCCESS":
                 held[racer].append(address)
-        # Nobody gave anything back meanwhile: what was left is all taken.
+        # Nothing was freed meanwhile: all that was left is taken.
         assert sum(map(len, held.values())) == 15
         assert used() == 15000 * MIB + 8 * CONTEXT
         for racer in random.Random(1).sample(racers, 4):
@@ -247,7 +247,7 @@ def test_a_process_forked_before_the_driver_was_opened_opens_it(processes: Proce
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become other users")
-def test_users_of_the_machine_share_gpus_whoever_came_first() -> None:
+def test_users_of_the_machine_share_gpus_in_any_order() -> None:
     build("programs")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -296,7 +296,7 @@ def test_nvml_says_whose_work_keeps_the_gpu_busy(processes: Processes) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root for another pid namespace")
-def test_a_process_of_another_pid_namespace_is_told_by_the_hosts_pid_and_not_the_other_way(
+def test_processes_of_a_pid_namespace_appear_by_host_pid_and_not_the_other_way_round(
     node: Path, processes: Processes
 ) -> None:
     outside = processes.opened()
@@ -319,11 +319,11 @@ sys.stdin.read()
         text=True,
     )
     assert inside.stdout is not None
-    told = inside.stdout.readline()
-    if not told:
+    line = inside.stdout.readline()
+    if not line:
         inside.communicate(timeout=30)
         pytest.skip("no other pid namespace can be made here")
-    assert told == "True\n"
+    assert line == "True\n"
     others = listed().keys() - {outside.pid}
     assert len(others) == 1
     host_pid = others.pop()
@@ -348,20 +348,20 @@ def test_a_state_of_another_version_is_refused_with_what_to_do(
     assert f"{state}: is of version 99, not 3; end its users and remove it" in capfd.readouterr().err
 
 
-def test_a_state_that_nobody_may_write_is_refused_with_what_to_do(
+def test_an_unwritable_state_is_refused_with_what_to_do(
     node: Path, processes: Processes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     missing = node.parent / "missing" / "state"
     late = processes.start(FAKEGPU_STATE=str(missing))
     late.good("cuInit", 0)
     assert late.cu("cuCtxCreate_v2", OUT, 0, 0)[0] == 304
-    told = capfd.readouterr().err
-    assert str(missing) in told
-    assert "let every user write there, or set FAKEGPU_STATE to another directory" in told
+    error = capfd.readouterr().err
+    assert str(missing) in error
+    assert "let every user write there, or set FAKEGPU_STATE to another directory" in error
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
-def test_a_full_disk_is_told_and_kills_nobody(
+def test_a_full_disk_is_reported_and_kills_no_process(
     node: Path, processes: Processes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     full = tmp_path / "full"

@@ -40,7 +40,7 @@ def test_who_begins_in_the_place_of_a_dead_process_is_not_seen_with_what_that_on
 
 
 @pytest.mark.parametrize("sanitizer", BUILDS)
-def test_a_cgroups_limit_holds_all_who_are_in_it_whoever_is_killed_meanwhile(
+def test_a_cgroups_limit_holds_for_all_its_processes_whichever_is_killed_meanwhile(
     sanitizer: str, tmp_path: Path
 ) -> None:
     program = build("sanitize" if sanitizer else "programs") / sanitizer / "cgroup_limits"

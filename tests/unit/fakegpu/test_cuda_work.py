@@ -82,7 +82,7 @@ def test_entries_and_globals_are_found_in_any_ptx(cuda: CudaProcess, module: int
     assert cuda.cu("cuModuleUnload", module) == "INVALID_HANDLE"
 
 
-def test_a_functions_parameters_and_attributes_are_told(cuda: CudaProcess, module: int) -> None:
+def test_a_functions_parameters_and_attributes_can_be_queried(cuda: CudaProcess, module: int) -> None:
     kernel = function(cuda, module, b"fixed")
     layout = [cuda.good("cuFuncGetParamInfo", kernel, i, OUT, OUT) for i in range(3)]
     assert layout == [(0, 4), (16, 20), (40, 8)]
@@ -278,7 +278,7 @@ def test_a_copy_past_the_end_of_memory_is_refused(cuda: CudaProcess) -> None:
     assert cuda.cu("cuMemcpyHtoD_v2", device, host, 4096) == "SUCCESS"
 
 
-def test_what_a_capturing_stream_is_given_becomes_nodes(cuda: CudaProcess, module: int) -> None:
+def test_work_on_a_capturing_stream_becomes_nodes(cuda: CudaProcess, module: int) -> None:
     device, kernel, captured = (
         cuda.good("cuMemAlloc_v2", OUT, 64),
         function(cuda, module, b"fixed"),
@@ -349,7 +349,7 @@ def test_a_graph_made_by_hand_runs_in_its_order(cuda: CudaProcess, module: int) 
     host = cuda.good("cuMemAllocHost_v2", OUT, 16)
     cuda.good("cuMemcpyDtoH_v2", host, device, 16)
     assert cuda.ask("read", host, 16) == pack("4i", 3, 3, 3, 3)
-    # An executable graph is another graph's copy, and takes its changes when told.
+    # An executable graph is another graph's copy, and takes its changes on request.
     cuda.good("cuGraphMemsetNodeSetParams", last, pack("QQIIQQ", device, 0, 9, 4, 4, 1))
     cuda.good("cuGraphExecUpdate_v2", ready, graph, Out(24))
     cuda.good("cuGraphLaunch", ready, None)

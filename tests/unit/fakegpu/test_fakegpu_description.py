@@ -186,7 +186,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_slip_is_told_with_file_line_key_and_advice(text: bytes, message: str, c_verdict: Verdict) -> None:
+def test_a_mistake_is_reported_with_file_line_key_and_advice(
+    text: bytes, message: str, c_verdict: Verdict
+) -> None:
     assert c_verdict(text) == message
 
 
@@ -298,7 +300,7 @@ def test_the_driver_reads_every_preset(name: str, c_verdict: Verdict) -> None:
     assert c_verdict(gpus.render(gpus.preset(name, "n1")).encode()) == ""
 
 
-def test_presets_have_the_memory_that_nvml_tells_of_the_models() -> None:
+def test_presets_have_the_memory_that_nvml_reports_for_the_models() -> None:
     totals = {name: [gpu.total_mib for gpu in gpus.preset(name, "n1").gpus] for name in gpus.PRESETS}
     assert totals == {
         "v100-16160": [16160],
@@ -366,7 +368,7 @@ def test_the_command_writes_a_preset_and_checks_a_file(
         (["--check", "nowhere.gpus"], "nowhere.gpus: no such file"),
     ],
 )
-def test_the_command_tells_a_slip_in_one_line(
+def test_the_command_reports_a_mistake_in_one_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 1
@@ -376,11 +378,11 @@ def test_the_command_tells_a_slip_in_one_line(
     assert captured.out == ""
 
 
-def test_the_pages_example_is_good_and_tells_every_key(c_verdict: Verdict) -> None:
+def test_the_pages_example_is_valid_and_has_every_key(c_verdict: Verdict) -> None:
     page = (ROOT / "docs" / "developer" / "fakegpu.md").read_text()
     found = re.search(r"```\n(fakegpu 1.*?)```", page, re.DOTALL)
     assert found
     assert c_verdict(found[1].encode()) == ""
-    told = {line.split()[0] for line in found[1].splitlines() if line.strip()}
-    assert told == {name for name, _, _ in KEYS}
+    keys = {line.split()[0] for line in found[1].splitlines() if line.strip()}
+    assert keys == {name for name, _, _ in KEYS}
     assert [name for name in gpus.PRESETS if f"`{name}`" not in page] == []

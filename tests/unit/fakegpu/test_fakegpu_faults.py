@@ -95,7 +95,7 @@ def test_ecc_errors_are_counted(described: Describe) -> None:
     assert counts == [5, 2, 0, 0]
 
 
-def test_the_recovery_that_a_gpu_needs_is_told(described: Describe) -> None:
+def test_the_recovery_action_of_a_gpu_is_reported(described: Describe) -> None:
     def asked_for() -> int:
         field = pynvml.nvmlDeviceGetFieldValues(handle(), [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])[0]
         assert field.nvmlReturn == pynvml.NVML_SUCCESS
@@ -267,7 +267,7 @@ def test_a_file_that_is_not_there_is_a_driver_that_is_not_there(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("library")
-def test_a_variable_that_is_not_set_is_told() -> None:
+def test_a_variable_that_is_not_set_is_reported() -> None:
     settings = environment(Path())
     del settings["FAKEGPU_NODE"]
     ended = subprocess.run(
@@ -291,7 +291,7 @@ def test_a_relative_name_holds_when_the_program_changes_its_directory(
         handle()
 
 
-def test_a_slip_in_a_live_file_is_told_once_and_the_version_before_it_stays(
+def test_a_mistake_in_a_live_file_is_reported_once_and_the_version_before_it_stays(
     described: Describe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     described(NODE)

@@ -1,4 +1,4 @@
-"""What the library tells of described GPUs, asked through nvidia-ml-py."""
+"""What the library reports of described GPUs, queried through nvidia-ml-py."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ def one(**fields: Any) -> gpus.GpuNode:
     return replace(node, gpus=(replace(node.gpus[0], **fields),))
 
 
-def test_the_driver_tells_its_versions(described: Describe) -> None:
+def test_the_driver_reports_its_versions(described: Describe) -> None:
     described(replace(one(), driver="535.261.03", cuda="12.2"))
     assert pynvml.nvmlSystemGetDriverVersion() == "535.261.03"
     assert pynvml.nvmlSystemGetCudaDriverVersion() == 12020
@@ -30,7 +30,7 @@ def test_the_driver_tells_its_versions(described: Describe) -> None:
 
 
 @pytest.mark.parametrize("name", gpus.PRESETS)
-def test_every_gpu_of_a_preset_is_told_as_described(name: str, described: Describe) -> None:
+def test_every_gpu_of_a_preset_is_reported_as_described(name: str, described: Describe) -> None:
     node = gpus.preset(name, "n1")
     described(node)
     assert pynvml.nvmlDeviceGetCount() == len(node.gpus)
@@ -112,7 +112,7 @@ def test_a_gpu_is_found_by_uuid_serial_and_either_bus_id(described: Describe) ->
         handle(4)
 
 
-def test_visible_gpus_are_numbered_anew_in_the_nodes_order(described: Describe) -> None:
+def test_visible_gpus_are_renumbered_in_the_nodes_order(described: Describe) -> None:
     node = gpus.preset("mixed", "n1")
     described(node, visible=f"{node.gpus[3].uuid},1")
     assert pynvml.nvmlDeviceGetCount() == 2
@@ -149,7 +149,7 @@ def test_a_visible_gpu_that_the_node_lacks_is_refused(
 # --- topology -----------------------------------------------------------------------------------
 
 
-def test_paths_are_told_as_described_or_by_numa_node(described: Describe) -> None:
+def test_paths_are_reported_as_described_or_by_numa_node(described: Describe) -> None:
     described(gpus.preset("mixed", "n1"))
 
     def level(a: int, b: int) -> int:

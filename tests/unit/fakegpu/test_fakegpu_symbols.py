@@ -26,8 +26,8 @@ nvmlDeviceGetTotalEccErrors nvmlDeviceGetUUID nvmlDeviceGetUtilizationRates nvml
 nvmlErrorString nvmlInitWithFlags nvmlInit_v2 nvmlShutdown nvmlSystemGetCudaDriverVersion nvmlSystemGetDriverVersion
 """
 
-#: Besides, what the node agent and nvidia-smi 535 need.
-NEEDED_BESIDES = """
+#: Also needed, by the node agent and nvidia-smi 535.
+ALSO_NEEDED = """
 nvmlInternalGetExportTable nvmlDeviceGetHandleByUUID nvmlEventSetCreate nvmlEventSetFree nvmlEventSetWait_v2
 nvmlDeviceRegisterEvents nvmlDeviceGetSupportedEventTypes nvmlDeviceGetFieldValues nvmlDeviceGetTopologyCommonAncestor
 nvmlDeviceGetNvLinkRemotePciInfo_v2 nvmlDeviceGetCpuAffinity nvmlDeviceGetMemoryAffinity nvmlDeviceGetP2PStatus
@@ -70,7 +70,7 @@ def exported() -> set[str]:
 
 
 def test_every_name_that_clients_need_is_exported(exported: set[str]) -> None:
-    assert sorted({*NEEDED.split(), *NEEDED_BESIDES.split(), *TOGETHER} - exported) == []
+    assert sorted({*NEEDED.split(), *ALSO_NEEDED.split(), *TOGETHER} - exported) == []
 
 
 def test_every_function_that_nvidia_ml_py_knows_is_exported(exported: set[str]) -> None:
@@ -86,11 +86,11 @@ def test_nothing_but_the_interface_is_exported(exported: set[str]) -> None:
 
 def test_the_library_goes_by_the_drivers_name(exported: set[str]) -> None:
     assert exported
-    told = subprocess.run(
+    output = subprocess.run(
         ["readelf", "-d", LIBRARY], capture_output=True, text=True, timeout=30, check=True
     ).stdout
-    assert "soname: [libnvidia-ml.so.1]" in told
-    assert re.findall(r"\(NEEDED\).*\[(.*)\]", told) == ["libc.so.6"]
+    assert "soname: [libnvidia-ml.so.1]" in output
+    assert re.findall(r"\(NEEDED\).*\[(.*)\]", output) == ["libc.so.6"]
 
 
 def test_structs_have_the_sizes_that_nvidia_ml_py_declares() -> None:
@@ -101,7 +101,7 @@ def test_structs_have_the_sizes_that_nvidia_ml_py_declares() -> None:
     assert ours == {name: ctypes.sizeof(struct) for name, struct in STRUCTS.items()}
 
 
-def test_the_private_table_begins_with_its_size_and_is_given_to_those_who_know_its_name(
+def test_the_private_table_begins_with_its_size_and_is_returned_by_name(
     library: ctypes.CDLL,
 ) -> None:
     table = ctypes.POINTER(ctypes.c_size_t)()

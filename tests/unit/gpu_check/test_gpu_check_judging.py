@@ -33,7 +33,7 @@ def test_what_is_charged_must_be_what_the_driver_takes_or_more() -> None:
     assert verdict((4 * MIB, 0), (2 * MIB, 0)) is Verdict.FAILED
 
 
-def test_what_was_given_back_may_stay_charged_only_as_long_as_the_driver_has_it() -> None:
+def test_freed_memory_may_stay_charged_only_as_long_as_the_driver_has_it() -> None:
     assert verdict((2 * MIB, 0), (2 * MIB, 2 * MIB)) is Verdict.FAILED
     assert verdict((32 * MIB, 32 * MIB), (32 * MIB, 32 * MIB)) is Verdict.HELD
 
@@ -101,7 +101,7 @@ def test_nothing_of_ours_reaches_what_is_measured() -> None:
     }
 
 
-def test_a_machine_without_a_driver_is_told_what_is_missing_and_where_it_was_looked_for(
+def test_a_missing_driver_is_reported_with_where_it_was_looked_for(
     tmp_path: Path,
 ) -> None:
     environment = {"PATH": "/usr/bin:/bin"}
@@ -136,7 +136,7 @@ def test_what_pytest_says_becomes_rows() -> None:
     ]
 
 
-def test_tests_for_which_there_was_no_time_are_told() -> None:
+def test_tests_for_which_there_was_no_time_are_reported() -> None:
     *_, last = judged(Outcome(None, PYTEST.partition("====")[0], "", 110.0))
     assert (last.verdict, last.name) == (Verdict.NOT_RUN, "the rest of the tests")
     assert "1 had passed" in last.got

@@ -42,17 +42,17 @@ def test_a_report_of_the_stand_in_says_so_before_anything_else(tmp_path: Path) -
 
 def test_a_failed_promise_is_in_the_list_above_the_tables_and_in_its_row(tmp_path: Path) -> None:
     made = report(tmp_path)
-    made.add(promise("plain", "refused", "given", False))
+    made.add(promise("plain", "refused", "allocated", False))
     made.add(promise("pitch", "refused", "refused", True))
     made.add(measured("a context", "512 MiB"))
     made.add(not_run("nvidia-smi", "it is not here"))
     text = made.path.read_text()
-    assert "Failed:\n\n* Memory: plain: given\n" in text
-    assert "| plain | refused | given | **FAILED** |" in text
+    assert "Failed:\n\n* Memory: plain: allocated\n" in text
+    assert "| plain | refused | allocated | **FAILED** |" in text
     assert "| pitch | refused | refused | held |" in text
     assert "| a context |  | 512 MiB |  |" in text
     assert "| nvidia-smi |  | it is not here | not run |" in text
-    assert made.failed() == ["Memory: plain: given"]
+    assert made.failed() == ["Memory: plain: allocated"]
     assert made.summary() == "1 promises held, 1 failed, 1 rows measured, 1 not run"
 
 

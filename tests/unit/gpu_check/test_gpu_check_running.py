@@ -1,4 +1,4 @@
-"""Programs that ``make gpu-check`` starts: however they end, it is told in words."""
+"""Programs that ``make gpu-check`` starts: however they end, the report says how."""
 
 import os
 import sys
@@ -29,7 +29,7 @@ def test_one_that_ends_in_order() -> None:
 
 
 @pytest.mark.parametrize("signal", ["SIGSEGV", "SIGABRT", "SIGKILL"])
-def test_one_that_crashes_is_told_by_the_signals_name(signal: str) -> None:
+def test_a_crash_is_reported_by_the_signals_name(signal: str) -> None:
     ended = python(
         f"import os, resource, signal\nresource.setrlimit(resource.RLIMIT_CORE, (0, 0))\nos.kill(os.getpid(), signal.{signal})"
     )
@@ -37,7 +37,7 @@ def test_one_that_crashes_is_told_by_the_signals_name(signal: str) -> None:
     assert ended.words() == f"ended by {signal}"
 
 
-def test_one_that_fails_is_told_with_the_last_of_what_it_said() -> None:
+def test_a_failure_is_reported_with_the_last_output() -> None:
     ended = python("import sys\nsys.exit('begin ' + 'x' * 1000 + ' the reason')")
     assert ended.trouble().startswith("ended with 1: …")
     assert ended.trouble().endswith(" the reason")
@@ -89,11 +89,11 @@ def test_one_that_never_answers_is_ended(tmp_path: Path) -> None:
         program.answer()
 
 
-def test_nobody_may_take_longer_than_the_whole_run() -> None:
+def test_no_program_may_take_longer_than_the_whole_run() -> None:
     assert Clock(1000).at_most_s(60) == 60
     assert Clock(10).at_most_s(60) <= 10
     assert Clock(-5).at_most_s(60) == 1.0
 
 
-def test_of_a_python_program_that_fails_the_last_line_is_told() -> None:
+def test_of_a_failing_python_program_the_last_line_is_reported() -> None:
     assert python("assert 1 == 2, 'cuInit: 100'").trouble() == "ended with 1: AssertionError: cuInit: 100"

@@ -15,7 +15,7 @@ MOST = 8
 
 
 class App:
-    """Answers with the length of the body; ``/held`` when it is told to; POSTs to ``/quick`` past ASGI where that is known."""
+    """Answers with the length of the body; ``/held`` when the test releases it; POSTs to ``/quick`` past ASGI where that is known."""
 
     def __init__(self):
         self.held = asyncio.Event()
@@ -144,12 +144,12 @@ async def test_who_takes_nothing_of_an_answer_is_hung_up_on(served, monkeypatch)
         assert len(await ended(reader)) < 64 << 20
 
 
-async def test_a_probe_is_answered_whoever_holds_connections(served):
+async def test_a_probe_is_answered_however_many_connections_are_held(served):
     async with contextlib.AsyncExitStack() as stack:
         held = [await stack.enter_async_context(connected(served, peer="127.0.0.2")) for _ in range(3 * MOST)]
         for _ in range(2 * MOST):
             assert await asked(served, peer="127.0.0.3") == OK
-        # Whoever came first has gone first.
+        # The oldest connection was closed first.
         assert await ended(held[0][0]) == b""
 
 
@@ -167,7 +167,7 @@ async def test_of_idle_connections_those_of_the_largest_crowd_go(served):
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(OK)
 
 
-async def test_nobody_who_is_being_answered_is_hung_up_on(served):
+async def test_no_connection_is_closed_while_it_is_being_answered(served):
     async with contextlib.AsyncExitStack() as stack:
         held = []
         for _ in range(MOST):
@@ -187,7 +187,7 @@ async def test_who_sends_thousands_of_requests_at_a_stroke_is_hung_up_on(served)
     async with connected(served) as (reader, writer):
         writer.write(b"GET /held HTTP/1.1\r\n\r\n" + b"GET / HTTP/1.1\r\n\r\n" * 10_000)
         await served.holding.wait()
-        # The first is not answered yet. The kernel drops our 400, for it has more that nobody has read.
+        # The first is not answered yet. The kernel drops our 400, as unread data is left.
         assert OK not in await ended(reader)
     assert await asked(served) == OK
 

@@ -25,7 +25,7 @@ def test_an_address_that_cannot_be_is_said_with_one_that_can(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "told"),
+    ("error", "code", "expected"),
     [
         (None, 0, ""),
         (KeyboardInterrupt(), 0, ""),
@@ -39,14 +39,14 @@ def test_an_address_that_cannot_be_is_said_with_one_that_can(text: str) -> None:
     ],
 )
 def test_how_a_run_ends(
-    error: BaseException | None, code: int, told: str, capsys: pytest.CaptureFixture[str]
+    error: BaseException | None, code: int, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def serving() -> None:
         if error is not None:
             raise error
 
     assert run("role", serving()) == code
-    assert capsys.readouterr().err == told
+    assert capsys.readouterr().err == expected
 
 
 def test_ports_are_written_for_those_who_wait(tmp_path: Path) -> None:

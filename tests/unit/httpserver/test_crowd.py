@@ -1,4 +1,4 @@
-"""Who goes when one more comes, also where many come before the end of any of them is told."""
+"""Which connection is closed when one more comes, also if many come before any closing is reported."""
 
 from gpushare.httpserver.connections import Crowd
 

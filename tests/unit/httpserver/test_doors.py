@@ -2,32 +2,32 @@
 
 from gpushare.httpserver.listeners import ALL, METRICS, PROBES, REST, Door, doors, elsewhere, kind_of
 
-HERE, THERE, BESIDES = (("127.0.0.1", port) for port in (1, 2, 3))
+HERE, THERE, MORE = (("127.0.0.1", port) for port in (1, 2, 3))
 
 
 def test_every_page_is_of_one_kind() -> None:
-    told = {
+    expected = {
         path: kind_of(path) for path in ("/healthz", "/readyz", "/metrics", "/metrics/dcgm", "/usage", "/")
     }
-    assert list(told.values()) == [PROBES, PROBES, METRICS, METRICS, REST, REST]
+    assert list(expected.values()) == [PROBES, PROBES, METRICS, METRICS, REST, REST]
     # What only begins like one is none.
     assert [kind_of(path) for path in ("/healthz/", "/metricsx", "//metrics")] == [REST] * 3
 
 
-def test_one_address_answers_all_where_no_other_is_given() -> None:
+def test_one_address_serves_everything_where_no_other_is_configured() -> None:
     assert doors(HERE, {PROBES: None, REST: None}) == [Door(HERE, ALL)]
     assert doors(None, {PROBES: None}) == []
 
 
 def test_what_has_an_address_of_its_own_is_answered_there_alone() -> None:
-    assert doors(HERE, {PROBES: THERE, REST: BESIDES}) == [
+    assert doors(HERE, {PROBES: THERE, REST: MORE}) == [
         Door(HERE, frozenset({METRICS})),
         Door(THERE, frozenset({PROBES})),
-        Door(BESIDES, frozenset({REST})),
+        Door(MORE, frozenset({REST})),
     ]
     assert doors(None, {PROBES: THERE, REST: None}) == [Door(THERE, frozenset({PROBES}))]
 
 
-def test_who_asks_at_the_wrong_port_is_told_so() -> None:
+def test_a_request_at_the_wrong_port_gets_a_hint() -> None:
     assert elsewhere("/healthz", {PROBES}) == ""
     assert elsewhere("/metrics", {PROBES, REST}) == "no /metrics at this port; another one of the pod has it"

@@ -107,7 +107,7 @@ async def test_a_handshake_that_does_not_end_is_ended(
     assert await ended(await served.connected(first)) == b""
 
 
-async def test_many_handshakes_that_do_not_end_keep_nobody_out(served: Served) -> None:
+async def test_many_unfinished_handshakes_keep_no_client_out(served: Served) -> None:
     waiting = [await served.connected(b"\x16") for _ in range(3 * MOST)]
     assert await served.asked() == "https 0"
     # The oldest have made room.

@@ -29,7 +29,7 @@ class Api:
         self.asked.append(token)
         await asyncio.sleep(0)
         if self.is_away:
-            raise Unreachable("/tokenreviews", "nobody answers", sent=False)
+            raise Unreachable("/tokenreviews", "no answer", sent=False)
         return self.tokens.get(token)
 
     async def may_get(self, caller: Caller, path: str) -> bool:

@@ -91,7 +91,7 @@ async def test_probes_wait_for_nothing_else():
     assert {one.status for one in await asyncio.gather(*waiting)} == {200}
 
 
-async def test_who_asks_for_one_thing_more_than_may_wait_is_told_so():
+async def test_requests_beyond_those_that_may_wait_are_answered_503():
     behind = Behind()
     paths = [f"/gpushare/decisions/default/{number}" for number in range(100)]
     answers = await asyncio.gather(*(behind.relay.answer(Get(path)) for path in paths))
@@ -111,7 +111,7 @@ async def test_who_asked_first_may_hang_up():
     assert behind.asked["/metrics"] == 1
 
 
-async def test_a_process_behind_that_does_not_answer_is_told_of_and_asked_again():
+async def test_a_backend_that_does_not_answer_is_reported_and_asked_again():
     behind = Behind()
     behind.fault = ConnectionRefusedError(111, "Connection refused")
     answer = await behind.relay.answer(LIVES)

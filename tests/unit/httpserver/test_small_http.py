@@ -19,7 +19,7 @@ from gpushare.httpserver.small_http import TEXT, Answer, Get, SmallServer, read_
         (b"GET /p\xe4ge HTTP/1.1\r\n\r\n", b"400"),
     ],
 )
-async def test_what_is_no_request_reaches_nobody(request_bytes: bytes, status: bytes) -> None:
+async def test_malformed_requests_never_reach_the_handler(request_bytes: bytes, status: bytes) -> None:
     asked: list[Get] = []
 
     async def answer(get: Get) -> Answer:

@@ -45,7 +45,7 @@ def test_peoples_own_small_manifests_find_an_image(name):
     assert Registry().find(name)
 
 
-def test_an_unknown_image_is_told_with_those_that_there_are():
+def test_an_unknown_image_is_reported_with_the_known_ones():
     with pytest.raises(UnknownImage, match=r'image "nginx".*known images: .*busybox') as caught:
         Registry().find("nginx")
     assert "busybox:*" in caught.value.known
@@ -160,7 +160,7 @@ def test_a_users_own_image_wins_and_is_found_when_it_is_added(tmp_path):
         ('[[image]]\nnames = ["a"]\nprograms = { "a/b" = "x" }\n', "no name of a command"),
     ],
 )
-def test_a_broken_description_is_told_by_file_and_fault(tmp_path, text, fault):
+def test_a_broken_description_is_reported_by_file_and_fault(tmp_path, text, fault):
     (tmp_path / "x.toml").write_text(text)
     with pytest.raises(MalformedImage, match=fault) as caught:
         Registry([tmp_path])

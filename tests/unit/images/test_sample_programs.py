@@ -34,9 +34,9 @@ def t4(tmp_path: Path) -> dict[str, str]:
 def test_memory_is_taken_until_the_driver_has_no_more(t4: dict[str, str]) -> None:
     ended = ran("memory", "--piece_mib=1024", env=t4)
     assert ended.returncode == 0, ended.stderr
-    told = re.search(r"tells of (\d+) MiB, (\d+) MiB of them free", ended.stdout)
-    assert told
-    assert f"taken: {int(told[2]) // 1024 * 1024} MiB in pieces of 1024 MiB" in ended.stdout
+    figures = re.search(r"tells of (\d+) MiB, (\d+) MiB of them free", ended.stdout)
+    assert figures
+    assert f"taken: {int(figures[2]) // 1024 * 1024} MiB in pieces of 1024 MiB" in ended.stdout
     assert "CUDA_ERROR_OUT_OF_MEMORY (out of memory)" in ended.stdout
     enough = ran("memory", "--most_mib=512", env=t4)
     assert enough.stdout.endswith("taken: 512 MiB in pieces of 256 MiB\nnothing was refused\n")
@@ -59,7 +59,7 @@ def test_trainings_work_on_the_gpu(program: str, options: list[str], t4: dict[st
     assert "works on the GPU, and holds 64 MiB of it" in ended.stdout
 
 
-def test_usage_tells_of_memory_and_of_who_works(t4: dict[str, str]) -> None:
+def test_usage_shows_memory_and_busy_processes(t4: dict[str, str]) -> None:
     path = Path(programs.__file__).with_name("bandwidth.py")
     with subprocess.Popen(
         [sys.executable, path, "--round_s=0.1"], env=t4, stdout=subprocess.PIPE, text=True
@@ -68,10 +68,10 @@ def test_usage_tells_of_memory_and_of_who_works(t4: dict[str, str]) -> None:
             assert works.stdout is not None
             while "copies/s" not in works.stdout.readline():
                 assert works.poll() is None
-            told = ran("usage", "--times=2", "--every_s=0.1", env=t4)
+            done = ran("usage", "--times=2", "--every_s=0.1", env=t4)
         finally:
             works.kill()
-    lines = told.stdout.splitlines()
+    lines = done.stdout.splitlines()
     assert len(lines) == 4
     assert re.fullmatch(r"GPU 0: +\d+ MiB of 15360 MiB, busy +\d+%", lines[0])
     assert re.fullmatch(rf"  process {works.pid}: +258 MiB, busy +\d+%", lines[1])

@@ -2,9 +2,9 @@
  *
  *     accounts_race USAGE PROCESSES KILLS
  *
- * They share memory, too: of a few keys, which whoever comes first is charged for and whoever comes last gives back.
+ * They share memory, too: of a few keys: the first process is charged for one, and the last releases it.
  *
- * Each process adds to a counter of its own (in memory that all share) before it takes and after it has given back, so that the
+ * Each process adds to a counter of its own (in memory that all share) before it takes and after it has released, so that the
  * counters' sum is never less than what the accounts should have. Ends with 0 when the limit was never passed and, after all are
  * dead, exactly the limit can be taken by one. */
 #define _GNU_SOURCE
@@ -94,7 +94,7 @@ static pid_t start(unsigned seed, _Atomic uint64_t *done)
 {
     pid_t pid = fork();
     if (!pid) {
-        /* Whoever ends the race ends it whole. */
+        /* Ending this process ends the whole race. */
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         work(seed, done);
     }

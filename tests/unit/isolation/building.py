@@ -18,7 +18,7 @@ MIB = 1 << 20
 @functools.cache
 def build(target: str) -> Path:
     """Run ``make TARGET``; several test processes may ask at once."""
-    # The sanitizers' builds take long and go into folders of their own: nobody else waits for them.
+    # The sanitizers' builds take long and go into folders of their own: other builds do not wait for them.
     make("isolation", target, BUILT / ("lock.sanitize" if target == "sanitize" else "lock"))
     return BUILT
 

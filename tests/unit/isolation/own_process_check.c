@@ -1,4 +1,4 @@
-/* Children of fork, also of one by a bare system call, are told from the process whose memory they have. Ends with 0, or with the
+/* Children of fork, also by a bare system call, are distinguished from the process whose memory they share. Ends with 0, or with the
  * number of what was not so. */
 #define _GNU_SOURCE
 #include <signal.h>

@@ -103,7 +103,7 @@ class Container:
 
 @dataclass(slots=True)
 class Turn:
-    """A turn that was given."""
+    """A granted turn."""
 
     holder: int
     since: int

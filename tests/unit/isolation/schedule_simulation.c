@@ -1,5 +1,5 @@
 /* The schedule in a world of its own: time is a number, the GPU divides itself among those that have work (slices of 2 ms),
- * containers behave as told, and nobody wakes up at once. For tests: whole minutes take milliseconds.
+ * containers behave as configured, and wake up late. For tests: whole minutes take milliseconds.
  *
  * Lines on stdin; an answer of one line to each:
  *
@@ -30,8 +30,8 @@ struct container {
     uint64_t from_ns, to_ns, stop_ns;
     /* Its page, its work. */
     struct asked says;
-    struct granted told, seen;
-    uint64_t seen_at_ns;     /* when a blocked one notices what it is told now */
+    struct granted grant, seen;
+    uint64_t seen_at_ns;     /* when a blocked one notices its current grant */
     int64_t queued_ns;       /* on the GPU */
     uint64_t next_ns;        /* of the next kernel, where it pauses */
     uint64_t polled_ns;
@@ -70,7 +70,7 @@ static bool act(struct container *it, uint64_t now)
     if (it->queued_ns <= 0 && it->says.busy_until_ns > now && now >= it->polled_ns + POLL_NS) {
         it->says.busy_until_ns = now;
         it->polled_ns = now;
-        if (it->told.until_ns <= now)
+        if (it->grant.until_ns <= now)
             return true;
     }
     if (it->queued_ns > 0 && it->says.busy_until_ns <= now)
@@ -81,16 +81,16 @@ static bool act(struct container *it, uint64_t now)
         it->says = (struct asked){chance(UINT64_MAX), chance(UINT64_MAX), (uint32_t)chance(1000), chance(2)};
     bool works = now >= it->from_ns && now < it->to_ns;
     while (works && now >= it->next_ns) {
-        bool room = it->queued_ns <= 0 || (!it->gap_ns && it->queued_ns < (int64_t)(it->told.ahead_ns ? it->told.ahead_ns : DEPTH_NS));
+        bool room = it->queued_ns <= 0 || (!it->gap_ns && it->queued_ns < (int64_t)(it->grant.ahead_ns ? it->grant.ahead_ns : DEPTH_NS));
         if (it->gap_ns && it->queued_ns > 0)
             room = false;
         if (!room)
             break;
         if (!it->asked_ns)
             it->asked_ns = now;
-        const struct granted *told = it->says.wants && now < it->seen_at_ns ? &it->seen : &it->told;
-        bool may = told->until_ns > now && (int64_t)(told->allowed_ns - it->says.used_ns) > 0 &&
-                   (it->queued_ns <= 0 || now + (uint64_t)it->queued_ns < told->until_ns);
+        const struct granted *grant = it->says.wants && now < it->seen_at_ns ? &it->seen : &it->grant;
+        bool may = grant->until_ns > now && (int64_t)(grant->allowed_ns - it->says.used_ns) > 0 &&
+                   (it->queued_ns <= 0 || now + (uint64_t)it->queued_ns < grant->until_ns);
         if (!may) {
             bool rings = !it->says.wants;
             it->says.requests += rings;
@@ -177,11 +177,11 @@ static void simulate(uint64_t seconds, uint64_t step, uint64_t arbiter_late)
                 look += chance(arbiter_late);
             for (unsigned i = 0; i < count; i++) {
                 struct container *it = &containers[i];
-                if (it->told.until_ns == granted[i].until_ns && it->told.allowed_ns == granted[i].allowed_ns)
+                if (it->grant.until_ns == granted[i].until_ns && it->grant.allowed_ns == granted[i].allowed_ns)
                     continue;
                 if (now >= it->seen_at_ns)
-                    it->seen = it->told, it->seen_at_ns = now + chance((uint64_t)it->late_ns);
-                it->told = granted[i];
+                    it->seen = it->grant, it->seen_at_ns = now + chance((uint64_t)it->late_ns);
+                it->grant = granted[i];
             }
         }
         gpu(now, step);

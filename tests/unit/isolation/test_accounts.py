@@ -1,4 +1,4 @@
-"""Counting across processes: nothing is passed, nothing is lost, whenever somebody dies."""
+"""Counting across processes: no limit is exceeded and nothing is lost, whenever a process dies."""
 
 import os
 import subprocess

@@ -37,8 +37,8 @@ def known_after(*measurements: tuple[float, str] | tuple[float, str, float]) -> 
         timeout=60,
         check=True,
     )
-    told = (map(int, line.split()) for line in ended.stdout.splitlines())
-    return [Known(took / MILLISECOND, bool(uneven), trust) for took, uneven, trust in told]
+    estimates = (map(int, line.split()) for line in ended.stdout.splitlines())
+    return [Known(took / MILLISECOND, bool(uneven), trust) for took, uneven, trust in estimates]
 
 
 def taken_for(*measurements: tuple[float, str]) -> list[float]:
@@ -64,18 +64,20 @@ def test_a_shorter_one_is_news() -> None:
 
 
 def test_longer_ones_count_where_there_are_no_others_by_small_steps() -> None:
-    told = taken_for(*unsure(20, *[30] * (DOUBTED + 4)))
-    assert told[: DOUBTED + 1] == pytest.approx([20] * (DOUBTED + 1), rel=1e-3)
-    assert told[DOUBTED + 1 :] == pytest.approx([20 * (17 / 16) ** step for step in (1, 2, 3, 4)], rel=1e-3)
+    estimates = taken_for(*unsure(20, *[30] * (DOUBTED + 4)))
+    assert estimates[: DOUBTED + 1] == pytest.approx([20] * (DOUBTED + 1), rel=1e-3)
+    assert estimates[DOUBTED + 1 :] == pytest.approx(
+        [20 * (17 / 16) ** step for step in (1, 2, 3, 4)], rel=1e-3
+    )
 
 
 def test_the_last_step_is_no_further_than_what_was_measured() -> None:
     assert taken_for(*unsure(20, *[20.5] * (DOUBTED + 2)))[-1] == pytest.approx(20.5, rel=1e-3)
 
 
-def test_a_short_one_in_between_begins_the_count_anew() -> None:
-    told = taken_for(*unsure(20, *[30] * DOUBTED, 20, *[30] * DOUBTED))
-    assert told == pytest.approx([20] * len(told), rel=1e-3)
+def test_a_short_kernel_in_between_restarts_the_count() -> None:
+    estimates = taken_for(*unsure(20, *[30] * DOUBTED, 20, *[30] * DOUBTED))
+    assert estimates == pytest.approx([20] * len(estimates), rel=1e-3)
 
 
 def test_a_sure_one_takes_the_place_of_unsure_ones() -> None:
@@ -87,9 +89,9 @@ def test_sure_ones_change_it_by_a_quarter_of_the_difference() -> None:
 
 
 def test_beside_sure_ones_a_longer_unsure_one_is_nothing_and_a_shorter_one_little() -> None:
-    told = taken_for((32, "sure"), *unsure(*[60] * (DOUBTED + 8), 16))
-    assert told[:-1] == pytest.approx([32] * (DOUBTED + 9), rel=1e-3)
-    assert told[-1] == pytest.approx(31.5, rel=1e-3)
+    estimates = taken_for((32, "sure"), *unsure(*[60] * (DOUBTED + 8), 16))
+    assert estimates[:-1] == pytest.approx([32] * (DOUBTED + 9), rel=1e-3)
+    assert estimates[-1] == pytest.approx(31.5, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -112,24 +114,26 @@ def test_a_kind_whose_pieces_differ_by_more_than_twice_is_uneven(
 
 
 def test_one_piece_of_an_uneven_kind_changes_nothing() -> None:
-    told = known_after((2, "sure"), (0.002, "sure"), (2, "sure"), (0.002, "unsure"))
-    assert [known.milliseconds for known in told] == pytest.approx([2] * 4, rel=1e-3)
+    estimates = known_after((2, "sure"), (0.002, "sure"), (2, "sure"), (0.002, "unsure"))
+    assert [known.milliseconds for known in estimates] == pytest.approx([2] * 4, rel=1e-3)
 
 
 def test_an_uneven_kind_is_taken_for_what_pieces_take_together() -> None:
-    told = known_after((2, "sure"), (0.002, "sure"), *[(0.1, "charged", 1)] * 60)
-    assert told[2].milliseconds == pytest.approx(2 * 16.1 / 17, rel=1e-3)
-    assert told[-1].milliseconds == pytest.approx(2 * (16.1 / 17) ** 60, rel=1e-2)
+    estimates = known_after((2, "sure"), (0.002, "sure"), *[(0.1, "charged", 1)] * 60)
+    assert estimates[2].milliseconds == pytest.approx(2 * 16.1 / 17, rel=1e-3)
+    assert estimates[-1].milliseconds == pytest.approx(2 * (16.1 / 17) ** 60, rel=1e-2)
 
 
 def test_a_kind_that_was_near_for_long_is_no_longer_uneven() -> None:
-    told = known_after((2, "sure"), (9, "sure"), *[(2, "sure")] * 256)
-    assert [known.uneven for known in told[-2:]] == [True, False]
+    estimates = known_after((2, "sure"), (9, "sure"), *[(2, "sure")] * 256)
+    assert [known.uneven for known in estimates[-2:]] == [True, False]
 
 
 def test_trust_grows_by_measurements_that_agree_and_ends_with_one_that_does_not() -> None:
-    told = known_after(*[(2, "sure")] * 3, (9, "sure"), (2, "sure"), (2, "charged", 2), (40, "charged", 2))
-    assert [known.trust for known in told] == [1, 2, 3, 0, 1, 5, 0]
+    estimates = known_after(
+        *[(2, "sure")] * 3, (9, "sure"), (2, "sure"), (2, "charged", 2), (40, "charged", 2)
+    )
+    assert [known.trust for known in estimates] == [1, 2, 3, 0, 1, 5, 0]
 
 
 def test_trust_has_an_end() -> None:

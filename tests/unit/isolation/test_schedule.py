@@ -204,11 +204,11 @@ def test_alone_a_container_gets_its_share(simulation: Ask, percent: int, kernel:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(5, 45), KERNELS, st.sampled_from(Class)), min_size=2, max_size=4))
-def test_together_each_gets_its_share(simulation: Ask, given_: list[tuple[int, int, Class]]) -> None:
-    total = sum(percent for percent, *_ in given_)
+def test_together_each_gets_its_share(simulation: Ask, wanted: list[tuple[int, int, Class]]) -> None:
+    total = sum(percent for percent, *_ in wanted)
     tenants = [
         Tenant(percent * 90 // max(total, 90), kernel=kernel, class_=class_)
-        for percent, kernel, class_ in given_
+        for percent, kernel, class_ in wanted
     ]
     for tenant, share in zip(tenants, shares(simulation, *tenants), strict=True):
         assert share == pytest.approx(tenant.percent, abs=5)
@@ -227,7 +227,7 @@ def test_idle_time_is_used_only_by_who_may(simulation: Ask) -> None:
     assert (borrower, hard) == (pytest.approx(50, abs=3), pytest.approx(50, abs=2))
 
 
-def test_borrowed_time_is_given_back(simulation: Ask) -> None:
+def test_borrowed_time_is_paid_back(simulation: Ask) -> None:
     late = Tenant(70, start=3)
     assert shares(simulation, Tenant(30, borrows=True), late, seconds=8)[1] == pytest.approx(70, abs=3)
 
@@ -241,7 +241,7 @@ def test_one_that_lies_takes_nothing_from_the_others(simulation: Ask, lies: int)
 
 @pytest.mark.parametrize("class_", Class)
 @pytest.mark.parametrize("moment", [2.0, 2.003, 2.007, 2.0115, 2.0171])
-def test_one_that_is_stopped_holds_up_nobody(simulation: Ask, moment: float, class_: Class) -> None:
+def test_a_stopped_container_holds_up_no_other(simulation: Ask, moment: float, class_: Class) -> None:
     _, other = shares(simulation, Tenant(30, stop=moment, class_=class_), Tenant(70))
     assert other == pytest.approx(70, abs=3)
 
@@ -293,9 +293,7 @@ def test_a_service_above_its_share_has_its_share(simulation: Ask) -> None:
 
 
 @pytest.mark.parametrize("class_", Class)
-def test_beside_a_service_of_short_kernels_nobody_has_more_than_its_share(
-    simulation: Ask, class_: Class
-) -> None:
+def test_next_to_short_kernels_no_container_gets_more_than_its_share(simulation: Ask, class_: Class) -> None:
     service = Tenant(30, kernel=100_000, gap=400_000, class_=class_)
     _, loop = run(simulation, service, Tenant(70, kernel=KERNEL, class_=Class.BATCH), seconds=11)
     assert loop.share == pytest.approx(70, abs=2)
@@ -390,5 +388,5 @@ def test_one_visit_follows_the_other_at_once(schedule: Ask) -> None:
     schedule(f"step {1000 * MS} 0 0 0 0 0?")
     schedule(f"step {1200 * MS} 0 0 0 1 1?")
     # 50 ms are over, and as much was saved up.
-    told = schedule(f"step {1250 * MS} 0 {49 * MS} {1275 * MS} 2 1?").split()[1]
-    assert told == f"0:{1300 * MS}:{99 * MS}:0:1"
+    state = schedule(f"step {1250 * MS} 0 {49 * MS} {1275 * MS} 2 1?").split()[1]
+    assert state == f"0:{1300 * MS}:{99 * MS}:0:1"

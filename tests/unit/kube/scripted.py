@@ -190,11 +190,11 @@ class ScriptedServer:
 
 
 class View:
-    """A handler that keeps what it is told, and insists that it is told sensibly."""
+    """A handler that records its calls, and asserts that they are consistent."""
 
     def __init__(self) -> None:
         self.items: dict[str, tuple[str, object]] = {}
-        self.told: list[str] = []
+        self.changes: list[str] = []
         self.syncs = 0
 
     def synced(self) -> None:
@@ -204,15 +204,15 @@ class View:
         name, uid, value = item
         held = self.items.get(name)
         assert held is None or held[0] == uid, "another object of this name, and the old one was not removed"
-        assert held != (uid, value), "told of what did not change"
+        assert held != (uid, value), "notified of no change"
         self.items[name] = (uid, value)
-        self.told.append(f"+{name}={value}")
+        self.changes.append(f"+{name}={value}")
 
     def remove(self, key: str, last: tuple[str, str, object]) -> None:
         name, uid, value = last
         assert key == f"n/{name}"
-        assert self.items.pop(name) == (uid, value), "not what was told last"
-        self.told.append(f"-{name}")
+        assert self.items.pop(name) == (uid, value), "not the last state"
+        self.changes.append(f"-{name}")
 
 
 def decode(raw: bytes) -> tuple[str, tuple[str, str, object]] | None:

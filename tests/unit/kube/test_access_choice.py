@@ -35,11 +35,11 @@ def home(tmp_path: Path) -> Path:
 def test_the_order_is_file_environment_service_account_home(
     tmp_path: Path, account: Path, home: Path
 ) -> None:
-    for name in ("given", "named"):
+    for name in ("chosen", "named"):
         (tmp_path / name).write_text(FILE.replace("NAME", name))
     environ = {**INSIDE, "HOME": str(home), "KUBECONFIG": str(tmp_path / "named")}
-    given = load_access(str(tmp_path / "given"), environ=environ, service_account=account)
-    assert given.server == "https://given"
+    access = load_access(str(tmp_path / "chosen"), environ=environ, service_account=account)
+    assert access.server == "https://chosen"
     assert load_access(environ=environ, service_account=account).server == "https://named"
     del environ["KUBECONFIG"]
     inside = load_access(environ=environ, service_account=account)
@@ -67,13 +67,15 @@ def test_a_pod_without_a_token_is_no_service_account(tmp_path: Path, account: Pa
         load_access(environ={**INSIDE, "HOME": str(tmp_path)}, service_account=account)
 
 
-def test_a_service_account_without_a_ca_is_told(account: Path) -> None:
+def test_a_service_account_without_a_ca_is_reported(account: Path) -> None:
     (account / "ca.crt").unlink()
     with pytest.raises(KubeconfigError, match="mount the whole service account token volume"):
         load_access(environ=INSIDE, service_account=account)
 
 
-def test_a_named_file_that_does_not_exist_is_told_and_nothing_else_tried(account: Path, home: Path) -> None:
+def test_a_named_file_that_does_not_exist_is_reported_and_nothing_else_tried(
+    account: Path, home: Path
+) -> None:
     environ = {**INSIDE, "HOME": str(home)}
     with pytest.raises(KubeconfigError, match="kubeconfig /no/such: does not exist; correct --kubeconfig"):
         load_access("/no/such", environ=environ, service_account=account)

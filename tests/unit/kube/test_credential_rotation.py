@@ -48,7 +48,7 @@ def write(path: Path, text: str, stamp_s: int) -> None:
     os.utime(path, (stamp_s, stamp_s))
 
 
-async def test_a_given_token_is_shown_and_never_stale() -> None:
+async def test_a_configured_token_is_sent_and_never_stale() -> None:
     credentials = Credentials(Access(LAB, token="t", exec_plugin=ExecPlugin("login")), ScriptedClock())
     assert await shown(credentials) == "Bearer t"
     assert not credentials.stale()
@@ -106,7 +106,7 @@ async def test_a_token_file_that_is_away_for_a_moment_leaves_the_old_token(tmp_p
     assert await shown(credentials) == "Bearer one"
 
 
-async def test_a_token_file_that_never_was_is_told_every_time(tmp_path: Path) -> None:
+async def test_a_token_file_that_never_existed_is_reported_every_time(tmp_path: Path) -> None:
     credentials = Credentials(Access(LAB, token_file=str(tmp_path / "token")), ScriptedClock())
     for _ in range(2):
         with pytest.raises(CredentialError, match=r"token file .*No such file.*mount or create it"):
@@ -191,7 +191,7 @@ async def test_a_rotated_client_certificate_is_loaded_when_both_halves_fit(tmp_p
     assert credentials.tls is not first
 
 
-async def test_an_unusable_ca_or_key_is_told_at_the_beginning() -> None:
+async def test_an_unusable_ca_or_key_is_reported_at_the_start() -> None:
     with pytest.raises(KubeconfigError, match="certificate-authority: is no PEM certificate"):
         Credentials(Access("https://lab", ca=b"nonsense"))
     with pytest.raises(KubeconfigError, match="certificate-authority: is no PEM certificate"):

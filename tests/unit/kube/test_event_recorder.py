@@ -19,15 +19,15 @@ PATH = "/apis/events.k8s.io/v1/namespaces/ml/events"
 
 
 class Ears:
-    """Takes a ``Session``'s place; keeps what is written, and fails as told (``None``: succeeds)."""
+    """Stands in for a ``Session``; keeps what is written, and fails as scripted (``None``: succeeds)."""
 
     def __init__(self, *faults: KubeError | None) -> None:
         self.faults = deque(faults)
-        self.heard: list[tuple[str, str, Any]] = []
+        self.requests: list[tuple[str, str, Any]] = []
 
     async def request(self, method: str, path: str, *, body: bytes, **options: object) -> bytes:
         await asyncio.sleep(0)
-        self.heard.append((method, path, msgspec.json.decode(body)))
+        self.requests.append((method, path, msgspec.json.decode(body)))
         if self.faults and (fault := self.faults.popleft()) is not None:
             raise fault
         return b"{}"
@@ -72,16 +72,16 @@ class Talk:
 
     @property
     def names(self) -> list[str]:
-        return [body["note"] for method, _, body in self.ears.heard if method == "POST"]
+        return [body["note"] for method, _, body in self.ears.requests if method == "POST"]
 
 
 async def test_an_event_carries_all_that_the_api_demands() -> None:
     talk = Talk()
     talk.say()
     assert talk.recorder.waiting == 1
-    assert talk.ears.heard == [], "nothing is sent by record itself"
+    assert talk.ears.requests == [], "nothing is sent by record itself"
     await talk.settle()
-    ((method, path, body),) = talk.ears.heard
+    ((method, path, body),) = talk.ears.requests
     assert (method, path) == ("POST", PATH)
     name = body["metadata"].pop("name")
     assert name.startswith("a.")
@@ -105,7 +105,7 @@ async def test_an_event_about_a_node_lies_in_the_default_namespace() -> None:
     talk = Talk()
     talk.say(regarding=node_reference("n1"))
     await talk.settle()
-    assert talk.ears.heard[0][1] == "/apis/events.k8s.io/v1/namespaces/default/events"
+    assert talk.ears.requests[0][1] == "/apis/events.k8s.io/v1/namespaces/default/events"
 
 
 async def test_news_of_one_cause_are_one_event_whatever_their_figures() -> None:
@@ -116,7 +116,7 @@ async def test_news_of_one_cause_are_one_event_whatever_their_figures() -> None:
     await talk.settle()
     # The note of a written event cannot be changed: the first one stays.
     assert talk.names == ["largest free: 0 GiB", "quota is used up"]
-    ((_, _, patch),) = [one for one in talk.ears.heard if one[0] == "PATCH"]
+    ((_, _, patch),) = [one for one in talk.ears.requests if one[0] == "PATCH"]
     assert patch["series"]["count"] == 4
 
 
@@ -125,31 +125,31 @@ async def test_repeated_news_become_a_series_written_at_growing_distances() -> N
     for _ in range(3):
         talk.say()
     await talk.settle()
-    (_, _, created), (method, path, patch) = talk.ears.heard
+    (_, _, created), (method, path, patch) = talk.ears.requests
     assert (method, path) == ("PATCH", f"{PATH}/{created['metadata']['name']}")
     assert patch == {"series": {"count": 3, "lastObservedTime": "2023-11-14T22:30:00.000000Z"}}
-    talk.ears.heard.clear()
+    talk.ears.requests.clear()
     for _ in range(100):
         talk.say()
         talk.clock.now_s += 1.0
         if talk.recorder._next_due() is not None:
             await talk.recorder.flush()
-    counts = [body["series"]["count"] for _, _, body in talk.ears.heard]
+    counts = [body["series"]["count"] for _, _, body in talk.ears.requests]
     assert counts == [4, 6, 10, 18, 34, 66], "pauses of 1, 2, 4, 8, 16 and 32 s"
     await talk.settle()
-    assert talk.ears.heard[-1][2]["series"]["count"] == 103
+    assert talk.ears.requests[-1][2]["series"]["count"] == 103
 
 
 async def test_other_news_of_the_same_object_are_events_of_their_own_whose_names_are_in_their_order() -> None:
     talk = Talk()
-    for told, more in enumerate(
+    for pause_s, more in enumerate(
         ({}, {"note": "no memory"}, {"reason": "Failed"}, {"cause": "c"}, {"cause": "d"})
     ):
-        talk.clock.now_s += told
+        talk.clock.now_s += pause_s
         talk.say(**more)
     talk.say("no GPU", regarding=ObjectReference("Pod", "a", "ml", "uid-of-another"))
     await talk.settle()
-    named = [body["metadata"]["name"] for _, _, body in talk.ears.heard]
+    named = [body["metadata"]["name"] for _, _, body in talk.ears.requests]
     assert len(set(named)) == len(named) == 6
     assert sorted(named[:5]) == named[:5]
 
@@ -175,21 +175,21 @@ async def test_a_server_that_is_away_is_waited_out_and_nothing_is_lost() -> None
     assert (talk.recorder.written, talk.recorder.dropped) == (2, 0)
 
 
-async def test_news_told_again_while_the_server_is_long_away_are_counted() -> None:
+async def test_repeated_events_are_counted_while_the_server_is_away_for_long() -> None:
     talk = Talk()
     talk.say()
     talk.clock.now_s += SERIES_END_S
     talk.say()
     await talk.settle()
-    assert [method for method, _, _ in talk.ears.heard] == ["POST", "PATCH"]
-    assert talk.ears.heard[1][2]["series"]["count"] == 2
+    assert [method for method, _, _ in talk.ears.requests] == ["POST", "PATCH"]
+    assert talk.ears.requests[1][2]["series"]["count"] == 2
 
 
 async def test_a_creation_whose_answer_was_lost_is_not_doubled() -> None:
     talk = Talk(Unreachable(PATH, "cut", sent=None), refusal(409))
     talk.say()
     await talk.settle()
-    first, second = (body["metadata"]["name"] for _, _, body in talk.ears.heard)
+    first, second = (body["metadata"]["name"] for _, _, body in talk.ears.requests)
     assert first == second
     assert talk.recorder.written == 1
 
@@ -199,10 +199,10 @@ async def test_a_series_whose_count_was_not_taken_is_counted_later() -> None:
     talk.say()
     talk.say()
     await talk.settle()
-    assert [method for method, _, _ in talk.ears.heard] == ["POST", "PATCH", "PATCH"]
+    assert [method for method, _, _ in talk.ears.requests] == ["POST", "PATCH", "PATCH"]
 
 
-async def test_what_the_server_refuses_for_good_is_dropped_and_told(caplog: Any) -> None:
+async def test_an_event_that_the_server_refuses_for_good_is_dropped_and_logged(caplog: Any) -> None:
     talk = Talk(refusal(403))
     talk.say("one")
     talk.say("two")
@@ -216,10 +216,10 @@ async def test_a_namespace_that_can_be_none_is_dropped() -> None:
     talk = Talk()
     talk.say(regarding=ObjectReference("Pod", "a", "../x", "u"))
     await talk.settle()
-    assert (talk.ears.heard, talk.recorder.dropped) == ([], 1)
+    assert (talk.ears.requests, talk.recorder.dropped) == ([], 1)
 
 
-async def test_a_series_whose_event_has_expired_is_told_as_a_new_one_in_todays_words() -> None:
+async def test_a_series_whose_event_has_expired_becomes_a_new_event_with_the_current_text() -> None:
     talk = Talk()
     talk.say("2 GiB free", cause="memory")
     await talk.settle()
@@ -227,7 +227,7 @@ async def test_a_series_whose_event_has_expired_is_told_as_a_new_one_in_todays_w
     talk.clock.now_s += 100.0
     talk.say("3 GiB free", cause="memory")
     await talk.settle()
-    (_, _, old), (lost, _, _), (again, _, new) = talk.ears.heard
+    (_, _, old), (lost, _, _), (again, _, new) = talk.ears.requests
     assert (lost, again) == ("PATCH", "POST")
     assert old["metadata"]["name"] != new["metadata"]["name"]
     assert new["eventTime"] > old["eventTime"]
@@ -279,11 +279,11 @@ async def test_words_that_no_json_can_hold_are_dropped() -> None:
     assert (talk.names, talk.recorder.dropped) == (["other"], 1)
 
 
-async def test_a_long_name_leaves_room_for_what_tells_events_apart() -> None:
+async def test_a_long_name_leaves_room_for_the_suffix_that_distinguishes_events() -> None:
     talk = Talk()
     talk.say(regarding=ObjectReference("Pod", "p" * 253, "ml", "u"))
     await talk.settle()
-    assert len(talk.ears.heard[0][2]["metadata"]["name"]) == 253
+    assert len(talk.ears.requests[0][2]["metadata"]["name"]) == 253
 
 
 async def test_flush_writes_what_is_left_trying_each_once() -> None:
@@ -307,21 +307,21 @@ class Store(Ears):
 
     async def request(self, method: str, path: str, *, body: bytes, **options: object) -> bytes:
         await super().request(method, path, body=body, **options)
-        told = msgspec.json.decode(body)
-        name = told["metadata"]["name"] if method == "POST" else path.rpartition("/")[2]
+        event = msgspec.json.decode(body)
+        name = event["metadata"]["name"] if method == "POST" else path.rpartition("/")[2]
         if method == "POST":
             if name in self.there:
                 raise refusal(409)
-            self.there[name] = told
+            self.there[name] = event
         elif name not in self.there:
             raise refusal(404)
         else:
-            self.there[name] |= told
+            self.there[name] |= event
         return msgspec.json.encode(self.there[name])
 
     @property
     def counts(self) -> list[int]:
-        """How often each was told, in the order in which they came."""
+        """How often each was reported, in the order in which they came."""
         return [one.get("series", {}).get("count", 1) for one in self.there.values()]
 
 
@@ -349,7 +349,7 @@ class Teller(Talk):
         await self.settle()
 
 
-async def test_a_fault_that_still_stands_when_its_teller_starts_anew_is_not_told_again() -> None:
+async def test_a_fault_that_persists_over_a_restart_of_its_reporter_is_not_reported_again() -> None:
     store, clock = Store(), ScriptedClock()
     await Teller(store, clock).tell("come")
     for _ in range(3):
@@ -358,7 +358,7 @@ async def test_a_fault_that_still_stands_when_its_teller_starts_anew_is_not_told
     assert store.counts == [1]
 
 
-async def test_a_standing_fault_that_nobody_has_told_is_told() -> None:
+async def test_an_existing_fault_without_an_event_is_reported() -> None:
     store = Store()
     await Teller(store, ScriptedClock()).tell("standing")
     assert store.counts == [1]
@@ -387,7 +387,7 @@ async def test_a_fault_that_came_back_is_a_new_event_and_so_it_is_to_a_new_telle
     assert store.counts == [1, 1, 1]
 
 
-async def test_one_who_dies_just_after_telling_is_followed_by_one_who_tells_nothing_new() -> None:
+async def test_a_fault_reported_just_before_a_restart_is_not_reported_again() -> None:
     store, clock = Store(), ScriptedClock()
     await Teller(store, clock).tell("come")
     clock.now_s += JUST_TOLD_S - 1.0
@@ -398,7 +398,7 @@ async def test_one_who_dies_just_after_telling_is_followed_by_one_who_tells_noth
     assert store.counts == [1, 1], "so long after, it is another time"
 
 
-async def test_what_comes_while_one_looks_is_new_however_shortly_before_it_began_the_last_was_told() -> None:
+async def test_a_fault_that_occurs_while_watched_is_new_however_recent_the_last_report() -> None:
     store, clock = Store(), ScriptedClock()
     await Teller(store, clock).tell("come")
     clock.now_s += 5.0
@@ -422,7 +422,7 @@ async def test_a_fault_that_comes_and_goes_is_three_events_of_which_the_last_cou
     assert store.counts == [1, 1, 28, 1], "it had stayed away"
 
 
-async def test_what_stands_and_is_told_again_and_again_is_counted_on_the_event_of_before() -> None:
+async def test_a_persisting_fault_is_counted_on_the_existing_event() -> None:
     store, clock = Store(), ScriptedClock()
     await Teller(store, clock).tell("standing")
     clock.now_s += 1000.0
@@ -454,7 +454,7 @@ async def test_a_fault_whose_first_answer_was_lost_is_written_once() -> None:
     assert store.counts == [1]
 
 
-async def test_an_event_that_expires_while_it_is_looked_at_is_told() -> None:
+async def test_an_event_that_expires_while_it_is_read_is_posted_again() -> None:
     store, clock = Store(), ScriptedClock()
     store.faults += [refusal(409), refusal(404), None]
     await Teller(store, clock).tell("standing")
@@ -468,7 +468,7 @@ async def test_a_server_that_fails_while_it_is_looked_at_is_waited_out() -> None
     assert store.counts == [1]
 
 
-async def test_what_has_our_name_and_cannot_be_read_keeps_nothing_from_being_told() -> None:
+async def test_an_unreadable_event_of_our_name_does_not_prevent_a_report() -> None:
     store, clock = Store(), ScriptedClock()
     await Teller(store, clock).tell("standing")
     (there,) = store.there.values()
@@ -477,18 +477,18 @@ async def test_what_has_our_name_and_cannot_be_read_keeps_nothing_from_being_tol
     assert len(store.there) == 2
     there |= {"series": None, "eventTime": "?"}
     await Teller(store, clock).tell("found")
-    assert len(store.there) == 2, "the other one was told just now"
+    assert len(store.there) == 2, "the other one was reported just now"
 
 
 async def test_there_is_an_end_to_looking_for_a_name() -> None:
     talk = Talk(*[refusal(409), None] * 100)
     talk.recorder.record(NODE, kind="Warning", reason="Lost", action="W", note="n", telling="come")
     await talk.settle()
-    assert len(talk.ears.heard) == 2 * 64
-    assert len({body["metadata"]["name"] for method, _, body in talk.ears.heard if method == "POST"}) == 64
+    assert len(talk.ears.requests) == 2 * 64
+    assert len({body["metadata"]["name"] for method, _, body in talk.ears.requests if method == "POST"}) == 64
 
 
-async def test_what_stands_longer_than_its_event_is_told_anew_under_another_name() -> None:
+async def test_a_fault_that_outlasts_its_event_gets_a_new_event_under_another_name() -> None:
     store, clock = Store(), ScriptedClock()
     one = Teller(store, clock)
     await one.tell("standing")

@@ -11,7 +11,7 @@ class Webhooked(Ears):
 
     async def request(self, method: str, path: str, **options: Any) -> bytes:
         answer = await super().request(method, path, **options)
-        if path == PATH and len(self.heard) < 10:
+        if path == PATH and len(self.requests) < 10:
             raise refusal(500)
         return answer
 
@@ -23,7 +23,7 @@ async def test_an_event_with_which_alone_the_server_fails_holds_up_no_others() -
     for name in ("n1", "n2", "n3"):
         talk.say(regarding=node_reference(name))
     await talk.settle()
-    regarding = [body["regarding"]["name"] for _, _, body in talk.ears.heard]
+    regarding = [body["regarding"]["name"] for _, _, body in talk.ears.requests]
     assert regarding[:4] == ["a", "n1", "n2", "n3"]
     assert set(regarding[4:]) == {"a"}
     assert (talk.recorder.written, talk.recorder.dropped) == (4, 0)

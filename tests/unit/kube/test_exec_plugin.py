@@ -50,8 +50,8 @@ async def test_the_program_gets_its_arguments_environment_and_the_cluster(
 ) -> None:
     script = """
 info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
-told = [sys.argv[1:], os.environ["PROFILE"], info["spec"], sys.stdin.read()]
-print(json.dumps({"apiVersion": info["apiVersion"], "kind": info["kind"], "status": {"token": json.dumps(told)}}))
+received = [sys.argv[1:], os.environ["PROFILE"], info["spec"], sys.stdin.read()]
+print(json.dumps({"apiVersion": info["apiVersion"], "kind": info["kind"], "status": {"token": json.dumps(received)}}))
 """
     cluster = {"server": "https://lab", "config": {"audience": "x"}}
     fields: dict[str, Any] = {"args": ("get", "token"), "env": (("PROFILE", "gpu"),), "api_version": version}
@@ -72,7 +72,7 @@ async def test_a_program_is_found_on_the_path(tmp_path: Path) -> None:
     assert (await run_plugin(ExecPlugin("on-the-path"), environ=environ, terminal=False)).token == "t"
 
 
-async def test_a_missing_program_is_told_with_the_hint(tmp_path: Path) -> None:
+async def test_a_missing_program_is_reported_with_the_hint(tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path)}
     with pytest.raises(CredentialError, match="exec plugin aws: is not installed; get it from your admin"):
         await run_plugin(ExecPlugin("aws", install_hint="get it from your admin"), environ=environ)
@@ -80,7 +80,7 @@ async def test_a_missing_program_is_told_with_the_hint(tmp_path: Path) -> None:
         await run_plugin(ExecPlugin("aws"), environ=environ)
 
 
-async def test_a_program_that_the_system_cannot_start_is_told(tmp_path: Path) -> None:
+async def test_a_program_that_the_system_cannot_start_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "broken"
     path.write_text("#!/no/such/interpreter\n")
     path.chmod(0o755)
@@ -149,7 +149,7 @@ async def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
         (printing({"token": "t", "expirationTimestamp": "soon"}), "printed no ExecCredential"),
     ],
 )
-async def test_what_a_program_does_wrong_is_told(script: str, said: str, tmp_path: Path) -> None:
+async def test_errors_of_a_program_are_reported(script: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(CredentialError) as caught:
         await run(tmp_path, script)
     assert said in str(caught.value)

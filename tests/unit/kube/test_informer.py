@@ -1,4 +1,4 @@
-"""The informer against a server without a wire: scripted gaps, and what the handler is told."""
+"""The informer against a server without a wire: scripted gaps, and the handler's calls."""
 
 import asyncio
 import logging
@@ -43,20 +43,20 @@ async def test_a_list_comes_page_by_page_and_then_events_in_order() -> None:
     for name in "abcde":
         server.create(name)
     async with following(server, view, page_size=2, params={"labelSelector": "gpu"}) as informer:
-        assert view.told == ["+a=0", "+b=0", "+c=0", "+d=0", "+e=0"]
+        assert view.changes == ["+a=0", "+b=0", "+c=0", "+d=0", "+e=0"]
         assert [asked.get("limit") for asked in server.asked] == ["2", "2", "2", None]
         assert all(asked["labelSelector"] == "gpu" for asked in server.asked)
         watch = server.asked[-1]
         assert (watch["watch"], watch["allowWatchBookmarks"], watch["resourceVersion"]) == ("1", "true", "15")
         assert 300 <= int(watch["timeoutSeconds"]) <= 600
         assert view.syncs == 1
-        view.told.clear()
+        view.changes.clear()
         server.modify("a", 1)
         server.delete("b")
         server.create("f")
         server.modify("a", 2)
         await until(server.idle.is_set)
-        assert view.told == ["+a=1", "-b", "+f=0", "+a=2"]
+        assert view.changes == ["+a=1", "-b", "+f=0", "+a=2"]
         figures = informer.figures
         assert (figures.synced, figures.objects, figures.events, figures.relists) == (True, 5, 4, 0)
         assert (figures.reconnects, figures.unreadable, figures.last_error) == (0, 0, "")
@@ -84,7 +84,7 @@ async def test_a_cut_watch_is_resumed_where_it_was() -> None:
         server.modify("a", 2)
         await until(lambda: agrees(server, view))
         assert [asked["resourceVersion"] for asked in server.asked if "watch" in asked] == ["11", "12"]
-        assert view.told == ["+a=0", "+a=1", "+a=2"]
+        assert view.changes == ["+a=0", "+a=1", "+a=2"]
         assert (server.lists, informer.figures.relists, informer.figures.reconnects) == (1, 0, 1)
         assert clock.slept == [0.2]
 
@@ -109,7 +109,7 @@ async def test_where_only_a_list_helps_it_lists_and_deletions_of_the_gap_are_see
     for name in "abc":
         server.create(name)
     async with following(server, view) as informer:
-        view.told.clear()
+        view.changes.clear()
         server.stream_faults.append(how)
         # These happen where the watch does not see them.
         server.delete("a")
@@ -117,17 +117,17 @@ async def test_where_only_a_list_helps_it_lists_and_deletions_of_the_gap_are_see
         server.create("d")
         server.log.clear()
         await until(lambda: agrees(server, view) and server.idle.is_set())
-        assert view.told == ["-a", "+b=1", "+d=0"], "removals first, and nothing of what did not change"
+        assert view.changes == ["-a", "+b=1", "+d=0"], "removals first, and nothing of what did not change"
         assert (server.lists, informer.figures.relists, view.syncs) == (2, 1, 1)
 
 
-async def test_a_list_is_read_anew_when_somebody_wants_to_be_sure() -> None:
+async def test_a_list_is_read_again_on_request() -> None:
     server, view = ScriptedServer(), View()
     for name in "ab":
         server.create(name)
     async with following(server, view) as informer:
         lists = len([asked for asked in server.asked if "limit" in asked])
-        server.modify("a", 1)  # which the watch has not told yet
+        server.modify("a", 1)  # which the watch has not delivered yet
         await asyncio.gather(informer.relist(), informer.relist())
         assert agrees(server, view)
         assert len([asked for asked in server.asked if "limit" in asked]) == lists + 1
@@ -141,10 +141,10 @@ async def test_a_list_is_read_anew_when_somebody_wants_to_be_sure() -> None:
         assert informer.figures.relists == 2
         waits = asyncio.create_task(informer.relist())
         await asyncio.sleep(0)
-    await waits  # nobody follows any more, so nobody is to wait
+    await waits  # the informer has ended, so nothing may wait for it
 
 
-async def test_a_place_that_was_compacted_during_a_cut_is_given_up_for_a_list() -> None:
+async def test_a_resource_version_compacted_while_disconnected_leads_to_a_new_list() -> None:
     server, view = ScriptedServer(), View()
     server.create("a")
     server.create("b")
@@ -157,29 +157,29 @@ async def test_a_place_that_was_compacted_during_a_cut_is_given_up_for_a_list() 
         assert informer.figures.relists == 1
 
 
-async def test_an_object_made_anew_under_its_name_in_a_gap_is_removed_and_then_added() -> None:
+async def test_an_object_recreated_during_a_gap_is_removed_and_then_added() -> None:
     server, view = ScriptedServer(), View()
     server.create("a", "old")
     server.create("b", "old")
     async with following(server, view):
-        view.told.clear()
+        view.changes.clear()
         server.fault("gone")
         server.delete("a")
         server.create("a", "new")
         server.modify("b", "new")
         server.log.clear()
         await until(lambda: agrees(server, view))
-        assert view.told == ["-a", "+b=new", "+a=new"]
+        assert view.changes == ["-a", "+b=new", "+a=new"]
 
 
-async def test_an_object_made_anew_whose_end_the_watch_did_not_tell_is_removed_first() -> None:
+async def test_a_recreated_object_without_a_delete_event_is_removed_first() -> None:
     server, view = ScriptedServer(), View()
     server.create("a", "old")
     async with following(server, view):
         del server.objects["a"]
         server.create("a", "new")
         await until(lambda: agrees(server, view))
-        assert view.told == ["+a=old", "-a", "+a=new"]
+        assert view.changes == ["+a=old", "-a", "+a=new"]
 
 
 async def test_an_older_state_and_a_predecessors_end_change_nothing() -> None:
@@ -194,7 +194,7 @@ async def test_an_older_state_and_a_predecessors_end_change_nothing() -> None:
         server.bookmark()
         server._wake()
         await until(lambda: informer.figures.events == 3)
-        assert view.told == ["+a=first", "+a=second"]
+        assert view.changes == ["+a=first", "+a=second"]
 
 
 async def test_a_list_whose_pages_expire_is_begun_again() -> None:
@@ -204,8 +204,8 @@ async def test_a_list_whose_pages_expire_is_begun_again() -> None:
     server.list_faults += [None, ApiError(410, "Expired", "continue token", PATH)]
     task_view: list[list[str]] = []
     async with following(server, view, page_size=2) as informer:
-        task_view.append(list(view.told))
-        assert task_view[0] == ["+a=0", "+b=0", "+c=0", "+d=0"], "the first page is not told twice"
+        task_view.append(list(view.changes))
+        assert task_view[0] == ["+a=0", "+b=0", "+c=0", "+d=0"], "the first page is not delivered twice"
         assert (server.lists, view.syncs, informer.figures.reconnects) == (2, 1, 1)
 
 
@@ -224,10 +224,10 @@ async def test_what_vanishes_between_a_broken_list_and_the_next_is_removed() -> 
     view = Meddler()
     async with following(server, view, page_size=2):
         assert agrees(server, view)
-        assert view.told == ["+a=0", "+b=0", "-a", "+c=0", "+d=0"]
+        assert view.changes == ["+a=0", "+b=0", "-a", "+c=0", "+d=0"]
 
 
-async def test_waits_grow_while_the_server_is_away_and_begin_anew_after_a_good_watch() -> None:
+async def test_the_back_off_grows_while_the_server_is_away_and_is_reset_by_a_good_watch() -> None:
     server, view, clock = ScriptedServer(), View(), ScriptedClock()
     server.list_faults += [Unreachable(PATH, "no connection", sent=False)] * 3
     server.list_faults.append(ApiError(429, "TooManyRequests", "later", PATH, retry_after_s=7.0))
@@ -329,12 +329,12 @@ async def test_an_object_that_stops_to_matter_is_removed() -> None:
     server.create("a")
     server.create("b", "ignore")
     async with following(server, view):
-        assert view.told == ["+a=0"]
+        assert view.changes == ["+a=0"]
         server.modify("a", "ignore")
         server.modify("b", 1)
         server.delete("a")
         await until(server.idle.is_set)
-        assert view.told == ["+a=0", "-a", "+b=1"]
+        assert view.changes == ["+a=0", "-a", "+b=1"]
 
 
 async def test_an_object_that_cannot_be_read_is_passed_over_and_the_old_state_stays(
@@ -371,7 +371,7 @@ async def test_versions_that_are_no_numbers_are_never_taken_for_old() -> None:
             (99, server.log[-1][1].replace(b'"11"', b'"x2"').replace(b'"value":0', b'"value":1'))
         )
         server._wake()
-        await until(lambda: view.told == ["+a=0", "+a=1"])
+        await until(lambda: view.changes == ["+a=0", "+a=1"])
 
 
 async def test_a_handler_that_fails_ends_the_informer_loudly() -> None:

@@ -1,4 +1,4 @@
-"""Kubeconfigs as people have them: what is read from them, and how each breakage is told."""
+"""Kubeconfigs as people have them: what is read from them, and how each error is reported."""
 
 import base64
 from pathlib import Path
@@ -323,7 +323,7 @@ BREAKAGES: dict[str, tuple[object, str, str]] = {
         "users[me].user.as-groups",
         "must be a list of texts",
     ),
-    "has groups of nobody": (config(user={"as-groups": ["b"]}), "users[me].user.as", "name the user"),
+    "has groups without a user": (config(user={"as-groups": ["b"]}), "users[me].user.as", "name the user"),
     "has a plugin without a command": (
         config(user=plugin(command=None)),
         "users[me].user.exec.command",
@@ -353,7 +353,7 @@ BREAKAGES: dict[str, tuple[object, str, str]] = {
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES)
-def test_a_broken_kubeconfig_is_told_with_file_key_and_advice(breakage: str, tmp_path: Path) -> None:
+def test_a_broken_kubeconfig_is_reported_with_file_key_and_advice(breakage: str, tmp_path: Path) -> None:
     content, key, said = BREAKAGES[breakage]
     with pytest.raises(KubeconfigError) as caught:
         load(tmp_path, content)
@@ -364,7 +364,7 @@ def test_a_broken_kubeconfig_is_told_with_file_key_and_advice(breakage: str, tmp
     assert str(caught.value).startswith(f"kubeconfig {tmp_path}/config: {key}")
 
 
-def test_an_unknown_context_is_told_by_its_option(tmp_path: Path) -> None:
+def test_an_unknown_context_is_reported_with_its_option(tmp_path: Path) -> None:
     with pytest.raises(
         KubeconfigError, match=r"--context: there is no entry 'x' in contexts; .*there are: work"
     ):
@@ -376,6 +376,6 @@ def test_an_unsupported_proxy_of_the_environment_is_refused(tmp_path: Path) -> N
         load(tmp_path, config(), HTTPS_PROXY="socks5://p:1")
 
 
-def test_a_file_that_is_a_folder_is_told(tmp_path: Path) -> None:
+def test_a_kubeconfig_that_is_a_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(KubeconfigError, match=r"cannot be read \(Is a directory\)"):
         load_access(str(tmp_path), environ={})

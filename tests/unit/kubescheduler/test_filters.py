@@ -105,7 +105,7 @@ def test_a_taint_keeps_out_who_does_not_tolerate_it(toleration: Json, fits: bool
     assert refusals == ([] if fits else ["node(s) had untolerated taint(s)"])
 
 
-def test_a_taint_that_only_prefers_keeps_nobody_out() -> None:
+def test_a_prefer_no_schedule_taint_keeps_no_pod_out() -> None:
     taint = {**TAINT, "effect": "PreferNoSchedule"}
     assert Wanted(a_pod()).refusals(state_of(a_node(taints=[taint]))) == []
 
@@ -151,7 +151,7 @@ def test_node_selector_and_field_terms() -> None:
     assert Wanted(a_pod(affinity=affinity)).refusals(state)
 
 
-def test_a_host_port_is_given_once_per_address() -> None:
+def test_a_host_port_is_taken_once_per_address() -> None:
     def with_port(name: str, host: str | None) -> Json:
         port = {"containerPort": 80, "hostPort": 80} | ({"hostIP": host} if host else {})
         return a_pod(name, containers=[{"name": "c", "ports": [port]}])
@@ -216,7 +216,7 @@ def test_reasons_are_counted_and_sorted_as_text() -> None:
     assert fit_error(2, []) == "0/2 nodes are available:"
 
 
-def test_wishes_that_nobody_looks_at_are_named() -> None:
+def test_fields_that_are_not_evaluated_are_named() -> None:
     spec = {
         "affinity": {"podAntiAffinity": {"x": 1}},
         "volumes": [{"persistentVolumeClaim": {"claimName": "c"}}],

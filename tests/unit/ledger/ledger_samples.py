@@ -37,7 +37,7 @@ def node(
 
 
 def asks(memory_units: int, core_percent: int = 0, *, gpus: int = 1, whole: bool = False) -> Request:
-    """For as much on each of ``gpus`` GPUs, which nobody else uses where ``whole``."""
+    """A request for as much on each of ``gpus`` GPUs, which are exclusive if ``whole``."""
     one = ContainerRequest("main", ContainerKind.APP, 0, memory_units * gpus, core_percent)
     return Request(memory_units, core_percent, (one,), gpus, whole)
 

@@ -16,13 +16,13 @@ _WEIGHED = Fraction(95, 100)
 
 @dataclass
 class NaiveArrivals(NaiveLedger):
-    """Nodes of which nobody knows the processors, without a cap on their pods."""
+    """Nodes with unknown CPU, without a cap on their pods."""
 
     kinds: list[Kind] = field(default_factory=list)
     weights: dict[Kind, int] = field(default_factory=dict)
 
     def arrived(self, request: Request) -> None:
-        """The mix is looked at anew after as many arrivals as it was made of: the first, the second, the fourth, the eighth."""
+        """The mix is evaluated again after as many arrivals as it was made of: the first, the second, the fourth, the eighth."""
         if request.by_gpu:
             return
         self.kinds.append(

@@ -22,7 +22,7 @@ class NaiveGpu:
 
 @dataclass(frozen=True)
 class NaiveNode:
-    """``cpu_milli`` is ``None`` where nobody knows."""
+    """``cpu_milli`` is ``None`` if unknown."""
 
     gpus: tuple[NaiveGpu, ...]
     cpu_milli: int | None

@@ -1,7 +1,7 @@
 """The ledger as one would write it without a thought for speed: lists, sums, everything from scratch.
 
 The tests compare the real one with it. Wording is shared with ``gpushare.ledger.fit.reasons`` (tables of
-sentences test that), which reason is given is worked out here once more.
+sentences test that), which reason applies is worked out here independently.
 """
 
 from collections.abc import Iterable

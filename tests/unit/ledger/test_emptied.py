@@ -1,4 +1,4 @@
-"""Whether a new node of a kind would hold a request: as its GPUs are when nobody is on them and nothing is wrong."""
+"""Whether a new node of a kind would hold a request: with its GPUs empty and healthy."""
 
 import msgspec
 import pytest

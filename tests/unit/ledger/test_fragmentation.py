@@ -153,7 +153,7 @@ def test_what_processors_do_not_serve_of_the_average_pod_is_a_fragment() -> None
     assert Weighed(mix, loads=(2,)).fragments(state_of([node])).item() - kinds == 2 * 7.5 * MIB
 
 
-def test_free_processors_that_nobody_knows_serve_everything() -> None:
+def test_unknown_free_cpu_suffices_for_every_pod() -> None:
     node = NaiveNode((NaiveGpu(10 * MIB, 10, -1),), None, True, False, MIB)
     assert Weighed({Kind(1, 1, 0, 1 << 31): 3}).fragments(state_of([node])).tolist() == [0]
 

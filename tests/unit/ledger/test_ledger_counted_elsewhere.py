@@ -1,4 +1,4 @@
-"""Requests in people's units, which admission has counted in a unit, are given on nodes that count alike."""
+"""Requests in MiB or percent, which admission has converted to a unit, fit only on nodes with the same unit."""
 
 import pytest
 from msgspec import structs
@@ -13,7 +13,7 @@ def counted_in(unit: MemoryUnit, units: int) -> Request:
     return structs.replace(asks(units), unit_mib=unit.mib)
 
 
-def test_a_request_counted_in_another_unit_is_given_nothing_there() -> None:
+def test_a_request_counted_in_another_unit_does_not_fit_there() -> None:
     """Six units of 1 GiB were meant; six of 128 MiB would be an eighth of that."""
     ledger = Ledger()
     ledger.set_node(node("gib", V100))

@@ -46,7 +46,7 @@ def test_before_anything_has_arrived_the_tightest_gpu_is_taken() -> None:
 
 
 def test_a_gpu_is_left_in_a_size_that_arrives() -> None:
-    """Of 9 and 14 free, binpack would leave 9 - 4 = 5, of use to nobody: where 10 and 4 arrive 14 - 4 = 10 is."""
+    """Of 9 and 14 free, binpack would leave 9 - 4 = 5, of no use: where 10 and 4 arrive 14 - 4 = 10 is."""
     for placement, index in ((Placement.BINPACK, 0), (FRAGMENTATION, 1)):
         ledger = ledger_of(node("n1", 9 * 1024, 14 * 1024, placement=placement))
         arrive(ledger, *[asks(10)] * 8, *[asks(8)] * 8)
@@ -79,7 +79,7 @@ def test_who_wants_more_processors_than_most_goes_where_there_are_more_than_gpus
     ledger.set_free_cpu("gone", 1)
 
 
-def test_fragments_that_are_told_are_those_of_kinds_alone() -> None:
+def test_reported_fragments_are_those_of_kinds_alone() -> None:
     ledger = ledger_of(node("few", T4, T4))
     ledger.set_free_cpu("few", 4_000)
     arrive(ledger, *[with_cpu(asks(15), 4_000)] * 4)
@@ -99,7 +99,7 @@ def test_several_gpus_are_taken_where_the_fewest_whole_ones_are_lost() -> None:
     assert ledger.score(asks(1, gpus=9), ["eight", "two"]) == [0, 0]
 
 
-def test_ten_nodes_are_told_apart_however_far_one_stands_out() -> None:
+def test_ten_nodes_get_different_scores_however_far_one_stands_out() -> None:
     names = [f"n{number}" for number in range(14)]
     ledger = ledger_of(*(node(name, (number + 4) * 1024) for number, name in enumerate(names)))
     assert ledger.score(asks(4), [*names, "nowhere"]) == [10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0]
@@ -169,19 +169,19 @@ def play(ledger: Ledger, number: int, what: str, with_what: object) -> None:
 
 @given(steps=steps, request=questions)
 @quick
-def test_what_is_kept_is_as_if_worked_out_anew(steps: list[tuple[str, object]], request: Request) -> None:
+def test_cached_values_equal_newly_computed_ones(steps: list[tuple[str, object]], request: Request) -> None:
     ledger = ledger_of()
     for number, (what, with_what) in enumerate(steps):
         play(ledger, number, what, with_what)
         kept = ledger._growth.of(request)
-        anew = Growth(ledger._books.columns, ledger._books.near)
-        anew._weighed = ledger._growth._weighed
-        found = anew.of(request)
+        fresh = Growth(ledger._books.columns, ledger._books.near)
+        fresh._weighed = ledger._growth._weighed
+        found = fresh.of(request)
         assert np.array_equal(kept.grown, found.grown)
         assert np.array_equal(kept.left, found.left)
         for column in range(kept.left.size):
             # In the order in which the product asks: by GPU right after the columns were brought up to date.
-            assert ledger._growth.by_gpu(request, column) == anew.by_gpu(request, column)
+            assert ledger._growth.by_gpu(request, column) == fresh.by_gpu(request, column)
 
 
 @given(steps=steps, request=questions)
@@ -258,7 +258,7 @@ def test_the_mix_counts_each_arrival_by_what_it_asks() -> None:
 
 
 def test_where_whole_gpus_are_asked_for_a_share_goes_to_one_that_is_begun() -> None:
-    """By size alone it would go to the one that is tighter, which nobody uses yet."""
+    """By size alone it would go to the tighter one, which is empty."""
     for whole, index in ((False, 0), (True, 1)):
         ledger = ledger_of(node("n1", 8 * 1024, 16 * 1024, placement=FRAGMENTATION))
         ledger.hold("begun", "p", "n1", holding(share("n1-gpu1", 2048)))

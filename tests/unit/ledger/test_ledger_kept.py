@@ -90,7 +90,7 @@ def _check(steps: list[tuple[str, int, int]]) -> None:
         assert ledger.score(request, NAMES) == fresh.score(request, NAMES)
 
 
-def test_names_that_were_found_are_looked_up_anew_once_a_node_came_or_went() -> None:
+def test_found_names_are_looked_up_again_once_a_node_was_added_or_removed() -> None:
     ledger = Ledger()
     ledger.set_node(node("n1", 1024))
     assert ledger.filter(asks(1), ["n1", "n2"]).fits == ["n1"]

@@ -122,7 +122,7 @@ small_requests = st.builds(asks, st.integers(1, 2), st.sampled_from((0, 0, 5, 30
 
 @st.composite
 def _allocations(draw: st.DrawFn, name: str) -> Allocation:
-    """What somebody else might have written, on one GPU or more, there or not, fitting or not."""
+    """A record that another scheduler might have written: on one GPU or more, existing or not, fitting or not."""
     slots = draw(st.lists(st.sampled_from(range(5)), min_size=1, max_size=2))
     core = draw(st.sampled_from((0, 0, 20, 60)))
     by_index = draw(st.integers(0, 4)) == 0
@@ -147,7 +147,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.ledger = Ledger()
         self.naive = NaiveLedger()
-        # For whom room is kept, by UID: what was asked for, and who ends for it. Nobody answers for what others do to a node.
+        # Pods with reserved capacity, by UID: the request and the victims. What others do to a node is not our fault.
         self.promised: dict[str, tuple[Request, set[str]]] = {}
 
     # --- nodes ---
@@ -196,7 +196,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(uid=uids, request=requests, name=names)
     def pod_is_reserved(self, uid: str, request: Request, name: str) -> None:
-        self.nobody_comes(uid)
+        self.nomination_is_dropped(uid)
         held = self.naive.holdings.get(uid)
         if held is not None and held.node == name:
             assert self.ledger.reserve(uid, uid, request, name) == held.allocation
@@ -211,7 +211,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.ledger.reserve(uid, uid, request, name)
             assert (refused.value.reason, refused.value.hopeless) == reason
             return
-        # A reservation on another node is no hindrance: it is moved. (Room that was kept for it anywhere is given up before.)
+        # A reservation on another node does not prevent it: it is moved. (Its nomination anywhere was dropped before.)
         expected = self.naive.reserve(uid, uid, request, name)
         assert self.ledger.reserve(uid, uid, request, name) == expected
         self._check_place(name, expected, request)
@@ -239,7 +239,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 assert one.units == request.memory_units
 
     @rule(request=requests)
-    def request_is_foreseen(self, request: Request) -> None:
+    def request_is_precomputed(self, request: Request) -> None:
         self.ledger.precompute(request)
 
     @rule(uid=uids)
@@ -253,7 +253,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def foreign_allocation_is_seen(self, data: st.DataObject, uid: str, name: str) -> None:
         allocation = data.draw(_allocations(name))
         self._break_promises(name)
-        self.nobody_comes(uid)
+        self.nomination_is_dropped(uid)
         self.ledger.hold(uid, uid, name, allocation)
         self.naive.holdings[uid] = Holding(uid, name, allocation, confirmed=True)
 
@@ -261,7 +261,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def foreign_allocation_is_read_ahead_of_the_watch(self, data: st.DataObject, uid: str, name: str) -> None:
         allocation = data.draw(_allocations(name))
         self._break_promises(name)
-        self.nobody_comes(uid)
+        self.nomination_is_dropped(uid)
         self.ledger.hold(uid, uid, name, allocation, confirmed=False)
         held = self.naive.holdings.get(uid)
         if held is None or not held.confirmed:
@@ -295,7 +295,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.promised[uid] = (request, set(plan.victims))
 
     @rule(uid=uids)
-    def nobody_comes(self, uid: str) -> None:
+    def nomination_is_dropped(self, uid: str) -> None:
         self.ledger.nominations.remove(uid)
         self.naive.kept.pop(uid, None)
         self.promised.pop(uid, None)
@@ -310,7 +310,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 for victim in victims:
                     self.pod_ends(victim)
         assert self.ledger.filter_for(uid, request, NAMES).fits.count(name) == 1
-        self.nobody_comes(uid)
+        self.nomination_is_dropped(uid)
         expected = self.naive.reserve(uid, uid, request, name)
         assert self.ledger.reserve(uid, uid, request, name) == expected
         self._check_place(name, expected, request)
@@ -358,15 +358,15 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.score(request, fits) == self.naive.scores(request, fits, Placement.BINPACK)
 
     @rule()
-    def what_is_kept_is_as_if_worked_out_anew(self) -> None:
+    def cached_values_equal_newly_computed_ones(self) -> None:
         for units, core, gpus, whole, by_gpu, selection, gpu, node in list(self.ledger._left._cache):
             request = counts(gpus) if by_gpu else asks(units, core, gpus=gpus, whole=whole)
             request = structs.replace(request, selection=selection, gpu_placement=gpu, node_placement=node)
-            anew = multi_gpu.left_over(self.ledger._books.columns, request, self.ledger._books.near)
-            assert_array_equal(self.ledger._left.of(request), anew)
+            fresh = multi_gpu.left_over(self.ledger._books.columns, request, self.ledger._books.near)
+            assert_array_equal(self.ledger._left.of(request), fresh)
             if request.is_ordinary:
                 # The way for several GPUs says the same of one.
-                assert_array_equal(left_over(self.ledger._books.columns, request), anew)
+                assert_array_equal(left_over(self.ledger._books.columns, request), fresh)
 
     # --- what always holds ---
 
@@ -404,13 +404,13 @@ class LedgerMachine(RuleBasedStateMachine):
             assert mine == (naive and Held(uid, naive.pod, naive.node, naive.allocation, naive.confirmed))
 
     @invariant()
-    def a_request_that_is_asked_for_again_and_again_is_answered_anew(self) -> None:
+    def a_repeated_request_is_answered_correctly(self) -> None:
         asked = ["never-seen", *NAMES]
         request = asks(2, 30)
         assert self.ledger.score(request, asked) == self.naive.scores(request, asked, Placement.BINPACK)
 
     @invariant()
-    def nothing_is_kept_that_nobody_needs(self) -> None:
+    def nothing_unneeded_is_kept(self) -> None:
         needed = set(self.naive.nodes) | {held.node for held in self.naive.holdings.values()}
         assert set(self.ledger._books.nodes) == needed
         for name, book in self.ledger._books.nodes.items():
@@ -425,7 +425,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _release_all(self) -> None:
         for uid in list(self.naive.kept):
-            self.nobody_comes(uid)
+            self.nomination_is_dropped(uid)
         for uid in list(self.naive.holdings):
             self.pod_ends(uid)
         empty = Ledger()

@@ -1,4 +1,4 @@
-"""Which GPU of a node, and which node, a pod is given."""
+"""Which node, and which of its GPUs, a pod gets."""
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, node
 
 
 def placed(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> int:
-    """The index of the GPU that the pod is given."""
+    """The index of the pod's GPU."""
     return ledger.reserve(uid, f"default/{uid}", request, on).gpus[0].index
 
 
@@ -64,7 +64,7 @@ def test_the_emptier_node_scores_higher_when_nodes_are_spread() -> None:
     assert ledger.score(asks(2), ["n3", "n2", "n1"]) == [10, 5, 0]
 
 
-def test_a_difference_that_is_small_beside_the_largest_gpu_is_told_all_the_same() -> None:
+def test_a_difference_that_is_small_next_to_the_largest_gpu_still_counts() -> None:
     ledger = Ledger()
     for name in ("n1", "n2", "n3"):
         ledger.set_node(node(name, A100, unit=MemoryUnit.MIB_128))

@@ -1,4 +1,4 @@
-"""Victims are enough, none is one too many, and the cheapest are chosen; what is kept goes to nobody else."""
+"""Victims are enough, none is one too many, and the cheapest are chosen; reserved capacity goes to no other pod."""
 
 from itertools import combinations
 
@@ -44,7 +44,7 @@ class Cluster:
         return self.ledger.evictions.plan(request, nodes or ("n",), rank)
 
 
-def test_fragments_on_two_gpus_help_nobody_so_the_victims_are_of_one() -> None:
+def test_free_capacity_on_two_gpus_does_not_add_up_so_the_victims_are_on_one() -> None:
     cluster = Cluster(node("n", 16, 16))
     for number, units in enumerate((6, 6, 6, 6)):
         cluster.put(f"p{number}", units, 1, "n")
@@ -151,7 +151,7 @@ def test_a_node_at_its_cap_of_pods_loses_the_least_important_wherever_it_is() ->
     assert cluster.plan(4, 5).victims == ("b",)  # type: ignore[union-attr]
 
 
-def test_room_that_is_kept_goes_to_nobody_else_until_it_is_given_up() -> None:
+def test_reserved_capacity_goes_to_no_other_pod_until_it_is_released() -> None:
     cluster = Cluster(node("n", 16))
     cluster.put("a", 8, 1, "n")
     cluster.put("b", 8, 1, "n")
@@ -170,7 +170,7 @@ def test_room_that_is_kept_goes_to_nobody_else_until_it_is_given_up() -> None:
     assert ledger.reserve("new", "default/new", asks(16), "n").mib == 16 * 1024
 
 
-def test_a_node_where_room_is_kept_takes_none_of_the_other_kind_and_nobody_ends_there_for_one() -> None:
+def test_a_node_with_reserved_capacity_takes_no_pod_of_the_other_kind_and_evicts_none_for_one() -> None:
     cluster = Cluster(node("n", 16, 16, mode=NodeMode.CORE_MEM))
     cluster.put("low", 4, 1, "n")
     plan = cluster.plan(4, 5, core=30)
@@ -187,7 +187,7 @@ def test_a_node_where_room_is_kept_takes_none_of_the_other_kind_and_nobody_ends_
     assert ledger.filter(asks(1), ["n"]).fits == ["n"]
 
 
-def test_room_that_is_kept_counts_for_the_nodes_cap_of_pods_until_it_is_given_up() -> None:
+def test_reserved_capacity_counts_for_the_nodes_pod_limit_until_it_is_released() -> None:
     capped = structs.replace(node("n", 16, 16), max_node_pods=2)
     cluster = Cluster(capped)
     cluster.put("a", 1, 1, "n")
@@ -266,7 +266,7 @@ def test_what_is_kept_on_a_gpu_stays_kept_whatever_is_lost_beside_it(change: str
     ledger.set_node(after)
     assert ledger.nominations.node_of("new") == "n"
     ledger.release("a")
-    assert ledger.filter(asks(13), ["n"]).fits == [], "nobody else gets it"
+    assert ledger.filter(asks(13), ["n"]).fits == [], "no other pod gets it"
     assert ledger.filter_for("new", asks(16), ["n"]).fits == ["n"]
     ledger.nominations.remove("new")
     assert ledger.reserve("x", "default/x", asks(16), "n").gpus[0].index == 0
@@ -282,7 +282,7 @@ PODS = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3), st.booleans()), 
 
 
 @given(PODS, st.integers(1, 8), st.integers(1, 4), st.sampled_from([(8,), (8, 8)]))
-def test_a_plan_is_found_whenever_any_set_would_do_and_is_one_that_loses_nobody_in_vain(
+def test_a_plan_is_found_whenever_any_set_would_do_and_has_no_needless_victim(
     pods: list[tuple[int, int, bool]], units: int, priority: int, gpus: tuple[int, ...]
 ) -> None:
     cluster = Cluster(node("n", *gpus))
@@ -336,6 +336,6 @@ def test_a_node_that_takes_nothing_new_is_no_place_to_make_room() -> None:
     cluster.ledger.set_node(node("n", 16, 16, mode=NodeMode.MPS))
     assert cluster.plan(4, 5, gpus=2) is None, "on MPS nodes a pod has one GPU"
     assert cluster.plan(4, 5) is not None
-    # Compute is given on other nodes: nobody ends for it here.
+    # Compute is offered on other nodes: no pod is evicted for it here.
     cluster.ledger.set_node(node("n", 16, 16))
     assert cluster.plan(4, 5, core=30) is None

@@ -65,7 +65,7 @@ CASES: dict[str, Case] = {
     "a GPU smaller than a unit is less than a unit": case(
         node("n1", 1000), asks(1), "asks for 1 GiB, the largest GPU has less than 1 GiB", hopeless=True
     ),
-    "compute that is short is told beside the memory": case(
+    "compute that is short is named next to the memory": case(
         node("n1", T4, T4, mode=NodeMode.CORE_MEM),
         asks(4, 30),
         "no single GPU has 4 GiB and 30% compute free (nearest: GPU 1 with 12 GiB and 20%)",
@@ -78,13 +78,13 @@ CASES: dict[str, Case] = {
         "asks for 120% compute, one GPU has 100%",
         hopeless=True,
     ),
-    "memory that is short is told before compute": case(
+    "memory that is short is named before compute": case(
         node("n1", T4, mode=NodeMode.CORE_MEM),
         asks(14, 100),
         "no single GPU has 14 GiB free (largest free: 13 GiB on GPU 0)",
         asks(2, 5),
     ),
-    "the pod cap is told where memory would do": case(
+    "the pod cap is named where memory would do": case(
         node("n1", T4, T4, max_pods=1),
         asks(3),
         "every GPU with room already has 1 pod, the most allowed",

@@ -1,4 +1,4 @@
-"""Several GPUs for one pod, and whole ones: which are given, what they are worth, and why not."""
+"""Several GPUs for one pod, and whole ones: which are allocated, what they are worth, and reasons for refusals."""
 
 import msgspec
 import pytest
@@ -11,8 +11,8 @@ from gpushare.ledger import Ledger, Refused
 from tests.unit.ledger.ledger_samples import A100, T4, V100, asks, node
 
 
-def given(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> list[int]:
-    """The indices of the GPUs that the pod is given."""
+def indices(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> list[int]:
+    """The indices of the pod's GPUs."""
     return [share.index for share in ledger.reserve(uid, f"default/{uid}", request, on).gpus]
 
 
@@ -91,7 +91,7 @@ REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] 
         "asks for 2 GPUs with 4 GiB, too few of them are in service (GPU 1 is unhealthy: XID 79)",
         True,
     ),
-    "a sick GPU is told beside what is short": (
+    "an unhealthy GPU is named next to what is short": (
         node("n1", T4, T4, T4, sick={2: "XID 79"}),
         (asks(12),),
         asks(4, gpus=2),
@@ -180,4 +180,4 @@ def test_a_refusal_says_which_gpus_would_do(
 
 def test_a_mode_in_which_pods_get_one_gpu_still_gives_a_whole_one() -> None:
     ledger = ledger_with(node("n1", T4, mode=NodeMode.MPS))
-    assert given(ledger, "a", asks(4, whole=True)) == [0]
+    assert indices(ledger, "a", asks(4, whole=True)) == [0]

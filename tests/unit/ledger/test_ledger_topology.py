@@ -4,8 +4,7 @@ import re
 
 import msgspec
 import pytest
-from hypothesis import given as drawn
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpushare.api.allocation.allocation import GpuShare
@@ -39,11 +38,11 @@ def ledger_with(*nodes: NodeDevices, policy: Placement = Placement.BINPACK) -> L
     return ledger
 
 
-def given(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> list[int]:
+def indices(ledger: Ledger, uid: str, request: Request, on: str = "n1") -> list[int]:
     return [share.index for share in ledger.reserve(uid, f"default/{uid}", request, on).gpus]
 
 
-def test_gpus_that_are_counted_are_given_whole_and_near_each_other() -> None:
+def test_counted_gpus_are_allocated_whole_and_near_each_other() -> None:
     ledger = ledger_with(topology())
     allocation = ledger.reserve("a", "default/a", counts(2), "n1")
     assert [(one.index, one.units, one.device_units, one.mib) for one in allocation.gpus] == [
@@ -51,19 +50,19 @@ def test_gpus_that_are_counted_are_given_whole_and_near_each_other() -> None:
         (1, 15, 15, T4),
     ]
     assert allocation.containers == {"main": allocation.gpus}
-    assert given(ledger, "b", counts(4)) == [4, 5, 6, 7]
-    assert given(ledger, "c", counts(2)) == [2, 3]
+    assert indices(ledger, "b", counts(4)) == [4, 5, 6, 7]
+    assert indices(ledger, "c", counts(2)) == [2, 3]
     with pytest.raises(Refused, match="needs a GPU that nobody uses, no GPU is free"):
-        given(ledger, "d", counts(1))
+        indices(ledger, "d", counts(1))
     assert ledger.release("a")
-    assert given(ledger, "d", counts(1)) == [0]
+    assert indices(ledger, "d", counts(1)) == [0]
 
 
 def test_a_single_gpu_is_taken_from_an_island_that_is_begun() -> None:
     ledger = ledger_with(topology())
-    assert given(ledger, "a", counts(1)) == [0]
-    assert given(ledger, "b", counts(1)) == [1]
-    assert given(ledger, "c", counts(4)) == [4, 5, 6, 7]
+    assert indices(ledger, "a", counts(1)) == [0]
+    assert indices(ledger, "b", counts(1)) == [1]
+    assert indices(ledger, "c", counts(4)) == [4, 5, 6, 7]
 
 
 def test_containers_have_gpus_of_their_own_and_take_over_those_of_init_containers() -> None:
@@ -74,8 +73,8 @@ def test_containers_have_gpus_of_their_own_and_take_over_those_of_init_container
     app, init, sidecar = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
     asked = asking(("early", init, 2), ("beside", sidecar, 1), ("one", app, 2), ("two", app, 1))
     allocation = ledger_with(topology()).reserve("a", "default/a", asked, "n1")
-    given_to = {name: [one.index for one in shares] for name, shares in allocation.containers.items()}
-    assert given_to == {"early": [0, 1], "beside": [0], "one": [1, 2], "two": [3]}
+    by_container = {name: [one.index for one in shares] for name, shares in allocation.containers.items()}
+    assert by_container == {"early": [0, 1], "beside": [0], "one": [1, 2], "two": [3]}
     assert [one.index for one in allocation.gpus] == [0, 1, 2, 3]
 
 
@@ -117,7 +116,7 @@ REFUSED: dict[str, tuple[NodeDevices, Request, str, bool]] = {
         "node already has 1 pod on its GPUs, the most allowed",
         False,
     ),
-    "too few that nobody uses": (
+    "too few that are free": (
         topology(sizes=(T4, T4)),
         counts(2),
         "needs 2 GPUs that nobody uses, only GPU 1 is free",
@@ -127,7 +126,7 @@ REFUSED: dict[str, tuple[NodeDevices, Request, str, bool]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_who_is_refused_is_told_why(case: str) -> None:
+def test_a_refusal_has_its_reason(case: str) -> None:
     there, request, why, hopeless = REFUSED[case]
     if there.devices and len(there.devices) == 2:
         there = msgspec.structs.replace(there, near=())
@@ -135,8 +134,8 @@ def test_who_is_refused_is_told_why(case: str) -> None:
     if not hopeless:
         ledger.reserve("first", "default/first", counts(1), "n1")
     verdict = ledger.filter(request, ["n1"])
-    told = verdict.hopeless if hopeless else verdict.refused
-    assert why in told["n1"]
+    reasons = verdict.hopeless if hopeless else verdict.refused
+    assert why in reasons["n1"]
     with pytest.raises(Refused, match=re.escape(why)):
         ledger.reserve("x", "default/x", request, "n1")
 
@@ -156,18 +155,18 @@ def test_gpus_of_any_index_are_named() -> None:
     assert "62, 65, 66" in ledger.filter(counts(126), ["n1"]).refused["n1"]
 
 
-def test_what_pods_hold_from_another_mode_is_not_given_whole() -> None:
+def test_a_gpu_with_shares_from_another_mode_is_not_allocated_whole() -> None:
     ledger = ledger_with(topology(mode=NodeMode.CORE_MEM))
-    assert given(ledger, "share", asks(3, 30)) == [0]
+    assert indices(ledger, "share", asks(3, 30)) == [0]
     ledger.set_node(topology())
-    assert given(ledger, "a", counts(3)) == [1, 2, 3]
+    assert indices(ledger, "a", counts(3)) == [1, 2, 3]
     with pytest.raises(Refused, match="needs 5 GPUs that nobody uses, only GPUs 4, 5, 6 and 7 are free"):
-        given(ledger, "b", counts(5))
+        indices(ledger, "b", counts(5))
     # And back: what is held whole is full.
     ledger.release("share")
     ledger.set_node(topology(mode=NodeMode.CGPU))
     assert [gpu.free_mib for gpu in ledger.usage("n1").gpus] == [T4, 0, 0, 0, *[T4] * 4]
-    assert given(ledger, "c", asks(1)) == [0]
+    assert indices(ledger, "c", asks(1)) == [0]
 
 
 def test_of_nodes_the_one_with_the_nearest_set_is_preferred() -> None:
@@ -196,15 +195,15 @@ def test_of_equally_near_sets_the_policy_says_which_node(policy: Placement, poin
 def test_shares_of_several_gpus_are_near_each_other_and_then_as_the_node_places(placement: Placement) -> None:
     ledger = ledger_with(topology(mode=NodeMode.CGPU, placement=placement))
     if placement is Placement.SPREAD:
-        assert given(ledger, "a", asks(2, gpus=2)) == [0, 1]
-        assert given(ledger, "b", asks(2, gpus=2)) == [2, 3]
-        assert given(ledger, "c", asks(2, gpus=3)) == [4, 5, 6]
+        assert indices(ledger, "a", asks(2, gpus=2)) == [0, 1]
+        assert indices(ledger, "b", asks(2, gpus=2)) == [2, 3]
+        assert indices(ledger, "c", asks(2, gpus=3)) == [4, 5, 6]
         return
-    assert given(ledger, "a", asks(10)) == [0]
+    assert indices(ledger, "a", asks(10)) == [0]
     # The tightest are GPU 0 and any other: of its island.
-    assert given(ledger, "b", asks(4, gpus=2)) == [0, 1]
-    assert given(ledger, "c", asks(8, gpus=4)) == [4, 5, 6, 7]
-    assert given(ledger, "d", asks(7, gpus=2)) == [4, 5]
+    assert indices(ledger, "b", asks(4, gpus=2)) == [0, 1]
+    assert indices(ledger, "c", asks(8, gpus=4)) == [4, 5, 6, 7]
+    assert indices(ledger, "d", asks(7, gpus=2)) == [4, 5]
 
 
 def test_of_nodes_shares_of_several_gpus_prefer_the_nearest_set_then_the_policy() -> None:
@@ -237,11 +236,11 @@ def test_the_score_is_of_the_near_set_and_not_of_the_gpus_that_placement_alone_w
     ):
         ledger.hold(uid, "p", on, holding(share(f"{on}-gpu{gpu}", mib)))
     assert ledger.score(asks(4, gpus=2), ["apart", "together"]) == [0, 10]
-    assert given(ledger, "e", asks(4, gpus=2), "together") == [0, 1]
-    assert given(ledger, "f", asks(4, gpus=2), "apart") == [0, 1]
+    assert indices(ledger, "e", asks(4, gpus=2), "together") == [0, 1]
+    assert indices(ledger, "f", asks(4, gpus=2), "apart") == [0, 1]
 
 
-@drawn(
+@given(
     pairs=st.lists(st.sampled_from((1, 1, 4, 100)), min_size=15, max_size=15),
     held=st.lists(st.sampled_from((0, 0, 3000, 3000, 9000, 15000)), min_size=6, max_size=6),
     count=st.integers(2, 4),
@@ -261,7 +260,7 @@ def test_what_a_node_is_said_to_have_left_over_is_what_its_set_leaves(
         return
     column = ledger._books.column_of["n1"]
     said = ledger._growth.of(request) if placement is Placement.FRAGMENTATION else ledger._left._of(request)
-    chosen = given(ledger, "a", request)
+    chosen = indices(ledger, "a", request)
     assert said.left[column] == sum(T4 - held[gpu] - 4096 for gpu in chosen) // count
 
 
@@ -269,7 +268,7 @@ def test_on_nodes_with_very_many_gpus_the_placement_alone_decides() -> None:
     sizes = (V100,) * MOST_GPUS + (T4,)
     many = topology(near=matrix(MOST_GPUS + 1, lambda a, b: 100), sizes=sizes)
     ledger = ledger_with(many)
-    assert given(ledger, "a", counts(2)) == [0, 1]
+    assert indices(ledger, "a", counts(2)) == [0, 1]
     assert ledger.score(counts(2), ["n1"]) == [10]
 
 
@@ -296,8 +295,8 @@ def test_what_counts_gpus_teaches_nothing_of_shares() -> None:
 
 def test_room_for_whole_gpus_is_made_by_ending_pods_that_hold_them() -> None:
     ledger = ledger_with(topology(sizes=(A100, A100), near=()))
-    assert given(ledger, "low", counts(1)) == [0]
-    assert given(ledger, "lower", counts(1)) == [1]
+    assert indices(ledger, "low", counts(1)) == [0]
+    assert indices(ledger, "lower", counts(1)) == [1]
     ranks = {"low": Rank(5), "lower": Rank(1)}
     plan = ledger.evictions.plan(counts(1), ["n1"], ranks.get)
     assert plan is not None
@@ -308,7 +307,7 @@ def test_room_for_whole_gpus_is_made_by_ending_pods_that_hold_them() -> None:
     assert ledger.filter_for("high", counts(1), ["n1"]).fits == ["n1"]
     assert ledger.filter(counts(1), ["n1"]).fits == []
     ledger.nominations.remove("high")
-    assert given(ledger, "high", counts(1)) == [1]
+    assert indices(ledger, "high", counts(1)) == [1]
     both = ledger.evictions.plan(counts(2), ["n1"], lambda uid: Rank(0))
     assert both is not None
     assert set(both.victims) == {"low", "high"}

@@ -1,4 +1,4 @@
-"""A policy is added in one place: labels, options, GPUs, nodes and what people are told follow from it."""
+"""A policy is added in one place: labels, options, GPUs, nodes and messages follow from it."""
 
 import importlib.util
 import json
@@ -33,7 +33,7 @@ def fewest_pods(candidate: Candidate) -> tuple[int, ...]:
 
 @pytest.fixture
 def fewest() -> Iterator[Placement]:
-    """A policy that nobody else knows of."""
+    """A policy that is registered only here."""
     made = object.__new__(Placement)
     made._name_, made._value_ = "FEWEST", "fewest"
     Placement._member_map_["FEWEST"] = made
@@ -48,7 +48,7 @@ def fewest() -> Iterator[Placement]:
 
 
 def role_of(part: str) -> Role:
-    """What can be set of a part, declared anew."""
+    """The options of a role, declared again."""
     spec = importlib.util.spec_from_file_location(f"anew_{part}", PACKAGE / part / "options.py")
     assert spec is not None
     assert spec.loader is not None
@@ -88,12 +88,12 @@ def test_a_new_policy_chooses_gpus_and_nodes_from_the_option_on(fewest: Placemen
             if name != "idle":
                 ledger.hold(f"{name}-{uid}", "p", name, holding(share(f"{name}-gpu{gpu}", mib)))
     assert ledger.score(asks(2), ["busy", "idle"]) == [0, 10]
-    assert [_given(ledger, uid, asks(2), "idle") for uid in ("u", "v", "w")] == [[0], [1], [0]]
-    assert _given(ledger, "x", asks(2), "busy") == [1]
-    assert _given(ledger, "y", asks(2), "labelled") == [0], "its own label says otherwise"
+    assert [_indices(ledger, uid, asks(2), "idle") for uid in ("u", "v", "w")] == [[0], [1], [0]]
+    assert _indices(ledger, "x", asks(2), "busy") == [1]
+    assert _indices(ledger, "y", asks(2), "labelled") == [0], "its own label says otherwise"
 
 
-def _given(ledger: Ledger, uid: str, request: Request, on: str) -> list[int]:
+def _indices(ledger: Ledger, uid: str, request: Request, on: str) -> list[int]:
     return [one.index for one in ledger.reserve(uid, f"default/{uid}", request, on).gpus]
 
 

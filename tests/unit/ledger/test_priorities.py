@@ -35,8 +35,8 @@ class Cluster:
         self, on: str, gpu: int, units: int, priority: int, *, core: int = 0, leaving: bool = False
     ) -> str:
         uid = f"p{len(self.ranks)}"
-        given = holding(share(f"GPU-{on}-{gpu}", 1024 * units, units, 16, core=core, index=gpu))
-        self.ledger.hold(uid, f"default/{uid}", on, given, priority=LEAVING if leaving else priority)
+        allocation = holding(share(f"GPU-{on}-{gpu}", 1024 * units, units, 16, core=core, index=gpu))
+        self.ledger.hold(uid, f"default/{uid}", on, allocation, priority=LEAVING if leaving else priority)
         self.ranks[uid] = Rank(priority, len(self.ranks), leaving)
         return uid
 

@@ -1,4 +1,4 @@
-"""Who holds what of which quota: never above a max, sums that agree, and the same when built anew."""
+"""Charges to quotas: never above a max, consistent sums, and the same when rebuilt."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def mem(namespace: str, units: int, **more: bool) -> Charge:
     return Charge(namespace, {MEM: units * 1000}, **more)
 
 
-def test_without_a_tree_nothing_is_kept_and_nobody_refused() -> None:
+def test_without_a_tree_nothing_is_charged_and_no_pod_refused() -> None:
     books = QuotaBooks()
     books.charge("p", mem("x", 5))
     assert books.charged("p") is None
@@ -164,17 +164,17 @@ def test_against_a_naive_count_no_max_is_passed_and_sums_hold(tree: QuotaTree, d
                 namespace, {MEM: amount}, data.draw(st.booleans()), bound=data.draw(st.booleans())
             )
             books.charge(uid, naive[uid])
-    anew = QuotaBooks()
-    anew.set_tree(tree)
+    fresh = QuotaBooks()
+    fresh.set_tree(tree)
     for uid, charge in reversed(naive.items()):
-        anew.charge(uid, charge)
-    assert anew.usage() == books.usage()
+        fresh.charge(uid, charge)
+    assert fresh.usage() == books.usage()
     for place, quota in enumerate(tree.quotas):
-        assert books.held(place, MEM) == anew.held(place, MEM) == sum_of(place)
+        assert books.held(place, MEM) == fresh.held(place, MEM) == sum_of(place)
         assert books.staying(place, MEM) == sum(
             one.amounts[MEM]
             for one in naive.values()
             if not one.leaving and place in tree.path(tree.leaf_of[one.namespace])
         )
-        # Whoever is at zero may always be: pods that ask for nothing pass no limit.
+        # A request for nothing never exceeds a limit.
         assert sum_of(place) <= quota.max.get(MEM, sum_of(place))

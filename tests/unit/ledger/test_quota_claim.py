@@ -172,7 +172,7 @@ def test_all_that_a_claim_reaches_are_those_that_it_may_end(
     lesser, others = map(set, found)
     for uid, charge in charges.items():
         if charge.namespace == "elsewhere" and charge.leaving:
-            continue  # nobody counts these here, and who leaves is gone in any case
+            continue  # uncounted pods, and those that terminate anyway
         assert (uid in others) is claim.may_evict(uid, lesser=False)
         assert (uid in lesser | others) is claim.may_evict(uid, lesser=True)
 
@@ -243,7 +243,7 @@ def test_a_large_one_goes_where_the_least_important_alone_would_not_do() -> None
     assert plan.victims == ("large",), "without small b has 15, and large is more than it can spare then"
 
 
-def test_nobody_ends_where_what_may_go_leaves_too_little() -> None:
+def test_no_pod_is_evicted_where_the_evictable_ones_free_too_little() -> None:
     ledger, books = Ledger(), books_of(two())
     ledger.set_node(node("n1", 16384))
     held(ledger, books, "p", "z", 6)

@@ -1,4 +1,4 @@
-"""Who ends so that a pod's quotas let it in, wherever they run: enough, allowed together, and nobody without need."""
+"""Victims that make a pod's quotas admit it, on any node: enough, evictable together, and none needlessly."""
 
 from itertools import combinations
 
@@ -28,7 +28,7 @@ def test_the_least_important_of_those_that_owe_end() -> None:
     assert relief(claim, ranked(q=2, r=1).get, ended=["s"]) == (), "it was promised already"
 
 
-def test_nobody_ends_for_a_sum_that_no_ends_bring_below_the_max() -> None:
+def test_no_pod_is_evicted_for_a_sum_that_no_evictions_bring_below_the_max() -> None:
     books = books_of(two(), q=mem("z", 6), r=mem("z", 6), s=mem("x", 4))
     claim = claim_of(books, "x", 4)
     assert relief(claim, ranked().get) is None
@@ -38,7 +38,7 @@ def test_nobody_ends_for_a_sum_that_no_ends_bring_below_the_max() -> None:
     assert relief(claim, leaving.get) is None
 
 
-def test_where_nothing_is_passed_nobody_ends() -> None:
+def test_where_no_max_is_exceeded_no_pod_is_evicted() -> None:
     assert relief(claim_of(books_of(two()), "x", 4), ranked().get) == ()
 
 
@@ -75,7 +75,7 @@ def test_more_than_are_meant_for_one_pod_do_not_end() -> None:
     assert len(relief(claim_of(books, "x", 3), ranks.get) or ()) == 3
 
 
-def test_of_very_many_nobody_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_too_many_candidates_no_search_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     books = books_of(two(), p=mem("x", 4), q=mem("z", 4), r=mem("z", 4), s=mem("z", 4))
     monkeypatch.setattr(room, "MOST_LOOKED_AT", 3)
     assert relief(claim_of(books, "x", 4), ranked(q=2, r=1).get) is None

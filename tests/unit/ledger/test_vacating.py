@@ -1,4 +1,4 @@
-"""What the planner of moves is told of nodes is what the ledger has, and the nodes it looks at are the right ones."""
+"""The planner of moves sees nodes as the ledger has them, and looks at the right ones."""
 
 from contextlib import suppress
 
@@ -50,7 +50,7 @@ def test_a_host_has_its_gpus_with_what_is_free_and_who_is_there() -> None:
     assert (bare.spare_pods, bare.gpus[0].spare_pods) == (NO_CAP, NO_CAP)
 
 
-def test_pods_on_several_gpus_and_of_another_unit_do_not_move_and_closed_nodes_take_nobody() -> None:
+def test_pods_on_several_gpus_and_of_another_unit_do_not_move_and_closed_nodes_take_no_pod() -> None:
     made = ledger(node("n", 16, 16))
     made.reserve("two", "default/two", asks(2, gpus=2), "n")
     old = holding(share("GPU-n-0", 256, units=2, of=128), unit=MemoryUnit.MIB_128)
@@ -116,7 +116,7 @@ def test_what_is_kept_counts_as_taken() -> None:
 
 
 def test_caps_of_pods_hold_for_who_comes_and_for_who_waited() -> None:
-    """Two GPUs, one pod each of at most two on the node: whoever moves within it leaves no place for another."""
+    """Two GPUs, one pod each of at most two on the node: a move within the node frees no place for another pod."""
     made = ledger(node("n", 16, 16, max_node_pods=2), node("m", 16, max_node_pods=1))
     made.reserve("a", "default/a", asks(9), "n")
     made.hold("b", "default/b", "n", holding(share("GPU-n-1", 4096, 4, 16)))

@@ -54,7 +54,7 @@ def test_a_panel_says_what_it_shows_and_in_which_unit(panel: dict[str, Any]) -> 
 
 
 @each_panel
-def test_a_panels_queries_are_told_apart_and_asked_as_often_as_they_are_scraped(
+def test_a_panels_queries_have_distinct_ids_and_follow_the_scrape_interval(
     panel: dict[str, Any],
 ) -> None:
     targets = panel["targets"]

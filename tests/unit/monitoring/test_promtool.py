@@ -54,9 +54,9 @@ def test_what_is_served_is_in_the_reference() -> None:
     reference = set(re.findall(r"^\| `(\w+)` \|", REFERENCE.read_text(), re.MULTILINE))
     for metrics in (SchedulerMetrics(), AdmissionMetrics()):
         text = metrics.render().decode()
-        told = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
-        assert told
-        assert told <= reference
+        declared = set(re.findall(r"^# TYPE (\w+) ", text, re.MULTILINE))
+        assert declared
+        assert declared <= reference
 
 
 def test_every_page_of_ours_is_as_prometheus_wants_it() -> None:
@@ -75,11 +75,11 @@ def test_every_page_of_ours_is_as_prometheus_wants_it() -> None:
 def test_the_page_with_others_names_differs_from_that_in_their_own_ways_alone() -> None:
     code, said = promtool("check", "metrics", stdin=exported(dcgm_exporter.FAMILIES))
     assert code == 3
-    told = (
+    known = (
         r"DCGM_\w+ (label names should be written in 'snake_case' not 'camelCase'"
         r"|counter metrics should have \"_total\" suffix|metric name should not include type 'counter')"
     )
-    assert [line for line in said.splitlines() if line and not re.fullmatch(told, line)] == []
+    assert [line for line in said.splitlines() if line and not re.fullmatch(known, line)] == []
 
 
 def test_every_figure_under_anothers_name_has_one_in_ours() -> None:

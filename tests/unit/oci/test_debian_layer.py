@@ -75,7 +75,7 @@ def test_a_package_is_read_as_it_says_it_is(package: debian.Package) -> None:
     assert package.source == "probe-source"
 
 
-def test_a_machine_of_another_release_is_told_what_to_do(tmp_path: Path) -> None:
+def test_a_machine_of_another_release_is_refused_with_what_to_do(tmp_path: Path) -> None:
     said = tmp_path / "os-release"
     said.write_text('ID=fedora\nPRETTY_NAME="Fedora 43"\n')
     with pytest.raises(CannotBuild, match=r"Fedora 43; build images/Containerfile"):

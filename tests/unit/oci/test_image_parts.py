@@ -56,8 +56,8 @@ def test_a_key_is_of_contents_and_names_of_files_and_of_texts(tmp_path: Path) ->
 
 
 def test_an_archive_that_is_up_to_date_is_left_alone(tmp_path: Path) -> None:
-    told: list[str] = []
-    store = Store(tmp_path, told.append)
+    lines: list[str] = []
+    store = Store(tmp_path, lines.append)
     layer = made(store.part("a", "1"), b"one")
     archive = tmp_path / "a.tar"
 
@@ -67,9 +67,9 @@ def test_an_archive_that_is_up_to_date_is_left_alone(tmp_path: Path) -> None:
 
     first = write(oci.Config())
     assert write(oci.Config()) == first
-    assert "up to date" in told[-1]
+    assert "up to date" in lines[-1]
     write(oci.Config(user="1"))
-    assert "up to date" not in told[-1]
+    assert "up to date" not in lines[-1]
     archive.unlink()
     write(oci.Config(user="1"))
     assert archive.exists()

@@ -22,8 +22,8 @@ def test_check_says_every_mistake_or_that_there_is_none(
     assert capsys.readouterr().out == f"{file}: right\n"
     file.write_text("scheduler: {unit: 3}\nnode-agent: {health-period: 5 GiB}\n")
     assert main(["config", "check", str(file)]) == 2
-    told = capsys.readouterr().err.splitlines()
-    assert [f"{file}: scheduler.unit" in told[0], f"{file}: node-agent.health-period" in told[1]] == [
+    errors = capsys.readouterr().err.splitlines()
+    assert [f"{file}: scheduler.unit" in errors[0], f"{file}: node-agent.health-period" in errors[1]] == [
         True,
         True,
     ]
@@ -55,7 +55,7 @@ def test_show_says_what_holds_and_where_it_comes_from(
     assert main(["config", "show", "scheduler", "--unit", "3"]) == 2
 
 
-def test_show_tells_variables_of_other_roles_from_those_that_nobody_reads(
+def test_show_separates_variables_of_other_roles_from_unknown_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GPUSHARE_XID_RECOVERY", "9")
@@ -64,12 +64,12 @@ def test_show_tells_variables_of_other_roles_from_those_that_nobody_reads(
     monkeypatch.setenv("GPUSHARE_PAGE_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("GPUSHARE_PAGE_PORT_443_TCP_ADDR", "10.0.0.1")
     assert main(["config", "show", "scheduler"]) == 0
-    *_, others, nobodys = capsys.readouterr().out.splitlines()
+    *_, others, unknown = capsys.readouterr().out.splitlines()
     assert (
         others
         == "not read by this role: GPUSHARE_PAGE_PORT_443_TCP_ADDR, GPUSHARE_PAGE_SERVICE_HOST, GPUSHARE_XID_RECOVERY"
     )
-    assert nobodys == "read by nobody: GPUSHARE_QQQ, GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)"
+    assert unknown == "read by nobody: GPUSHARE_QQQ, GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)"
 
 
 def test_a_role_that_is_not_installed_is_refused_by_name_and_unchecked_in_the_schema(
@@ -83,7 +83,7 @@ def test_a_role_that_is_not_installed_is_refused_by_name_and_unchecked_in_the_sc
     assert "additionalProperties" not in json.loads(capsys.readouterr().out)["properties"]["playground"]
 
 
-def test_check_names_variables_that_nobody_reads_beside_a_file_that_is_right(
+def test_check_names_unknown_variables_even_if_the_file_is_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "o.json"
@@ -107,9 +107,9 @@ def test_the_schema_is_of_one_role_or_of_all(capsys: pytest.CaptureFixture[str])
 
 def test_the_help_names_every_role_by_what_it_is_there_for(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
-    told = capsys.readouterr().out
-    assert all(f"\n  {name} " in told for name in COMMANDS)
-    assert all(word in told for word in ("processes", "tools", "examples:", "docs/guide/"))
+    output = capsys.readouterr().out
+    assert all(f"\n  {name} " in output for name in COMMANDS)
+    assert all(word in output for word in ("processes", "tools", "examples:", "docs/guide/"))
 
 
 def test_neither_yaml_nor_argparse_is_imported_where_a_command_line_is_plain() -> None:

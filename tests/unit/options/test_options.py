@@ -1,4 +1,4 @@
-"""Options from flags, environment and file: who wins, what is refused, and what is told of it."""
+"""Options from flags, environment and file: which wins, what is refused, and with which message."""
 
 import json
 import math
@@ -63,7 +63,7 @@ def test_a_switch_of_the_file_is_switched_off_by_a_flag(tmp_path: Path) -> None:
     assert read(SCHEDULER, [], {"GPUSHARE_DEFRAGMENTATION": "true"}).defragmentation is True
 
 
-def test_what_may_be_given_several_times_is_a_list_and_in_a_variable_has_commas(tmp_path: Path) -> None:
+def test_a_repeatable_option_is_a_list_and_comma_separated_in_its_variable(tmp_path: Path) -> None:
     webhook = role_of("admission")
     assert read(
         webhook, ["--trusted-service-account", "a", "--trusted-service-account", "b"], {}
@@ -80,7 +80,7 @@ def test_what_may_be_given_several_times_is_a_list_and_in_a_variable_has_commas(
     assert read(webhook, [], {}).trusted_service_account == []
 
 
-def test_all_that_is_wrong_is_told_at_once_with_where_it_is_and_what_may_be(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once_with_their_place_and_the_valid_values(tmp_path: Path) -> None:
     file = written(
         tmp_path,
         """
@@ -96,21 +96,21 @@ node-agent:
 admission:
 """,
     )
-    told = problems(
+    errors = problems(
         ["--log-level", "loud", "--config", file], {"GPUSHARE_DEFRAGMENTATION_MIN_PENDING": "5GiB"}
     )
-    assert told == [
+    assert errors == [
         f"{file}: scheduler.listne: no option of this role; did you mean listen?",
         f'{file}: scheduler.isolated-max-pods: the text "3": give a number from 1',
         f'{file}: scheduler.lease: the list ["a"]: give NAMESPACE/NAME',
         f"{file}: scheduler.node-policy: nothing null: give one of binpack, spread, fragmentation",
         f"{file}: scheduler.reservation-ttl: the truth value true: give seconds (5, 500ms, 5m) above 0 and at most 3600",
         f"{file}: node-agent.health-period: the mapping {{}}: give seconds (5, 500ms, 5m) from 0.01 to 86400",
-        next(one for one in told if "wholly-unknown-thing" in one),
+        next(one for one in errors if "wholly-unknown-thing" in one),
         "GPUSHARE_DEFRAGMENTATION_MIN_PENDING 5GiB: give seconds (5, 500ms, 5m) from 0 to 86400",
         "--log-level loud: give one of debug, info, warning, error",
     ]
-    assert "no option of this role; there are node, kubeconfig" in told[6]
+    assert "no option of this role; there are node, kubeconfig" in errors[6]
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ admission:
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_whole(tmp_path: Path, text: str, name: str, says: str) -> None:
-    (told,) = problems(["--config", written(tmp_path, text, name)], {})
-    assert says in told
+    (error,) = problems(["--config", written(tmp_path, text, name)], {})
+    assert says in error
 
 
 def test_a_section_that_cannot_be_used_hides_no_mistake_of_another(tmp_path: Path) -> None:
     file = written(tmp_path, "nosuch: {}\nnode-agent: 3\nscheduler: {unit: 5GiB}")
-    for told in (check_file(Path(file)), problems(["--config", file], {})):
-        assert [one.removeprefix(f"{file}: ").split(":")[0] for one in told] == [
+    for errors in (check_file(Path(file)), problems(["--config", file], {})):
+        assert [one.removeprefix(f"{file}: ").split(":")[0] for one in errors] == [
             "nosuch",
             "node-agent",
             "scheduler.unit",
@@ -182,7 +182,7 @@ def test_hours_are_read_in_hours() -> None:
         st.text(), st.floats(), st.integers(), st.booleans(), st.none(), st.lists(st.text()), st.just({})
     )
 )
-def test_whatever_an_option_is_given_is_read_or_refused_with_what_may_be(raw: Any) -> None:
+def test_any_value_of_an_option_is_read_or_refused_with_the_valid_ones(raw: Any) -> None:
     for role in ALL:
         for option in role.options:
             _is_read_or_refused(role, option, raw)
@@ -193,16 +193,16 @@ def _is_read_or_refused(role: Role, option: Option, raw: Any) -> None:
         try:
             value = option.read(one)
         except ValueError as error:
-            told = str(error)
+            message = str(error)
         else:
-            told = f"give {option.allowed}"
+            message = f"give {option.allowed}"
             assert not option.kind.number or math.isfinite(value) or option.most is None
             assert not option.choices or value in option.choices
-        assert told == f"give {option.allowed}", f"{role.name} {option.name}"
+        assert message == f"give {option.allowed}", f"{role.name} {option.name}"
 
 
 @pytest.mark.parametrize("role", ALL, ids=lambda role: role.name)
-def test_every_default_may_be_given_and_every_flag_says_default_and_variable(role: Role) -> None:
+def test_every_default_is_a_valid_value_and_every_flag_shows_default_and_variable(role: Role) -> None:
     help_text = " ".join(parser_of(role).format_help().split())
     for option in role.options:
         if option.default not in (None, []):
@@ -252,6 +252,6 @@ def test_a_row_a_option_is_in_the_table(role: Role) -> None:
 
 
 @pytest.mark.parametrize("word", ["--defragmentation=yes", "--unit", "-h2"])
-def test_what_is_not_plain_is_told_by_the_parser(word: str) -> None:
+def test_unclear_values_are_reported_by_the_parser(word: str) -> None:
     with pytest.raises((InvalidSettings, SystemExit)):
         read(SCHEDULER, [word], {})

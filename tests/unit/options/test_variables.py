@@ -1,4 +1,4 @@
-"""A misspelt variable is told of when a process starts, and what may be anybody's is not."""
+"""A misspelt variable is reported when a process starts, and one that may belong to other software is not."""
 
 import importlib
 from types import ModuleType, SimpleNamespace
@@ -53,7 +53,7 @@ def test_what_kubernetes_gives_of_a_service_is_passed_over(caplog: pytest.LogCap
     assert warned(caplog, **LINKS) == []
     assert unread(LINKS) == {}
     alone = {"GPUSHARE_UNITS_PORT": "x"}
-    assert unread(alone) == {"GPUSHARE_UNITS_PORT": ""}, "without a Service it is nobody's"
+    assert unread(alone) == {"GPUSHARE_UNITS_PORT": ""}, "without a Service it is unknown"
 
 
 def test_each_role_s_variables_are_known() -> None:
@@ -67,7 +67,7 @@ def test_each_role_s_variables_are_known() -> None:
 def begun(monkeypatch: pytest.MonkeyPatch, process: str) -> ModuleType:
     """The start of a process, with nothing after it."""
 
-    def nothing(*given: Any, **more: Any) -> Any:
+    def nothing(*arguments: Any, **more: Any) -> Any:
         return SimpleNamespace(namespace="default", node="n1", driver_root=None)
 
     main = importlib.import_module(f"gpushare.{process}.__main__")
@@ -85,12 +85,12 @@ def begun(monkeypatch: pytest.MonkeyPatch, process: str) -> ModuleType:
         if hasattr(main, name):
             monkeypatch.setattr(main, name, nothing)
     if hasattr(main, "run"):
-        monkeypatch.setattr(main, "run", lambda *given: 0)
+        monkeypatch.setattr(main, "run", lambda *arguments: 0)
     if process == "nodeagent":
-        ended = SimpleNamespace(process=SimpleNamespace(run=lambda *given: 0, DriverNvml=nothing))
+        ended = SimpleNamespace(process=SimpleNamespace(run=lambda *arguments: 0, DriverNvml=nothing))
         monkeypatch.setattr(main, "importlib", SimpleNamespace(import_module=lambda name: ended.process))
     if process == "uninstall":
-        monkeypatch.setattr(main, "asyncio", SimpleNamespace(run=lambda given: 0))
+        monkeypatch.setattr(main, "asyncio", SimpleNamespace(run=lambda arguments: 0))
     return main
 
 
@@ -105,11 +105,11 @@ def test_every_process_says_so_when_it_starts(
     )
 
 
-SLIP = "variable GPUSHARE_{} is read by nobody: did you mean GPUSHARE_{}?\n"
+MISTAKE = "variable GPUSHARE_{} is read by nobody: did you mean GPUSHARE_{}?\n"
 
 
 @pytest.mark.parametrize(
-    ("process", "argv", "slip", "meant"),
+    ("process", "argv", "mistake", "meant"),
     [
         ("simulate", ["--snapshot", "/nowhere"], "SNAPSHOTT", "SNAPSHOT"),
         ("doctor", ["--kubeconfig", "/nowhere"], "TIMEOUTT", "TIMEOUT"),
@@ -119,19 +119,19 @@ SLIP = "variable GPUSHARE_{} is read by nobody: did you mean GPUSHARE_{}?\n"
 def test_a_command_says_so_on_stderr(
     process: str,
     argv: list[str],
-    slip: str,
+    mistake: str,
     meant: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setenv(f"GPUSHARE_{slip}", "1")
+    monkeypatch.setenv(f"GPUSHARE_{mistake}", "1")
     main = importlib.import_module(ROLES[process][0]).main
     assert main(argv) != 0, "there is nothing to work on"
-    assert f"gpushare {process}: {SLIP.format(slip, meant)}" in capsys.readouterr().err
+    assert f"gpushare {process}: {MISTAKE.format(mistake, meant)}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("slip", ["INSPECT_INTERVALL", "INPSECT_INTERVAL"])
-def test_the_plugin_says_so_on_stderr_and_goes_on(slip: str, capsys: pytest.CaptureFixture[str]) -> None:
-    options = parse([], {f"GPUSHARE_{slip}": "3", "GPUSHARE_ISOLATION": "none", "GPUSHARE_UNIT": "1GiB"})
+@pytest.mark.parametrize("mistake", ["INSPECT_INTERVALL", "INPSECT_INTERVAL"])
+def test_the_plugin_says_so_on_stderr_and_goes_on(mistake: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = parse([], {f"GPUSHARE_{mistake}": "3", "GPUSHARE_ISOLATION": "none", "GPUSHARE_UNIT": "1GiB"})
     assert options.interval_s == INTERVAL_S
-    assert capsys.readouterr().err == f"warning: {SLIP.format(slip, 'INSPECT_INTERVAL')}"
+    assert capsys.readouterr().err == f"warning: {MISTAKE.format(mistake, 'INSPECT_INTERVAL')}"

@@ -123,7 +123,7 @@ def test_asked_for_a_tag_it_commits_what_it_changed_and_tags_that(
     assert git(checkout, "tag", "--points-at", "HEAD") == f"v{NEW}\n"
     assert git(checkout, "log", "-1", "--format=%s") == f"Release {NEW}\n"
     assert f"tests/fixtures/written/{NEW}/nodes.json" in git(checkout, "show", "--stat=200", "HEAD")
-    # On the tag it can be built again, by whoever publishes it.
+    # On the tag it can be built again, by the publisher.
     assert __main__.main([]) == 0
     assert (checkout / "build" / "release" / NEW / "NOTES.md").read_text() == "### Added\n- A thing.\n"
     assert asked == ["", ""]
@@ -218,7 +218,7 @@ def test_a_place_that_names_another_version_is_refused_before_anything_is_writte
     assert git(checkout, "status", "--porcelain") == ""
 
 
-def test_what_a_version_changed_is_told_up_to_the_next_heading() -> None:
+def test_the_notes_of_a_version_end_at_the_next_heading() -> None:
     text = changelog.released(LOG, NEW, date(2030, 1, 2))
     assert changelog.section(text, NEW) == "### Added\n- A thing.\n"
     assert changelog.section(text, "0.0.1") == "First.\n"

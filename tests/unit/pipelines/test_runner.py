@@ -110,7 +110,7 @@ def test_a_need_that_no_earlier_step_is_is_refused(pipeline: Pipeline) -> None:
 
 @pytest.fixture
 def held(pipeline: Pipeline) -> Iterator[Callable[[], bool]]:
-    """A fifo ``held``; whether in the end nobody has it open for writing."""
+    """A fifo ``held``; whether in the end no process has it open for writing."""
     path = pipeline.folder / "held"
     os.mkfifo(path)
     reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -186,17 +186,17 @@ def test_a_step_may_say_that_it_skipped_itself(pipeline: Pipeline) -> None:
 
 def test_what_runs_is_named_while_it_runs(pipeline: Pipeline) -> None:
     os.mkfifo(pipeline.folder / "go")
-    told = threading.Event()
+    reported = threading.Event()
 
     def on_saying(line: str) -> None:
-        if "running  a for" in line and not told.is_set():
-            told.set()
+        if "running  a for" in line and not reported.is_set():
+            reported.set()
             (pipeline.folder / "go").write_text("go\n")
 
     pipeline.on_saying = on_saying
     results = pipeline.run(Step("a", "read -r < go", LONG_S), heartbeat_s=0.05)
     assert results["a"].state is State.PASSED
-    assert told.is_set()
+    assert reported.is_set()
 
 
 def test_the_processors_seconds_are_those_of_the_steps_processes(pipeline: Pipeline) -> None:

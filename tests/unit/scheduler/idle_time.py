@@ -1,4 +1,4 @@
-"""An event loop whose time passes only while nobody has anything to do: what is done in it does not depend on how busy the machine is."""
+"""An event loop whose time passes only while it is idle: what runs in it does not depend on how busy the machine is."""
 
 import asyncio
 import selectors

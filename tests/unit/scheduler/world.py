@@ -38,7 +38,7 @@ class TurnedClock:
     def __init__(self) -> None:
         self.now_s = 1000.0
         self.wall_off_s = 0.0
-        """By how much the wall clock is wrong, as after somebody set it."""
+        """By how much the wall clock is wrong, as after it was set."""
         self.turned = asyncio.Condition()
 
     def monotonic(self) -> float:
@@ -66,7 +66,7 @@ class Api:
         self.spaces: dict[str, str] = {}
         """Namespaces of pods by their names, other than ``default``."""
         self.counted_in: Collection[str] = ()
-        """Namespaces of which the watch tells of every pod, whatever a tree says."""
+        """Namespaces of which the watch delivers every pod, whatever a tree says."""
         self.bindings: list[tuple[str, str]] = []
         self.annotated: list[tuple[str, dict[str, str | None]]] = []
         self.evicted: list[str] = []
@@ -156,7 +156,7 @@ class Recorded:
 
     def __init__(self) -> None:
         self.notes: list[tuple[str, str, str]] = []
-        self.told: list[tuple[str, str, str]] = []
+        self.recorded: list[tuple[str, str, str]] = []
         """Reason, cause and way of telling of each."""
 
     def record(
@@ -173,7 +173,7 @@ class Recorded:
         assert kind in ("Warning", "Normal")
         assert action
         self.notes.append((regarding.name, reason, note))
-        self.told.append((reason, cause, telling))
+        self.recorded.append((reason, cause, telling))
 
 
 def pod_object(
@@ -312,7 +312,7 @@ class World:
         return self._frameworks[key]
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
-        """What filter tells of a pod that no node took."""
+        """Filter has refused a pod on all nodes."""
         self.retries.refused(uid)
         self.preemptor.post_filter(uid, nodes)
 

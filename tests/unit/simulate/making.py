@@ -65,11 +65,11 @@ def workload(kind: str, name: str, replicas: int, made: Json) -> Json:
 
 
 def ran(
-    state: ClusterState, *documents: Json, settings: Settings | None = None, anew: bool = False
+    state: ClusterState, *documents: Json, settings: Settings | None = None, reschedule: bool = False
 ) -> Result:
     """Simulate these manifests."""
     wished = manifests_of([("test", one) for one in documents], state, counting_of(state))
-    return simulate(joined(state, wished.state), wished.pods, settings or Settings(), reschedule=anew)
+    return simulate(joined(state, wished.state), wished.pods, settings or Settings(), reschedule=reschedule)
 
 
 def placed(result: Result) -> dict[str, str]:

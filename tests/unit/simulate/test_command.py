@@ -54,24 +54,24 @@ def test_tables_say_where_pods_land_and_why_others_wait(
     assert err == "gpushare simulate: Service s is passed over: it makes no pods that are simulated\n"
 
 
-def test_slips_are_told_once_a_workload_as_admission_warns_of_them(
+def test_mistakes_are_reported_once_a_workload_in_the_words_of_admission(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slipped = template(1, labels={"aliyun.com/gpu-counts": "2"})
-    slipped["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-memory"] = 4
+    mistaken = template(1, labels={"aliyun.com/gpu-counts": "2"})
+    mistaken["spec"]["containers"][0]["resources"]["limits"]["aliyun.com/gpu-memory"] = 4
     read = decode_pod(
-        {**slipped, "metadata": {**slipped["metadata"], "name": "web-0", "namespace": "default"}}
+        {**mistaken, "metadata": {**mistaken["metadata"], "name": "web-0", "namespace": "default"}}
     )
     warned = [f"default/Deployment web: {text}" for text in mistakes_of(read, MemoryUnit.GIB)]
     assert len(warned) == 2
-    file = manifests(tmp_path, workload("Deployment", "web", 2, slipped), pod("well", 1))
+    file = manifests(tmp_path, workload("Deployment", "web", 2, mistaken), pod("well", 1))
     assert main(["--snapshot", snapshot, "-f", file, "-o", "json"]) == 3
     out, err = capsys.readouterr()
     assert json.loads(out)["warnings"] == warned
     assert err.splitlines() == [f"gpushare simulate: {text}" for text in warned]
 
 
-def test_a_node_label_that_no_node_can_have_is_told_of_too(
+def test_a_node_label_that_no_node_can_have_is_reported_too(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = manifests(tmp_path, pod("p", 1, nodeSelector={"ack.node.gpu.schedule": "core-mem"}))
@@ -125,15 +125,15 @@ def test_json_has_pods_nodes_and_the_curve(
         )
         == 3
     )
-    told = json.loads(capsys.readouterr().out)
-    assert told["apiVersion"] == "gpushare.dev/simulation/v2"
-    assert {one["name"]: one["node"] for one in told["pods"]}["big"] is None
-    assert told["pods"][0]["gpus"][0]["units"] == 10
-    assert [one["arrived"] for one in told["curve"]] == [0, 1, 2, 3]
-    assert told["minNodes"][0]["moreNodes"] == 1
-    assert told["minNodes"][0]["stillPending"] == []
-    assert told["memory"]["totalMiB"] == 3 * T4
-    assert told["nodes"][0]["gpus"][0]["totalMiB"] == T4
+    document = json.loads(capsys.readouterr().out)
+    assert document["apiVersion"] == "gpushare.dev/simulation/v2"
+    assert {one["name"]: one["node"] for one in document["pods"]}["big"] is None
+    assert document["pods"][0]["gpus"][0]["units"] == 10
+    assert [one["arrived"] for one in document["curve"]] == [0, 1, 2, 3]
+    assert document["minNodes"][0]["moreNodes"] == 1
+    assert document["minNodes"][0]["stillPending"] == []
+    assert document["memory"]["totalMiB"] == 3 * T4
+    assert document["nodes"][0]["gpus"][0]["totalMiB"] == T4
 
 
 def test_enough_has_a_row_for_each_shape(
@@ -225,13 +225,13 @@ def test_a_wrong_command_line_is_refused(
     assert why in capsys.readouterr().err
 
 
-def test_a_file_or_a_cluster_that_cannot_be_read_is_told(
+def test_an_unreadable_file_or_cluster_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--snapshot", str(tmp_path / "none")]) == 1
-    told = capsys.readouterr().err
+    error = capsys.readouterr().err
     assert (
-        told
+        error
         == f"gpushare simulate: {tmp_path / 'none'}: No such file or directory; check the path and its permissions\n"
     )
     assert main(["--kubeconfig", str(tmp_path / "none")]) == 1
@@ -278,9 +278,9 @@ def test_settings_come_from_the_environment_and_a_file_too(
     monkeypatch.setenv("GPUSHARE_POLICY", "spread")
     file = manifests(tmp_path, pod("p", 1))
     assert main(["--config", str(config), "-f", file]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["policy"] == "spread"
-    assert [one["shape"] for one in told["minNodes"]] == ["like b"]
+    document = json.loads(capsys.readouterr().out)
+    assert document["policy"] == "spread"
+    assert [one["shape"] for one in document["minNodes"]] == ["like b"]
     monkeypatch.setenv("GPUSHARE_NODE_SHAPE", "a; gpus=1,memory=40960")
     assert main(["--config", str(config), "-f", file]) == 0
     assert [one["shape"] for one in json.loads(capsys.readouterr().out)["minNodes"]] == [

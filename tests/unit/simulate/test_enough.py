@@ -61,8 +61,8 @@ def test_who_waits_however_many_there_are_is_named() -> None:
     assert found("a", pod("small", 1))[:2] == (0, [])
 
 
-def test_kinds_that_are_there_are_told_once() -> None:
-    assert [shape.told for shape in shapes_there(STATE)] == ["like a", "like big"]
+def test_existing_kinds_are_listed_once() -> None:
+    assert [shape.text for shape in shapes_there(STATE)] == ["like a", "like big"]
 
 
 def test_a_node_like_another_is_whole_and_empty() -> None:
@@ -109,7 +109,7 @@ def test_a_described_node_has_what_is_said_and_else_enough() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("nobody", "no node has that name; there are a, b"),
+        ("unknown", "no node has that name; there are a, b"),
         ("plain", "no node agent has described its GPUs"),
         ("gpus=2", "memory is a number"),
         ("gpus=0,memory=1", "gpus is a number from 1 to 128"),

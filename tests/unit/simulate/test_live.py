@@ -65,7 +65,7 @@ async def test_of_jobs_those_that_have_ended_are_kept() -> None:
     assert (await read(lacking))[0].jobs == ()
 
 
-async def test_a_list_that_expires_is_read_anew_and_given_up_in_the_end() -> None:
+async def test_an_expired_list_is_read_again_and_abandoned_in_the_end() -> None:
     tried: list[str] = []
 
     def reply(path: str) -> tuple[int, object]:

@@ -81,16 +81,16 @@ def test_kinds_of_others_that_sound_alike_are_passed_over(kind: str) -> None:
 @pytest.mark.parametrize(("value", "quoted"), [(8, '"8"'), (True, '"true"'), (0.5, '"0.5"')])
 def test_a_label_without_quotes_is_named_with_what_to_write(value: Any, quoted: str) -> None:
     key = names.LABEL_GANG_LEAST
-    told = re.escape(f"in labels, put the value of {key} in quotes: {quoted}")
+    advice = re.escape(f"in labels, put the value of {key} in quotes: {quoted}")
     for document in (
         workload("Deployment", "d", 1, template(1, labels={"app": "d", key: value})),
         pod("d", 1, labels={key: value}),
     ):
-        with pytest.raises(SimulateError, match=told):
+        with pytest.raises(SimulateError, match=advice):
             made(document)
 
 
-def test_a_replica_set_of_a_deployment_is_told_as_the_deployment() -> None:
+def test_a_replica_set_of_a_deployment_is_shown_as_the_deployment() -> None:
     owned = pod("web-abc-1", 1, labels={"pod-template-hash": "abc"})
     owned["metadata"] |= {
         "namespace": "x",
@@ -161,13 +161,13 @@ def test_priorities_come_from_their_classes() -> None:
         pod("high", 1, priorityClassName="high"),
         pod("usual", 1),
         pod("set", 1, priority=9),
-        pod("none", 1, priorityClassName="nobody"),
+        pod("none", 1, priorityClassName="unknown"),
         pod("node", 1, priorityClassName="system-node-critical"),
     )
     specs = [one.pod["spec"] for one in found.pods]
     assert [spec.get("priority") for spec in specs] == [7, 3, 9, None, 2_000_001_000]
     assert specs[0]["preemptionPolicy"] == "Never"
-    assert found.pods[3].refused == "no PriorityClass with name nobody was found"
+    assert found.pods[3].refused == "no PriorityClass with name unknown was found"
 
 
 def test_objects_of_manifests_take_the_place_of_the_clusters() -> None:

@@ -12,9 +12,7 @@ from tests.unit.simulate.making import node, pod
 from tests.unit.simulate.test_command import manifests
 
 
-def test_it_is_told_on_which_nodes_nothing_holds_pods_to_their_share(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nodes_without_isolation_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved, held, off = tmp_path / "c.json", node("held", 15360, mode="cgpu"), node("off", 15360, mode="cgpu")
     off["metadata"]["annotations"][names.ANN_ISOLATION] = "none: it is switched off"
     state = ClusterState((node("a", 15360), node("b", 15360), held, off))
@@ -26,5 +24,5 @@ def test_it_is_told_on_which_nodes_nothing_holds_pods_to_their_share(
     assert f"Not enforced: shares of pods on a, b: {trusts}.\n" in out
     assert "Not enforced: shares of pods on off: it is switched off.\n" in out
     assert main(["--snapshot", str(saved), "-f", file, "-o", "json"]) == 0
-    told = {one["node"]: one["notEnforced"] for one in json.loads(capsys.readouterr().out)["pods"]}
-    assert told == {"a": trusts, "b": trusts, "held": None, "off": "it is switched off"}
+    reasons = {one["node"]: one["notEnforced"] for one in json.loads(capsys.readouterr().out)["pods"]}
+    assert reasons == {"a": trusts, "b": trusts, "held": None, "off": "it is switched off"}

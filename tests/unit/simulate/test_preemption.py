@@ -53,15 +53,15 @@ def test_a_more_important_pod_lands_by_evicting_and_its_victims_wait_again() -> 
     text = report.tables(result)
     assert "default/urgent lands on n0 by evicting default/low-1 (recreated, pending)" in text
     assert "1 evicted for more important pods, 1 of them recreated." in text
-    told = report.structured(result)
-    assert told["evictions"] == [
+    document = report.structured(result)
+    assert document["evictions"] == [
         {"pod": "default/low-1", "node": "n0", "for": "default/urgent", "recreated": True}
     ]
-    assert [one["evictedFor"] for one in told["pods"]] == [None, "default/urgent"]
+    assert [one["evictedFor"] for one in document["pods"]] == [None, "default/urgent"]
     assert [(one.arrived, one.waiting) for one in result.curve][-1] == (2, 1)
 
 
-def test_without_preemption_and_with_policy_never_nobody_is_evicted() -> None:
+def test_without_preemption_and_with_policy_never_no_pod_is_evicted() -> None:
     state = there(low(2, 7))
     without = ran(state, pod("urgent", 8, priority=1000), settings=Settings(preemption=False))
     assert placed(without) == {"urgent": ""}
@@ -128,10 +128,10 @@ def test_a_budget_allows_one_after_the_other_no_more_than_it_has() -> None:
     assert not ran(read_snapshot(snapshot_of(saved), "saved"), *two).evictions
 
 
-def test_who_waits_for_a_budgets_sake_is_told_so() -> None:
-    told = whys(ran(there(low(2, 7)), budget({"minAvailable": 2}), pod("urgent", 8, priority=1000)))
-    assert told["urgent"].startswith("0/1 nodes are available: 1 no single GPU has 8 GiB free")
-    assert told["urgent"].endswith(
+def test_a_pod_pending_because_of_a_budget_gets_that_reason() -> None:
+    reasons = whys(ran(there(low(2, 7)), budget({"minAvailable": 2}), pod("urgent", 8, priority=1000)))
+    assert reasons["urgent"].startswith("0/1 nodes are available: 1 no single GPU has 8 GiB free")
+    assert reasons["urgent"].endswith(
         "). Room could be made only by ending pods that a PodDisruptionBudget protects now."
     )
 
@@ -165,12 +165,12 @@ def test_where_processors_are_short_kube_scheduler_evicts_as_few_as_it_can() -> 
     assert len(ran(state, budget({"minAvailable": 3}), cpu_pod("urgent", "6", priority=1000)).evictions) == 1
 
 
-def test_the_extender_is_asked_whom_kube_scheduler_would_end_and_names_others_besides() -> None:
+def test_the_extender_gets_kube_schedulers_victims_and_adds_others() -> None:
     state = there(cpu_low(3, "5", 5))
     result = ran(state, cpu_pod("urgent", "6", 8, priority=1000))
     assert sorted(victims(result)) == [("low-1", "n0", "urgent"), ("low-2", "n0", "urgent")]
     assert placed(result)["urgent"] == "n0"
-    # Where no room on one GPU comes of it nobody goes.
+    # Where that would free too little on one GPU, no pod is evicted.
     hopeless = ran(state, cpu_pod("urgent", "6", 15, priority=1000, nodeSelector={"no": "where"}))
     assert not hopeless.evictions
 
@@ -193,7 +193,7 @@ def test_who_was_leaving_when_the_cluster_was_read_leaves_before_anybody_is_evic
     assert not result.evictions
 
 
-def test_a_gang_has_others_evicted_for_all_of_it_or_for_nobody() -> None:
+def test_a_gang_evicts_others_for_all_its_pods_or_for_none() -> None:
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
     two = workload("StatefulSet", "gang", 2, template(12, labels=gang, priority=1000))
     result = ran(there(low(2, 7), gpus=2), two)

@@ -14,7 +14,7 @@ from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot,
 from tests.unit.simulate.making import node, placed, pod, ran, template, workload
 
 T4 = 15360
-GIVEN: list[Json] = [
+MANIFEST: list[Json] = [
     {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
     {"key": names.GPU_MEM, "operator": "Exists"},
 ]
@@ -22,7 +22,7 @@ GIVEN: list[Json] = [
 
 def running(name: str, owner: str, mem: int = 4, labels: Json | None = None, **more: Any) -> Json:
     """A pod as it runs on a cluster; ``owner`` is ``Kind NAME``."""
-    spec = {"tolerations": GIVEN, "schedulerName": names.SCHEDULER_NAME, "priority": 0, "nodeName": "a"}
+    spec = {"tolerations": MANIFEST, "schedulerName": names.SCHEDULER_NAME, "priority": 0, "nodeName": "a"}
     made = pod(name, mem, **(spec | more))
     kind, _, owner_name = owner.partition(" ")
     made["metadata"] |= {
@@ -96,7 +96,7 @@ def test_pods_that_are_being_deleted_are_made_again_but_those_whose_name_is_stil
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({}, ()),
         ({"mem": 6}, ("resources",)),
@@ -111,15 +111,15 @@ def test_pods_that_are_being_deleted_are_made_again_but_those_whose_name_is_stil
         ),
     ],
 )
-def test_in_what_the_template_differs_from_what_runs_is_told(
-    change: dict[str, Any], told: tuple[str, ...]
+def test_differences_between_template_and_running_pods_are_reported(
+    change: dict[str, Any], expected: tuple[str, ...]
 ) -> None:
     document = web(1, change.get("mem", 4), **{key: value for key, value in change.items() if key != "mem"})
     found = made(document, of_deployment("web-abc-1"))
     assert not found.pods
-    assert found.there[0].differs == told
+    assert found.there[0].differs == expected
     document["spec"]["template"]["metadata"]["labels"]["app"] = "other"
-    assert made(document, of_deployment("web-abc-1")).there[0].differs == (*told, "labels")
+    assert made(document, of_deployment("web-abc-1")).there[0].differs == (*expected, "labels")
 
 
 def test_what_a_saved_cluster_leaves_out_and_units_of_people_make_no_difference() -> None:
@@ -175,11 +175,11 @@ def test_of_a_job_that_has_ended_on_the_cluster_it_is_said_that_applying_it_star
     tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str
 ) -> None:
     def job(name: str, *conditions: str) -> Json:
-        told = [{"type": one, "status": "True"} for one in conditions]
+        written = [{"type": one, "status": "True"} for one in conditions]
         return {
             "kind": "Job",
             "metadata": {"name": name, "namespace": "default"},
-            "status": {"conditions": told},
+            "status": {"conditions": written},
         }
 
     state = state_of([node("a", T4), job("train", end), job("goes-on", "Suspended")], "test")

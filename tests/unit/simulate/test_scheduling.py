@@ -28,8 +28,8 @@ def test_pods_fill_a_gpu_before_another_and_the_rest_waits_with_the_schedulers_r
     )
     assert "no single GPU has 8 GiB free (largest free: 3 GiB on GPU 0)" in whys(alone)["big"]
     assert [moment.waiting for moment in result.curve] == [0, 0, 0, 0, 0, 1]
-    assert result.curve[0].given_mib == 0
-    assert result.curve[-1].given_mib == sum(share.mib for fate in result.fates for share in fate.gpus)
+    assert result.curve[0].allocated_mib == 0
+    assert result.curve[-1].allocated_mib == sum(share.mib for fate in result.fates for share in fate.gpus)
 
 
 def test_the_policy_decides_between_nodes() -> None:
@@ -68,7 +68,7 @@ def test_a_gang_lands_whole_or_not_at_all() -> None:
     short = ran(ClusterState((node("a", T4, T4),)), three)
     assert set(placed(short).values()) == {""}
     assert "gang default/g" in whys(short)["gang-0"]
-    assert short.curve[-1].given_mib == 0
+    assert short.curve[-1].allocated_mib == 0
 
 
 def test_a_gang_whose_pods_kube_scheduler_keeps_apart_waits_and_costs_no_time() -> None:
@@ -209,7 +209,7 @@ def test_pods_that_are_not_ours_go_by_kube_scheduler_alone() -> None:
     assert {fate.asks for fate in result.fates} == {"no GPU"}
 
 
-def test_pods_nobody_looks_at_are_told_apart() -> None:
+def test_pods_that_are_not_simulated_are_reported_by_kind() -> None:
     state = ClusterState((node("a", T4),))
     result = ran(
         state,
@@ -235,15 +235,15 @@ def test_what_is_not_looked_at_is_named_from_a_saved_state_too() -> None:
     }
     there[3]["spec"] |= {"resourceClaims": [{"name": "r", "resourceClaimName": "secret"}]}
     state = ClusterState((node("a", T4),), tuple(there))
-    told = (
+    expected = (
         "persistentVolumeClaim",
         "resourceClaims",
         "affinity.podAntiAffinity of 1 pod with a node already",
     )
-    assert ran(state).unheeded == told
+    assert ran(state).unheeded == expected
     saved = snapshot_of(state)
     assert b"secret" not in saved
-    assert ran(read_snapshot(saved, "saved")).unheeded == told
+    assert ran(read_snapshot(saved, "saved")).unheeded == expected
 
 
 def test_what_claims_hold_is_named_as_not_looked_at() -> None:
@@ -258,16 +258,16 @@ def test_a_name_that_is_taken_is_refused() -> None:
         ran(state, pod("p", 1))
 
 
-def test_what_runs_is_counted_and_can_be_placed_anew() -> None:
+def test_running_pods_are_counted_and_can_be_placed_again() -> None:
     state = ClusterState((node("a", T4), node("b", T4)))
     first = ran(state, workload("Deployment", "web", 2, template(6)), settings=Settings(Placement.SPREAD))
     assert set(placed(first).values()) == {"a", "b"}
     scheduled = _as_bound(state, first)
     kept = ran(scheduled, pod("big", 12))
     assert whys(kept)
-    anew = ran(scheduled, pod("big", 12), anew=True)
-    assert not anew.waiting
-    assert len({node for name, node in placed(anew).items() if name != "big"}) == 1
+    rescheduled = ran(scheduled, pod("big", 12), reschedule=True)
+    assert not rescheduled.waiting
+    assert len({node for name, node in placed(rescheduled).items() if name != "big"}) == 1
     again = read_snapshot(snapshot_of(scheduled), "snapshot")
     assert placed(ran(again, pod("big", 12))) == placed(kept)
 

@@ -164,7 +164,7 @@ def test_any_field_of_a_snapshot_may_be_of_another_kind_and_is_taken_or_refused_
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         (
             {"nodeSelector": ["a"]},
@@ -174,8 +174,8 @@ def test_any_field_of_a_snapshot_may_be_of_another_kind_and_is_taken_or_refused_
         ({"priority": 1 << 31}, "at `$.spec.priority`"),
     ],
 )
-def test_a_field_that_is_wrong_is_named_with_its_object_and_file(change: Json, told: str) -> None:
-    assert told in ran(nodes(), [pod("p", 1, **change)])
+def test_a_field_that_is_wrong_is_named_with_its_object_and_file(change: Json, expected: str) -> None:
+    assert expected in ran(nodes(), [pod("p", 1, **change)])
 
 
 def test_an_object_that_is_none_is_named_by_its_place_and_its_file() -> None:
@@ -184,8 +184,8 @@ def test_an_object_that_is_none_is_named_by_its_place_and_its_file() -> None:
         == "come.yaml: item 1 of document 1 is no Kubernetes object: it has no kind"
     )
     tree = {"kind": "ElasticQuotaTree", "metadata": {"name": "t"}, "spec": None}
-    told = "ElasticQuotaTree kube-system/t: cannot be read (Expected `object`, got `null` - at `$.spec`)"
-    assert f"come.yaml: {told}; see `kubectl explain ElasticQuotaTree`" == ran(nodes(), [tree])
+    error = "ElasticQuotaTree kube-system/t: cannot be read (Expected `object`, got `null` - at `$.spec`)"
+    assert f"come.yaml: {error}; see `kubectl explain ElasticQuotaTree`" == ran(nodes(), [tree])
     assert ran(nodes(), [tree | {"spec": {}}]).startswith("ElasticQuotaTree t: ")
     labelled = node("b", T4) | {"metadata": {"name": "b", "labels": 5}}
     assert ran([labelled], []).startswith(
@@ -227,5 +227,5 @@ def test_options_that_refer_to_themselves_are_refused(
     file = tmp_path / "gpushare.yaml"
     file.write_text("simulate:\n  shape: &x [*x]\n")
     assert config(["check", str(file)]) == 2
-    told = f"{file}: is no YAML: line 2: what begins here refers to itself; write out what is meant\n"
-    assert told in capsys.readouterr().err
+    error = f"{file}: is no YAML: line 2: what begins here refers to itself; write out what is meant\n"
+    assert error in capsys.readouterr().err

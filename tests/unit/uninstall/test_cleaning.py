@@ -18,7 +18,7 @@ FULL = {names.GPU_MEM: "60", names.GPU_CORE: "400", names.GPU_COUNT: "4"}
 
 
 class World:
-    """Nodes with kubelets, and a clock that moves only when somebody sleeps."""
+    """Nodes with kubelets, and a clock that moves only by sleeping."""
 
     def __init__(self, *, agents_for_s: float = 0.0, memory_s: float = MEMORY_S) -> None:
         self.now_s = 0.0

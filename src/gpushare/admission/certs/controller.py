@@ -70,7 +70,7 @@ class Keeper:
         self._superfluous = _Seen()
         self._begun_s: float | None = None
         self._faults: list[str] = []
-        self._told: frozenset[str] = frozenset()
+        self._logged: frozenset[str] = frozenset()
         self.problem = "the certificate was not read yet"
         self.figures = Figures()
 
@@ -112,7 +112,7 @@ class Keeper:
         try:
             return await self._look()
         finally:
-            self._tell()
+            self._log_faults()
 
     async def _look(self) -> bool:
         secret = await self._store.read_secret()
@@ -201,12 +201,12 @@ class Keeper:
                 else "there is no webhook configuration: install or upgrade the chart, which makes them"
             )
 
-    def _tell(self) -> None:
+    def _log_faults(self) -> None:
         """Log each fault once while it lasts."""
         for fault in self._faults:
-            if fault not in self._told:
+            if fault not in self._logged:
                 logger.error("%s", fault)
-        self._told = frozenset(self._faults)
+        self._logged = frozenset(self._faults)
 
     def _now(self) -> datetime:
         return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self._clock.time_ns() // 1000)

@@ -312,9 +312,9 @@ def _apart(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     in_units = [one for one in asking if one.units > 0]
     if len({one.units for one in in_units}) <= 1 and len({one.core for one in asking if one.memory}) <= 1:
         return ""
-    told = ", ".join(_amounts(one) for one in asking if one.memory)
+    amounts = ", ".join(_amounts(one) for one in asking if one.memory)
     return (
-        f"label {label}=true needs containers that ask alike, each for one GPU: {told}; "
+        f"label {label}=true needs containers that ask alike, each for one GPU: {amounts}; "
         "ask for as much in each, or remove the label"
     )
 

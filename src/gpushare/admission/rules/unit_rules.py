@@ -116,13 +116,13 @@ def _step(name: str) -> str:
 
 def _no_mib(asking: Mapping[str, Texts]) -> str:
     name = names.GPU_MEMORY
-    wrong = _told(asking, name, lambda text: mib_of(text) is None)
+    wrong = _violations(asking, name, lambda text: mib_of(text) is None)
     return f"{name} must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: {wrong}" if wrong else ""
 
 
 def _no_percent(asking: Mapping[str, Texts]) -> str:
     name = names.GPU_MEMORY_PERCENT
-    wrong = _told(asking, name, lambda text: percent_of(text) is None)
+    wrong = _violations(asking, name, lambda text: percent_of(text) is None)
     return f"{name} must be a whole number from 1 to 100: {wrong}" if wrong else ""
 
 
@@ -139,18 +139,18 @@ def _in_two_ways(asking: Mapping[str, Texts]) -> str:
 
 def _no_card(asking: Mapping[str, Texts], counting: Counting) -> str:
     name = names.GPU_MEMORY_PERCENT
-    told = [f"container {one}" for one, texts in asking.items() if name in texts]
-    if counting.reference_units or not told:
+    containers = [f"container {one}" for one, texts in asking.items() if name in texts]
+    if counting.reference_units or not containers:
         return ""
     return (
         f"{name} needs a card of which to take percent, and none is named in this cluster (chart value "
-        f"admission.referenceGpuMemoryMiB): ask for {names.GPU_MEMORY} in {', '.join(told)}"
+        f"admission.referenceGpuMemoryMiB): ask for {names.GPU_MEMORY} in {', '.join(containers)}"
     )
 
 
 def _less_than_a_unit(asking: Mapping[str, Texts], counting: Counting) -> str:
     name = names.GPU_MEMORY_PERCENT
-    small = _told(asking, name, lambda text: counting.units_of_percent(percent_of(text) or 0) == 0)
+    small = _violations(asking, name, lambda text: counting.units_of_percent(percent_of(text) or 0) == 0)
     if not small:
         return ""
     return (
@@ -159,7 +159,7 @@ def _less_than_a_unit(asking: Mapping[str, Texts], counting: Counting) -> str:
     )
 
 
-def _told(asking: Mapping[str, Texts], resource: str, wrong: Callable[[str], bool]) -> str:
+def _violations(asking: Mapping[str, Texts], resource: str, wrong: Callable[[str], bool]) -> str:
     return ", ".join(
         f"container {name} asks for {texts[resource]}"
         for name, texts in asking.items()

@@ -34,13 +34,13 @@ class Likeness(msgspec.Struct, frozen=True):
 
 
 class PlaceholderPod(msgspec.Struct, frozen=True):
-    """An existing placeholder pod for the pod with UID ``stands_for``; ``told``: cluster-autoscaler considers it."""
+    """An existing placeholder pod for the pod with UID ``stands_for``; ``unschedulable``: marked so, for cluster-autoscaler to consider it."""
 
     name: str
     uid: str
     stands_for: str
     likeness: Likeness
-    told: bool = False
+    unschedulable: bool = False
     leaving: bool = False
 
 
@@ -168,14 +168,14 @@ def decode_placeholder(raw: bytes) -> tuple[str, PlaceholderPod] | None:
     stands_for = (meta.labels or {}).get(names.LABEL_STANDS_FOR, "")
     if not stands_for:
         return None
-    told = any(
+    unschedulable = any(
         (condition.type, condition.status, condition.reason) == tuple(UNSCHEDULABLE.values())
         for condition in pod.status.conditions or ()
     )
     leaving = meta.deletion_timestamp is not None
     likeness = _likeness(_first_term(pod.spec.affinity))
     return f"{meta.namespace}/{meta.name}", PlaceholderPod(
-        meta.name, meta.uid, stands_for, likeness, told, leaving
+        meta.name, meta.uid, stands_for, likeness, unschedulable, leaving
     )
 
 

@@ -47,7 +47,7 @@ def enough(
 
     def waiting(count: int) -> int:
         if count not in results:
-            on_run(f"{shape.told}: {count} more node{'' if count == 1 else 's'}")
+            on_run(f"{shape.text}: {count} more node{'' if count == 1 else 's'}")
             extended = msgspec.structs.replace(state, nodes=(*state.nodes, *nodes_of(shape, count)))
             results[count] = simulate(extended, wished, settings, reschedule=reschedule)
         return len(results[count].waiting)

@@ -51,9 +51,9 @@ class Moment(msgspec.Struct, frozen=True, array_like=True):
     """The state after ``arrived`` pods: MiB allocated and total, percent of compute allocated, pending pods."""
 
     arrived: int
-    given_mib: int
+    allocated_mib: int
     total_mib: int
-    given_core: int
+    allocated_core: int
     waiting: int
 
 

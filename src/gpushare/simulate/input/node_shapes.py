@@ -28,7 +28,7 @@ _AMPLE: Final = {"cpu": "1024", "memory": "16Ti", "pods": "1100"}
 class Shape(msgspec.Struct, frozen=True):
     """The properties of added nodes; ``node`` is one of them, except for its name and its GPUs' UUIDs."""
 
-    told: str
+    text: str
     node: Json
     devices: tuple[Device, ...]
     mode: NodeMode

@@ -22,7 +22,7 @@ def comparison_table(results: Sequence[Result]) -> str:
                 name,
                 str(len(result.fates) - len(pending)),
                 str(len(pending)),
-                f"{gib(last.given_mib)}/{gib(last.total_mib)} GiB ({percent(last.given_mib, last.total_mib)}%)",
+                f"{gib(last.allocated_mib)}/{gib(last.total_mib)} GiB ({percent(last.given_mib, last.total_mib)}%)",
                 f"{in_use}/{gpus}",
             ]
         )
@@ -47,7 +47,7 @@ def compared_policies(results: Sequence[Result]) -> list[dict[str, Any]]:
                 "policy": result.settings.policy_name,
                 "placed": len(result.fates) - len(result.waiting),
                 "pending": [{"pod": fate.pod, "why": fate.why} for fate in result.waiting],
-                "allocatedMiB": result.curve[-1].given_mib,
+                "allocatedMiB": result.curve[-1].allocated_mib,
                 "totalMiB": result.curve[-1].total_mib,
                 "gpusInUse": in_use,
                 "gpus": gpus,

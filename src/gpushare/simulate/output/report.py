@@ -139,8 +139,8 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
     before, after = result.curve[0], result.curve[-1]
     pods, waiting = len(result.fates), len(result.waiting)
     lines = [
-        f"GPU memory allocated: {gib(before.given_mib)} of {gib(after.total_mib)} GiB ({percent(before.given_mib, before.total_mib)}%) "
-        f"before, {gib(after.given_mib)} GiB ({percent(after.given_mib, after.total_mib)}%) after.",
+        f"GPU memory allocated: {gib(before.allocated_mib)} of {gib(after.total_mib)} GiB ({percent(before.allocated_mib, before.total_mib)}%) "
+        f"before, {gib(after.allocated_mib)} GiB ({percent(after.allocated_mib, after.total_mib)}%) after.",
         f"{counted(pods, 'pod')} simulated, {waiting} pending. Policy: {result.settings.policy_name}.",
     ]
     if result.evictions:
@@ -185,12 +185,10 @@ def enough_table(results: Iterable[Enough]) -> str:
     lines = [["SHAPE", "MORE NODES", "ALLOCATED THEN", "STILL PENDING"]]
     for result in results:
         last = result.result.curve[-1]
-        allocated = (
-            f"{gib(last.given_mib)}/{gib(last.total_mib)} GiB ({percent(last.given_mib, last.total_mib)}%)"
-        )
+        allocated = f"{gib(last.allocated_mib)}/{gib(last.total_mib)} GiB ({percent(last.allocated_mib, last.total_mib)}%)"
         still = Counter(f"{fate.workload}: {fate.why}" for fate in result.still_waiting)
         pending = "; ".join(f"{count} × {reason}" for reason, count in still.items()) or "none"
-        lines.append([result.shape.told, str(result.count), allocated, pending])
+        lines.append([result.shape.text, str(result.count), allocated, pending])
     return "\n".join(aligned(lines)) + "\n"
 
 
@@ -215,26 +213,26 @@ def structured(
         ],
         "nodes": [_node(node) for node in result.nodes if node.gpus],
         "memory": {
-            "allocatedBeforeMiB": before.given_mib,
-            "allocatedMiB": after.given_mib,
+            "allocatedBeforeMiB": before.allocated_mib,
+            "allocatedMiB": after.allocated_mib,
             "totalMiB": after.total_mib,
         },
         "pending": len(result.waiting),
         "curve": [
             {
                 "arrived": one.arrived,
-                "allocatedMiB": one.given_mib,
-                "allocatedCorePercent": one.given_core,
+                "allocatedMiB": one.allocated_mib,
+                "allocatedCorePercent": one.allocated_core,
                 "pending": one.waiting,
             }
             for one in result.curve
         ],
         "minNodes": [
             {
-                "shape": one.shape.told,
+                "shape": one.shape.text,
                 "moreNodes": one.count,
                 "stillPending": [fate.pod for fate in one.still_waiting],
-                "allocatedMiB": one.result.curve[-1].given_mib,
+                "allocatedMiB": one.result.curve[-1].allocated_mib,
                 "totalMiB": one.result.curve[-1].total_mib,
             }
             for one in found

@@ -12,7 +12,7 @@ CONTAINER = "0a1b2c3d" * 8
 
 
 def with_cgroups(world: World, policy: WatchPolicy = "report", *, version: int = 2) -> Path:
-    """The root of the node's cgroups, and where its processes are told of."""
+    """The root of the node's cgroups, and of its ``/proc``."""
     root, proc = world.folder / "cgroup", world.folder / "proc"
     for folder in (root, proc):
         folder.mkdir(exist_ok=True)
@@ -43,5 +43,5 @@ def directory_of(world: World, admitted: Admitted, container_id: str = CONTAINER
 def tell_containers(world: World, name: str, **ids: str) -> None:
     """The kubelet writes into the pod's status that these containers run."""
     made: dict[str, Any] = world.api.objects["pods", f"default/{name}"]
-    told = [{"name": one, "containerID": f"containerd://{its_id}"} for one, its_id in ids.items()]
-    world.api.put_pod({**made, "status": {"phase": "Running", "containerStatuses": told}})
+    statuses = [{"name": one, "containerID": f"containerd://{its_id}"} for one, its_id in ids.items()]
+    world.api.put_pod({**made, "status": {"phase": "Running", "containerStatuses": statuses}})

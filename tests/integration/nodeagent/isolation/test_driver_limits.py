@@ -110,7 +110,7 @@ async def test_who_begins_is_limited_at_once_and_not_at_the_next_look(world: Wor
     await limited(world, b, 4096, on=1)
 
 
-async def test_a_driver_that_rounds_is_not_told_again_and_again(world: World) -> None:
+async def test_a_limit_that_the_driver_rounds_is_not_set_again_and_again(world: World) -> None:
     driver_alone(world)
     world.nvml.rounds_to = 3 << 30
     await world.start(mode="cgpu")
@@ -138,7 +138,7 @@ async def test_the_driver_alone_holds_containers_that_get_nothing_else(world: Wo
     agent = world.agent
     assert agent.missing() == []
     assert agent.metrics.isolation.value("driver", "driver") == 1.0
-    assert not world.api.told("IsolationUnavailable")
+    assert not world.api.reported("IsolationUnavailable")
 
 
 async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(world: World) -> None:
@@ -152,7 +152,7 @@ async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(wor
     run_process(world, 50, f"{cgroup_of(a, ids['c'])}/inner.service")
     run_process(world, 51, "/system.slice/sshd.service")
     await looked(world)
-    assert not world.nvml.limits  # until the kubelet tells which is which
+    assert not world.nvml.limits  # until the kubelet reports which is which
     tell_containers(world, "a", **ids)
     await world.changes.until(lambda: len(world.nvml.limits) == 2, "limited")
     await looked(world)
@@ -162,7 +162,7 @@ async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(wor
     }
 
 
-async def test_what_the_driver_refuses_is_told_once_on_the_pod_and_counted(world: World) -> None:
+async def test_a_limit_that_the_driver_refuses_is_one_event_on_the_pod_and_counted(world: World) -> None:
     driver_alone(world)
     await world.start(mode="cgpu")
     a = await world.run_pod("a", 2, on=0)
@@ -170,14 +170,14 @@ async def test_what_the_driver_refuses_is_told_once_on_the_pod_and_counted(world
     world.nvml.refused[where] = "Operating System call failed"
     run_process(world, 41, cgroup_of(a))
     tell_containers(world, "a", c=CONTAINER)
-    await world.changes.until(lambda: world.api.told("FailedSettingGPULimit"), "told")
+    await world.changes.until(lambda: world.api.reported("FailedSettingGPULimit"), "reported")
     await looked(world)
-    [told] = world.api.told("FailedSettingGPULimit")
-    assert told["note"] == (
+    [event] = world.api.reported("FailedSettingGPULimit")
+    assert event["note"] == (
         "container c: the driver does not hold it to 2048 MiB of GPU 0: Operating System call failed "
         f"({where})"
     )
-    assert (told["regarding"]["kind"], told["regarding"]["name"]) == ("Pod", "a")
+    assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Pod", "a")
     agent = world.agent
     assert agent.metrics.driver_limit_failures.value() == 1.0
     assert agent.metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 0.0
@@ -209,7 +209,7 @@ async def test_a_gpu_that_is_broken_and_a_container_that_ends_are_no_faults_of_l
 
 
 @pytest.mark.parametrize("lacking", ["older driver", "cgroup v1"])
-async def test_a_node_that_was_told_to_hold_by_the_driver_and_cannot_offers_nothing_and_says_why(
+async def test_a_node_set_to_driver_limits_that_has_none_offers_nothing_and_says_why(
     world: World, lacking: str
 ) -> None:
     install(world, asked=AskedIsolation.DRIVER)
@@ -218,15 +218,15 @@ async def test_a_node_that_was_told_to_hold_by_the_driver_and_cannot_offers_noth
         offer(world)
     why = f"{root} has no cgroups of version 2" if lacking == "cgroup v1" else world.nvml.no_limits
     await world.start(mode="cgpu")
-    await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told")
-    assert why in world.api.told("IsolationUnavailable")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
+    assert why in world.api.reported("IsolationUnavailable")[0]["note"]
     assert (world.kubelet.allocatable(names.GPU_MEM), world.kubelet.capacity(names.GPU_MEM)) == (0, 30)
     assert why in world.agent.missing()[0]
     await world.changes.until(lambda: why in active(world), "annotated")
     offer(world)
     (root / "cgroup.controllers").touch()
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
-    await world.changes.until(lambda: world.api.told("IsolationAvailable"), "told")
+    await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "reported")
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ async def test_a_node_that_was_told_to_hold_by_the_driver_and_cannot_offers_noth
         ("cgpu", AskedIsolation.AUTO, "off"),
     ],
 )
-async def test_where_something_else_or_nothing_holds_containers_the_driver_is_told_nothing(
+async def test_where_something_else_or_nothing_isolates_containers_no_driver_limit_is_set(
     world: World, mode: str, asked: AskedIsolation, policy: WatchPolicy
 ) -> None:
     install(world, asked=asked)

@@ -38,14 +38,14 @@ MIB = 1 << 20
 OUT_OF_MEMORY = 2
 NOT_FOUND_BY_OS = pynvml.NVML_ERROR_OPERATING_SYSTEM
 UUID = preset("t4", NODE).gpus[0].uuid
-#: Of nobody: above the kernel's most.
+#: Of no process: above the kernel's maximum.
 PIDS = itertools.count((1 << 22) + 1)
 
 pytestmark = pytest.mark.skipif(
     not (LIBRARY / "libcuda.so.1").exists(), reason="needs the stand-in driver's CUDA half"
 )
 
-#: Waits until it may begin, says what making a context came to, then allocates as it is told (MiB), or tells free and total MiB.
+#: Waits until it may begin, prints the result of making a context, then allocates on request (MiB), or prints free and total MiB.
 PROGRAM = """
 import ctypes, sys
 sys.stdin.readline()
@@ -54,7 +54,7 @@ context, pointer = ctypes.c_void_p(), ctypes.c_uint64()
 free, total = ctypes.c_size_t(), ctypes.c_size_t()
 print(cuda.cuInit(0) or cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0), flush=True)
 for line in sys.stdin:
-    if line == "told\\n":
+    if line == "memory\\n":
         cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total))
         print(free.value >> 20, total.value >> 20, flush=True)
     else:
@@ -213,16 +213,16 @@ async def test_who_calls_the_driver_without_our_library_gets_no_more_than_the_sh
         neighbour = await begun(world, programs, cgroup_of(b))
         assert await first.takes(2000) == 0
         # What is left: the share, without two contexts and what the other process has.
-        assert await second.asked("told") == [3072 - 2 * 256 - 2000, 3072]
+        assert await second.asked("memory") == [3072 - 2 * 256 - 2000, 3072]
         assert await second.takes(1000) == OUT_OF_MEMORY
         assert await second.takes(500) == 0
         assert nvml.limits(directory_of(world, a)) == (0, 3072, 3012)
         assert await neighbour.takes(12288 - 256) == 0
         assert await neighbour.takes(2) == OUT_OF_MEMORY
-        assert not world.api.told("GPUMemoryExceeded")
+        assert not world.api.reported("GPUMemoryExceeded")
 
 
-async def test_a_limit_goes_with_its_container_and_nobody_else_gets_it(
+async def test_a_limit_ends_with_its_container_and_applies_to_no_other(
     world: World, gpus: Path, nvml: Nvml, programs: AsyncExitStack
 ) -> None:
     async with agent(world, gpus, "--isolation", "driver"):
@@ -241,7 +241,7 @@ async def test_a_limit_goes_with_its_container_and_nobody_else_gets_it(
         await until_limited(world, nvml, b, 5120)
         run_process(
             world, (1 << 22) + 1, cgroup_of(a)
-        )  # somebody makes it anew; it is nobody's container now
+        )  # recreated by another program; it is no container's now
         assert nvml.limits(where) == (0, NO_LIMIT, 0)
         program = await begun(world, programs, cgroup_of(a))
         assert await program.takes(8000) == 0
@@ -259,7 +259,7 @@ async def test_limits_outlive_an_agent_that_is_killed_and_the_next_one_goes_on(
     program = await begun(world, programs, cgroup_of(a))
     assert await program.takes(2900) == OUT_OF_MEMORY
     assert await program.takes(2800) == 0
-    # Meanwhile somebody lifts it.
+    # Meanwhile it is lifted.
     assert nvml.set_limit(directory_of(world, a), NO_LIMIT) == 0
     async with agent(world, gpus, "--isolation", "driver"):
         await until_limited(world, nvml, a, 3072)
@@ -313,7 +313,7 @@ async def test_on_the_kernels_own_cgroups_a_container_is_held_wherever_it_thinks
         assert await second.asked("") == [0]
         assert await first.takes(1500) == 0
         assert await second.takes(1500) == OUT_OF_MEMORY
-        assert await second.asked("told") == [3072 - 2 * 256 - 1500, 3072]
+        assert await second.asked("memory") == [3072 - 2 * 256 - 1500, 3072]
         assert await second.takes(1000) == 0
         assert nvml.limits(str(where)) == (0, 3072, 3012)
 

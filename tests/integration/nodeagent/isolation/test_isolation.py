@@ -1,4 +1,4 @@
-"""Containers of isolated nodes: what they are given, and what is kept of it."""
+"""Containers of isolated nodes: what is mounted into them, and what stays of it."""
 
 import json
 import shutil
@@ -131,7 +131,7 @@ async def test_by_default_nothing_is_done_and_the_node_says_so(world: World, mod
     assert not world.settings.isolation.folder.exists()
 
 
-async def test_an_agent_that_starts_anew_goes_on_with_what_is_there(world: World) -> None:
+async def test_a_restarted_agent_takes_over_existing_container_directories(world: World) -> None:
     install(world)
     await world.start(mode="cgpu")
     kept = mounted(await world.run_pod("a", 3, on=0))["/run/gpushare/limits"][0].parent
@@ -154,12 +154,12 @@ async def test_what_another_agent_makes_beside_it_is_kept_and_removed_as_well(wo
     await world.start(mode="cgpu")
     await world.run_pod("a", 3, on=0)
     other = Directories(world.settings.isolation.folder)
-    made = other.make(Claimed("default/gone", "nobody", "c", gpu(0).uuid, 1, "0"), "hard")
+    made = other.make(Claimed("default/gone", "unknown", "c", gpu(0).uuid, 1, "0"), "hard")
     await world.changes.until(lambda: not made.exists(), "removed")
     assert len(directories(world)) == 1
 
 
-async def test_files_that_are_lost_are_made_anew_while_a_pod_uses_them(world: World) -> None:
+async def test_lost_files_are_recreated_while_a_pod_uses_them(world: World) -> None:
     install(world)
     await world.start(mode="core_mem")
     found = mounted(await world.run_pod("a", 3, on=0, core=30))
@@ -170,7 +170,7 @@ async def test_files_that_are_lost_are_made_anew_while_a_pod_uses_them(world: Wo
     shutil.rmtree(libraries)
     await world.changes.until(
         lambda: limits.is_file() and usage.is_file() and (libraries / "libcuda.so.1").is_file(),
-        "made anew",
+        "recreated",
     )
     assert limits.read_bytes() == before
     assert usage.stat().st_size == USAGE_BYTES

@@ -87,24 +87,24 @@ assert result == OUT_OF_MEMORY, result
         await asyncio.to_thread(run_tenant, container, lines)
 
 
-async def test_what_a_context_takes_is_measured_by_containers_and_told_of_the_node(
+async def test_the_memory_of_a_context_is_measured_by_containers_and_written_on_the_node(
     world: World, described: Path
 ) -> None:
-    def told() -> int:
+    def context_mib() -> int:
         found = description_of(decode_node(world.api.objects["nodes", NODE]))
         return found.devices[0].context_mib if found is not None else -1
 
     await world.start(mode="cgpu")
     little = in_container(world, await world.run_pod("a", 1, on=0), described)
-    assert told() == 0
+    assert context_mib() == 0
     await asyncio.to_thread(run_tenant, little, "context(); print(used())")
-    await world.changes.until(lambda: told() == 256, "told of the node", 30.0)
+    await world.changes.until(lambda: context_mib() == 256, "written on the node", 30.0)
     world.end_pod("a")
     await world.changes.until(lambda: little.limits.stat().st_nlink == 1, "removed")
     await world.stop()
     # The next agent finds no container that could say it.
     await world.start(mode="cgpu")
-    assert told() == 256
+    assert context_mib() == 256
 
 
 async def test_on_a_node_that_limits_compute_the_arbiter_runs_and_is_started_again(
@@ -127,7 +127,7 @@ async def test_on_a_node_that_limits_compute_the_arbiter_runs_and_is_started_aga
     (pid,) = children("arbiter")
     os.kill(pid, signal.SIGKILL)
     await world.changes.until(
-        lambda: "arbiter was ended by signal 9; it is started again" in active(), "told"
+        lambda: "arbiter was ended by signal 9; it is started again" in active(), "reported"
     )
     await world.changes.until(lambda: runs() and children("arbiter") not in ([], [pid]), "again", 30.0)
     await world.stop()

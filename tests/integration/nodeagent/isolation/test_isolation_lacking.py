@@ -33,8 +33,8 @@ async def test_a_node_that_isolates_as_it_can_and_cannot_gives_shares_without_an
     install(world)
     why = breaking(world)
     await world.start(mode="core_mem")
-    await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told")
-    note = world.api.told("IsolationUnavailable")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
+    note = world.api.reported("IsolationUnavailable")[0]["note"]
     assert why in note
     assert "containers are told their share and not held to it" in note
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
@@ -55,20 +55,20 @@ async def test_a_node_that_isolates_as_it_can_and_cannot_gives_shares_without_an
     if breaking is without_folder:
         world.settings.isolation.folder.unlink()
     install(world)
-    await world.changes.until(lambda: world.api.told("IsolationAvailable"), "told")
+    await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "reported")
     assert "/run/gpushare/limits" in mounted(await world.run_pod("b", 3, on=0))
     assert agent.metrics.degraded.value("IsolationUnavailable") == 0.0
 
 
-async def test_who_could_isolate_once_offers_nothing_rather_than_shares_that_nobody_is_held_to(
+async def test_a_node_that_could_isolate_once_offers_nothing_rather_than_unenforced_shares(
     world: World,
 ) -> None:
     install(world)
     await world.start(mode="cgpu")
     assert "/run/gpushare/limits" in mounted(await world.run_pod("a", 3, on=0))
     without_library(world)
-    await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told")
-    assert "so no pod gets a GPU of this node" in world.api.told("IsolationUnavailable")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
+    assert "so no pod gets a GPU of this node" in world.api.reported("IsolationUnavailable")[0]["note"]
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "nothing is offered")
     # The next agent finds that containers were held here, and does not let go either.
     await world.stop()
@@ -78,7 +78,7 @@ async def test_who_could_isolate_once_offers_nothing_rather_than_shares_that_nob
 
 
 @pytest.mark.parametrize("asked", [AskedIsolation.AUTO, AskedIsolation.PRELOAD])
-async def test_libraries_that_do_not_stand_the_driver_are_given_to_nobody(
+async def test_libraries_that_fail_with_the_driver_are_mounted_into_no_container(
     world: World, monkeypatch: pytest.MonkeyPatch, asked: AskedIsolation
 ) -> None:
     async def breaks(*_: Any) -> selftest.Verdict:
@@ -87,8 +87,8 @@ async def test_libraries_that_do_not_stand_the_driver_are_given_to_nobody(
     monkeypatch.setattr(selftest, "try_libraries", breaks)
     install(world, asked=asked)
     await world.start(mode="cgpu")
-    await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told")
-    note = world.api.told("IsolationUnavailable")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
+    note = world.api.reported("IsolationUnavailable")[0]["note"]
     assert "do not work with this node's driver: cuInit answers 999, and 0 without them" in note
     assert world.agent.metrics.selftest.value("failed") == 1.0
     if asked is AskedIsolation.AUTO:
@@ -101,14 +101,14 @@ async def test_libraries_that_do_not_stand_the_driver_are_given_to_nobody(
 
 @pytest.mark.parametrize("breaking", [without_library, without_driver, without_folder])
 @pytest.mark.parametrize("mode", ["cgpu", "core_mem"])
-async def test_a_node_that_was_told_how_to_isolate_and_cannot_offers_nothing_and_says_why(
+async def test_a_node_with_a_configured_backend_that_is_unavailable_offers_nothing_and_says_why(
     world: World, breaking: Any, mode: str
 ) -> None:
     install(world, asked=AskedIsolation.PRELOAD)
     why = breaking(world)
     await world.start(mode=mode)
-    await world.changes.until(lambda: world.api.told("IsolationUnavailable"), "told")
-    note = world.api.told("IsolationUnavailable")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
+    note = world.api.reported("IsolationUnavailable")[0]["note"]
     assert why in note
     assert f"Mode {mode} promises isolation" in note
     assert (world.kubelet.allocatable(names.GPU_MEM), world.kubelet.capacity(names.GPU_MEM)) == (0, 30)
@@ -123,14 +123,14 @@ async def test_a_node_that_was_told_how_to_isolate_and_cannot_offers_nothing_and
         world.settings.isolation.folder.unlink()
     install(world, asked=AskedIsolation.PRELOAD)
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
-    await world.changes.until(lambda: world.api.told("IsolationAvailable"), "told")
-    assert len(world.api.told("IsolationUnavailable")) == 1
+    await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "reported")
+    assert len(world.api.reported("IsolationUnavailable")) == 1
     assert agent.missing() == []
     assert "/run/gpushare/limits" in mounted(await world.run_pod("b", 3, on=0))
 
 
 @pytest.mark.parametrize("asked", [Asked.AUTO, Asked.CDI])
-async def test_a_driver_that_goes_file_by_file_is_told_as_that_and_holds_up_no_roll_out(
+async def test_a_driver_removed_file_by_file_is_reported_as_that_and_holds_up_no_roll_out(
     world: World, monkeypatch: pytest.MonkeyPatch, asked: Asked
 ) -> None:
     missed: list[NoDriver] = []
@@ -158,11 +158,11 @@ async def test_a_driver_that_goes_file_by_file_is_told_as_that_and_holds_up_no_r
     # The description goes first, and is missed before the libraries are.
     (world.settings.cdi_folders[0] / "nvidia.json").unlink()
     await world.changes.until(
-        lambda: world.api.told("CDIUnavailable") or "/etc/ld.so.preload" in active(world), "it is missed"
+        lambda: world.api.reported("CDIUnavailable") or "/etc/ld.so.preload" in active(world), "it is missed"
     )
     without_driver(world)
     world.nvml.driver, world.nvml.exchanged = False, True
-    await world.changes.until(lambda: world.api.told("DriverNotFound"), "told")
+    await world.changes.until(lambda: world.api.reported("DriverNotFound"), "reported")
     missed.clear()
     await world.changes.until(lambda: len(missed) > 2, "the libraries are missed")
     await world.changes.until(lambda: agent.missing() == [], "the pod is ready")
@@ -180,7 +180,7 @@ async def test_a_share_node_needs_none_of_it(world: World) -> None:
     without_library(world)
     await world.start(mode="share")
     assert not mounted(await world.run_pod("a", 3, on=0))
-    assert not world.api.told("IsolationUnavailable")
+    assert not world.api.reported("IsolationUnavailable")
 
 
 async def test_a_folder_that_breaks_later_refuses_the_container(world: World) -> None:

@@ -59,7 +59,7 @@ def broken(folder: Path, source: str) -> Release:
     return release
 
 
-def given_up_soon(monkeypatch: pytest.MonkeyPatch) -> Any:
+def short_selftest_timeout(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The program that has the libraries is never through; the one without them may take as long as ever."""
     run, patience_s = selftest._run, selftest.TRIAL_S
 
@@ -88,7 +88,7 @@ async def test_one_that_breaks_is_found_out(
     node: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, why: str
 ) -> None:
     if "pause" in source:
-        monkeypatch.setattr(selftest, "_run", given_up_soon(monkeypatch))
+        monkeypatch.setattr(selftest, "_run", short_selftest_timeout(monkeypatch))
     verdict = await selftest.try_libraries(broken(tmp_path, source), driver(), node)
     assert verdict.outcome == "failed", verdict
     assert why in verdict.why

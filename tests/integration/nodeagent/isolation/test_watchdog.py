@@ -1,4 +1,4 @@
-"""What the driver says of processes, against what their containers were given."""
+"""Use of processes by the driver, compared with their containers' shares."""
 
 import os
 import re
@@ -72,7 +72,7 @@ def first_gpu(world: World) -> Device:
     return found[2][0]
 
 
-async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(world: World) -> None:
+async def test_a_container_above_its_share_is_an_event_on_the_pod_and_counted(world: World) -> None:
     watch(world)
     await world.start(mode="cgpu")
     admitted = await world.run_pod("a", 3, on=0)
@@ -81,19 +81,19 @@ async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(wor
     process(world, 41, contained(admitted))
     process(world, 42, contained(admitted))
     uses(world, (41, 3000, 10), (42, 200, 20))
-    await world.changes.until(lambda: world.api.told("GPUMemoryExceeded"), "told")
-    (told,) = world.api.told("GPUMemoryExceeded")
+    await world.changes.until(lambda: world.api.reported("GPUMemoryExceeded"), "reported")
+    (event,) = world.api.reported("GPUMemoryExceeded")
     # Before the agent has seen which container it is, the pod is judged.
     says = " uses 3200 MiB of GPU 0, its share is 3072 MiB (processes 41, 42 on the node)"
-    assert told["note"].partition(" uses ")[0] in ("container c", "the pod")
-    assert says in told["note"]
-    assert (told["regarding"]["kind"], told["regarding"]["name"]) == ("Pod", "a")
+    assert event["note"].partition(" uses ")[0] in ("container c", "the pod")
+    assert says in event["note"]
+    assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Pod", "a")
     agent = world.agent
     await world.changes.until(lambda: exported(world, "memory_used_bytes") == 3200 << 20)
     assert exported(world, "compute_used_ratio") == 0.3
     assert agent.metrics.exceeded.value("memory") >= 1.0
-    await world.changes.until(lambda: told.get("series", {}).get("count", 1) > 1, "counted when it goes on")
-    assert len(world.api.told("GPUMemoryExceeded")) == 1
+    await world.changes.until(lambda: event.get("series", {}).get("count", 1) > 1, "counted when it goes on")
+    assert len(world.api.reported("GPUMemoryExceeded")) == 1
     # What is used above a share is not free either.
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 128, "described")
     assert first_gpu(world).foreign_by == "pod default/a (above its share)"
@@ -101,14 +101,14 @@ async def test_a_container_above_its_share_is_told_of_on_the_pod_and_counted(wor
     await world.changes.until(lambda: exported(world, "memory_used_bytes") == 0)
 
 
-async def test_until_the_kubelet_tells_containers_apart_the_pod_is_judged(world: World) -> None:
+async def test_until_the_containers_are_known_the_pod_is_judged_as_a_whole(world: World) -> None:
     watch(world)
     await world.start(mode="cgpu")
     admitted = await world.run_pod("a", 3, on=0)
     process(world, 41, contained(admitted))
     uses(world, (41, 4000, 0))
-    await world.changes.until(lambda: world.api.told("GPUMemoryExceeded"), "told")
-    assert world.api.told("GPUMemoryExceeded")[0]["note"].startswith("the pod uses 4000 MiB of GPU 0")
+    await world.changes.until(lambda: world.api.reported("GPUMemoryExceeded"), "reported")
+    assert world.api.reported("GPUMemoryExceeded")[0]["note"].startswith("the pod uses 4000 MiB of GPU 0")
 
 
 async def test_on_a_share_node_containers_are_trusted(world: World) -> None:
@@ -118,7 +118,7 @@ async def test_on_a_share_node_containers_are_trusted(world: World) -> None:
     process(world, 41, contained(admitted))
     uses(world, (41, 4000, 0))
     await world.changes.until(lambda: exported(world, "memory_used_bytes", container="") == 4000 << 20)
-    assert not world.api.told("GPUMemoryExceeded")
+    assert not world.api.reported("GPUMemoryExceeded")
 
 
 async def test_compute_above_the_share_is_reported_when_it_lasts(world: World) -> None:
@@ -127,10 +127,10 @@ async def test_compute_above_the_share_is_reported_when_it_lasts(world: World) -
     admitted = await world.run_pod("a", 3, on=0, core=30)
     process(world, 41, contained(admitted))
     uses(world, (41, 10, 60))
-    await world.changes.until(lambda: world.api.told("GPUComputeExceeded"), "told")
+    await world.changes.until(lambda: world.api.reported("GPUComputeExceeded"), "reported")
     assert (
         "uses 60% of GPU 0 for 0.05 s and more, its share is 30%"
-        in (world.api.told("GPUComputeExceeded")[0]["note"])
+        in (world.api.reported("GPUComputeExceeded")[0]["note"])
     )
 
 
@@ -150,27 +150,27 @@ async def test_by_policy_the_processes_are_ended_after_the_grace(world: World) -
         process(world, pid, contained(admitted))
     process(world, 43)
     uses(world, (41, 3000, 0), (42, 500, 0), (43, 100, 0))
-    await world.changes.until(lambda: world.api.told("GPUMemoryKilled"), "told")
-    first = world.api.told("GPUMemoryExceeded")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("GPUMemoryKilled"), "reported")
+    first = world.api.reported("GPUMemoryExceeded")[0]["note"]
     assert first.endswith("; it is killed if that lasts for 0.05 s")
-    assert world.api.told("GPUMemoryKilled")[0]["note"].endswith(
+    assert world.api.reported("GPUMemoryKilled")[0]["note"].endswith(
         "; killed by the node agent: 41; could not be killed: 42 (Operation not permitted)"
     )
     assert {pid for pid, _ in ended} == {41, 42}
     assert agent.metrics.killed.value() >= 1.0
 
 
-async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: World) -> None:
+async def test_use_by_unmanaged_processes_is_reported_and_not_offered(world: World) -> None:
     watch(world)
     await world.start(mode="share")
     process(world, 41)
     process(world, 42, f"/kubepods/pod2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12/{CONTAINER}")
     uses(world, (41, 1000, 0), (42, 500, 0))
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 1536, "described")
-    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsage"), "told")
-    told = world.api.told("UnmanagedGPUUsage")[0]
-    assert told["regarding"]["kind"] == "Node"
-    assert told["note"] == (
+    await world.changes.until(lambda: world.api.reported("UnmanagedGPUUsage"), "reported")
+    event = world.api.reported("UnmanagedGPUUsage")[0]
+    assert event["regarding"]["kind"] == "Node"
+    assert event["note"] == (
         "GPU 0: 1500 MiB are used without an allocation by process 41 (in no pod), "
         "process 42 (pod UID 2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12). 1536 MiB are not allocated to pods"
     )
@@ -178,11 +178,11 @@ async def test_use_from_outside_is_told_and_kept_out_of_what_is_given(world: Wor
     assert re.search(
         rf'^gpushare_gpu_memory_unmanaged_bytes.*{gpu(0).uuid}"}} {1536 << 20}$', text, re.MULTILINE
     )
-    # What the kubelet is told stays: it counts what pods are given.
+    # The kubelet's capacity stays: it counts allocations.
     assert world.kubelet.allocatable(names.GPU_MEM) == 30
     uses(world)
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 0, "described")
-    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "told")
+    await world.changes.until(lambda: world.api.reported("UnmanagedGPUUsageResolved"), "reported")
 
 
 async def test_processes_that_serve_all_are_not_foreign(world: World) -> None:
@@ -208,19 +208,19 @@ async def test_memory_of_a_process_that_no_longer_exists_is_not_free_as_long_as_
     assert first_gpu(world).foreign_mib == 9024
     # The driver no longer lists the process, and still counts its memory.
     uses(world)
-    world.nvml.told = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=9000)}
+    world.nvml.reading_of = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=9000)}
     unlisted = "something that the driver does not list (9000 MiB)"
     await world.changes.until(lambda: first_gpu(world).foreign_by == unlisted, "described once more")
     assert first_gpu(world).foreign_mib == 9024
-    assert not world.api.told("UnmanagedGPUUsageResolved")
-    world.nvml.told = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=0)}
-    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "told")
+    assert not world.api.reported("UnmanagedGPUUsageResolved")
+    world.nvml.reading_of = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=0)}
+    await world.changes.until(lambda: world.api.reported("UnmanagedGPUUsageResolved"), "reported")
     assert (first_gpu(world).foreign_mib, first_gpu(world).foreign_by) == (0, "")
 
 
 async def test_memory_that_the_driver_counts_is_that_of_the_pods_that_use_it(world: World) -> None:
     watch(world)
-    world.nvml.told = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=4016)}
+    world.nvml.reading_of = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=4016)}
     await world.start(mode="cgpu")
     admitted = await world.run_pod("a", 3, on=0)
     process(world, 41, contained(admitted))
@@ -229,7 +229,7 @@ async def test_memory_that_the_driver_counts_is_that_of_the_pods_that_use_it(wor
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 1024, "described")
 
 
-async def test_one_that_starts_anew_knows_what_others_hold_before_it_advertises(world: World) -> None:
+async def test_a_restarted_agent_knows_unmanaged_use_before_it_advertises(world: World) -> None:
     watch(world)
     process(world, 41)
     uses(world, (41, 1000, 0))
@@ -248,7 +248,7 @@ async def test_switched_off_nothing_is_looked_at(world: World) -> None:
     assert world.agent.metrics.last_sample.value() == 0
 
 
-async def test_it_is_told_when_it_was_looked_and_until_when_that_is_known(world: World) -> None:
+async def test_the_time_of_the_last_sample_is_a_metric_that_is_reset_when_nvml_is_lost(world: World) -> None:
     watch(world)
     await world.start(mode="share")
     sampled = world.agent.metrics.last_sample

@@ -49,5 +49,5 @@ async def test_pods_records_health_and_events_go_on(world: World, jumps: tuple[i
     await world.kubelet.restart()
     await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "registered again")
     await world.changes.until(
-        lambda: world.api.told("GPUUnhealthy") and world.api.told("GPURecovered"), "both are told"
+        lambda: world.api.reported("GPUUnhealthy") and world.api.reported("GPURecovered"), "both are reported"
     )

@@ -38,7 +38,7 @@ class Agents:
         return process
 
     async def begin(self, *unit: str) -> asyncio.subprocess.Process:
-        """Another agent, of which nobody knows yet when this returns."""
+        """Another agent, still unknown to the others when this returns."""
         kubelet = self._world.kubelet
         process = await asyncio.create_subprocess_exec(
             *(
@@ -90,7 +90,7 @@ async def test_nothing_is_unadvertised_for_a_moment_however_often_the_agent_is_r
     assert world.kubelet.allocatable(names.GPU_MEM) == 30
     await world.until_assigned("p0", "p1", "p2", "p3")
     assert len(sockets(world)) == 1
-    # The last one has nobody to leave them to.
+    # The last one has no successor to leave them to.
     await agents.end(agent)
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "gone")
     assert sockets(world) == set()
@@ -132,7 +132,7 @@ async def test_an_agent_that_leaves_waits_for_the_next_one_that_is_there_and_doe
 async def test_an_agent_that_leaves_hands_over_to_one_that_comes_while_it_makes_sure_that_it_may(
     world: World, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An agent that is not ready is told to end before the next one is started."""
+    """An agent that is not ready is ended before the next one is started."""
     isolation = world.folder / "gpushare" / "containers"
     isolation.mkdir(parents=True)
     await world.start()
@@ -179,7 +179,7 @@ async def test_the_old_agent_acts_again_when_the_new_one_dies(world: World, agen
     assert last.returncode is None
 
 
-async def test_a_kubelet_that_starts_anew_gets_the_newest_alone(world: World, agents: Agents) -> None:
+async def test_a_restarted_kubelet_gets_only_the_newest_agent(world: World, agents: Agents) -> None:
     old = await agents.start()
     await agents.start("128MiB")
     await world.kubelet.restart()

@@ -32,7 +32,7 @@ class HeldClock(SystemClock):
 
 
 async def test_who_holds_back_while_a_newer_agent_comes_leaves_the_kubelet_to_it(short_folder: Path) -> None:
-    """Else the kubelet would ask the older one from then on, over a connection that nobody reads once that has left."""
+    """Else the kubelet would ask the older one from then on, over a connection without a reader once that has ended."""
     changes = Changes()
     kubelet, clock, newest = ScriptedKubelet(short_folder, changes), HeldClock(changes), True
     await kubelet.start()

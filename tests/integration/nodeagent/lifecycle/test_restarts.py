@@ -1,4 +1,4 @@
-"""Kubelets and node agents that are started anew, with pods running."""
+"""Restarts of kubelets and node agents with pods running."""
 
 import asyncio
 from dataclasses import replace
@@ -15,7 +15,7 @@ from tests.integration.nodeagent.scripted_kubelet import Admitted, HangsUp
 from tests.integration.nodeagent.scripted_nvml import gpu
 
 
-async def test_a_kubelet_that_starts_anew_and_wipes_the_sockets_gets_the_resources_again(
+async def test_a_restarted_kubelet_that_wipes_the_sockets_gets_the_resources_again(
     world: World,
 ) -> None:
     await world.start()
@@ -75,18 +75,18 @@ async def test_a_gpu_with_an_xid_stays_out_of_service_until_it_was_without_one_f
     await world.start()
     world.nvml.send_xid(gpu(0).uuid, 79)
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
-    await world.changes.until(lambda: world.api.told("GPUUnhealthy"))
+    await world.changes.until(lambda: world.api.reported("GPUUnhealthy"))
     for _ in range(2):
         await world.stop()
         await world.start()
         assert world.kubelet.allocatable(names.GPU_MEM) == 15
-    assert len(world.api.told("GPUUnhealthy")) == 1
-    assert not world.api.told("GPURecovered")
+    assert len(world.api.reported("GPUUnhealthy")) == 1
+    assert not world.api.reported("GPURecovered")
     await world.stop()
     world.use(xid_recovery_s=0.05)
     await world.start()
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
-    await world.changes.until(lambda: world.api.told("GPURecovered"))
+    await world.changes.until(lambda: world.api.reported("GPURecovered"))
 
 
 async def test_the_api_server_away_at_start_is_waited_for(world: World) -> None:
@@ -100,7 +100,9 @@ async def test_the_api_server_away_at_start_is_waited_for(world: World) -> None:
     assert agent.missing() == [] or "not registered" in agent.missing()[0]
 
 
-async def test_a_kubelet_that_asks_before_it_answers_is_heard_before_a_pod_is_refused(world: World) -> None:
+async def test_no_pod_is_refused_before_a_kubelet_that_allocates_early_has_listed_its_pods(
+    world: World,
+) -> None:
     await world.start()
     made = world.bind("a", container("c", 3), on=1)
     await world.kubelet.admit(made)
@@ -110,9 +112,9 @@ async def test_a_kubelet_that_asks_before_it_answers_is_heard_before_a_pod_is_re
     world.kubelet.listing_works = False
     await world.kubelet.start()
     await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30)
-    before = world.kubelet.calls.count("List in vain")
+    before = world.kubelet.calls.count("failed List")
     admission = asyncio.create_task(world.kubelet.admit(made))
-    await world.changes.until(lambda: world.kubelet.calls.count("List in vain") > before + 1, "asked in vain")
+    await world.changes.until(lambda: world.kubelet.calls.count("failed List") > before + 1, "failed lists")
     world.kubelet.listing_works = True
     assert (await admission).envs["c"][names.ENV_MEM_INDEX] == "1"
 
@@ -133,7 +135,7 @@ async def test_a_kubelet_that_hangs_up_on_who_just_registered_has_the_devices_so
     assert len(world.kubelet.registrations) == 2 * len(resources)
 
 
-async def test_nobody_is_ready_whose_devices_the_kubelet_has_not_asked_for(
+async def test_an_agent_is_not_ready_until_the_kubelet_asks_for_its_devices(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "_ASKS_FIRST_S", 0.2)
@@ -148,14 +150,14 @@ async def test_nobody_is_ready_whose_devices_the_kubelet_has_not_asked_for(
         )
     )
     await world.ready()
-    # More on a machine where the kubelet takes longer to ask than it is given.
+    # More on a machine where the kubelet takes longer to ask than the timeout.
     assert len(world.kubelet.registrations) >= 4
 
 
 async def test_a_kubelet_that_died_before_it_noted_an_init_container_may_ask_for_it_again_at_once(
     world: World,
 ) -> None:
-    """It lists nothing of init containers: whether it has the answer can be told by its restart alone."""
+    """It lists nothing of init containers: only its restart shows whether it has the answer."""
     await world.start()
     made = world.bind("a", container("c", 3), on=0, init=(container("i", 2),))
     await world.kubelet._allocate(Admitted(made), made["spec"]["initContainers"][0], {}, ())

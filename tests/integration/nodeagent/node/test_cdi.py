@@ -69,7 +69,7 @@ async def test_where_the_runtime_can_and_every_gpu_is_described_it_is_cdi(world:
     assert world.agent.metrics.runtime.value("cdi", "auto") == 1.0
 
 
-async def test_a_kubelet_that_knows_no_names_gets_the_annotation_besides(world: World) -> None:
+async def test_a_kubelet_without_cdi_device_names_gets_the_annotation_as_well(world: World) -> None:
     describe(world, 0, 1)
     on_containerd(world, kubeletVersion="v1.28.15")
     await world.start()
@@ -142,7 +142,7 @@ async def test_a_description_that_comes_later_and_goes_is_followed(world: World)
     (world.settings.cdi_folders[0] / "nvidia.json").unlink()
     agent = world.agent
     await world.changes.until(lambda: agent.metrics.runtime.value("nvidia", "auto") == 1.0, "back")
-    # Containers that were given a name from it may be started again.
+    # Containers with a device name from it may be started again.
     assert ours(world).exists()
 
 
@@ -150,8 +150,8 @@ async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(
     world.use(container_runtime=Asked.CDI)
     on_containerd(world)
     await world.start(ready=False)
-    await world.changes.until(lambda: world.api.told("CDIUnavailable"), "told")
-    note = world.api.told("CDIUnavailable")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("CDIUnavailable"), "reported")
+    note = world.api.reported("CDIUnavailable")[0]["note"]
     assert "nvidia-ctk cdi generate" in note
     await world.ready()
     assert world.kubelet.allocatable(names.GPU_MEM) == 0
@@ -163,10 +163,10 @@ async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(
         await world.kubelet.admit(world.bind("a", container("c", 3), on=0))
     describe(world, 0, 1)
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
-    await world.changes.until(lambda: world.api.told("CDIAvailable"), "told")
+    await world.changes.until(lambda: world.api.reported("CDIAvailable"), "reported")
     assert agent.missing() == []
     assert (await world.run_pod("b", 3, on=0)).answers["c"].cdi_devices
-    assert len(world.api.told("CDIUnavailable")) == 1
+    assert len(world.api.reported("CDIUnavailable")) == 1
 
 
 async def test_a_gpu_that_is_lost_changes_nothing_for_the_others(world: World) -> None:
@@ -176,7 +176,7 @@ async def test_a_gpu_that_is_lost_changes_nothing_for_the_others(world: World) -
     world.nvml.faults[gpu(1).uuid] = "GPU is lost"
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
     describe(world, 0)
-    await world.changes.until(lambda: gpu(1).uuid not in ours(world).read_text(), "derived anew")
+    await world.changes.until(lambda: gpu(1).uuid not in ours(world).read_text(), "derived again")
     assert (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
 
 
@@ -239,6 +239,6 @@ async def test_a_folder_that_cannot_be_written(world: World, asked: Asked) -> No
         assert agent.missing() == []
         assert not (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
     else:
-        await world.changes.until(lambda: world.api.told("CDIUnavailable"), "told")
+        await world.changes.until(lambda: world.api.reported("CDIUnavailable"), "reported")
         assert "cannot be written" in agent.missing()[0]
         assert world.kubelet.allocatable(names.GPU_MEM) == 0

@@ -151,7 +151,7 @@ async def test_claims_leave_a_gpu_that_stays_lost_and_keep_one_with_an_xid(
     assert (len(writes(world)), taints(world)) == (written, before), "the agent that follows goes on with it"
 
 
-async def test_the_kubelet_is_told_the_health_of_gpus_when_it_changes_and_as_long_as_it_does_not(
+async def test_the_kubelet_gets_gpu_health_when_it_changes_and_periodically(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "REPORT_S", 0.05)
@@ -361,23 +361,27 @@ async def test_a_claim_that_was_replaced_or_is_gone_is_refused(world: World) -> 
         await kubelet.prepare(claim)
 
 
-async def test_a_cluster_that_shares_no_devices_is_told_on_the_node_and_gets_no_slice(world: World) -> None:
+async def test_a_cluster_without_shared_devices_is_an_event_on_the_node_and_gets_no_slice(
+    world: World,
+) -> None:
     install(world)
     kubelet_of(world)
     world.api.shares_devices = False
     await world.start(mode="dra", ready=False)
-    await world.changes.until(lambda: world.api.told("ClaimsUnavailable"), "an event")
-    assert "node mode dra needs Kubernetes 1.36 or newer" in world.api.told("ClaimsUnavailable")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("ClaimsUnavailable"), "an event")
+    assert (
+        "node mode dra needs Kubernetes 1.36 or newer" in world.api.reported("ClaimsUnavailable")[0]["note"]
+    )
     await world.changes.until(lambda: not slices(world), "no slice")
 
 
-async def test_a_kubelet_that_refuses_the_driver_is_told_on_the_node(world: World) -> None:
+async def test_a_kubelet_that_refuses_the_driver_is_an_event_on_the_node(world: World) -> None:
     install(world)
     kubelet = kubelet_of(world)
     await world.start(mode="dra", ready=False)
     await kubelet.register("the version is not supported")
-    await world.changes.until(lambda: world.api.told("ClaimsUnavailable"), "an event")
-    assert "the version is not supported" in world.api.told("ClaimsUnavailable")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("ClaimsUnavailable"), "an event")
+    assert "the version is not supported" in world.api.reported("ClaimsUnavailable")[0]["note"]
 
 
 async def test_a_gpu_with_a_claim_is_kept_back_in_another_mode_until_it_is_released(world: World) -> None:

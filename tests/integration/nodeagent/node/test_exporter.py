@@ -67,19 +67,19 @@ async def until(world: World, said: Any, what: str) -> dict[str, dict[tuple[str,
     return scraped(world)
 
 
-#: Of a node in no pool that is nobody's instance.
+#: Of a node without a node pool and instance.
 NOWHERE = (NODE, "", "")
 DRIVER = "580.95.05"
 
 
-async def test_each_gpu_tells_what_it_reads_in_our_names_and_dcgms(world: World) -> None:
-    world.nvml.told = {
+async def test_each_gpus_metrics_have_our_names_and_dcgms(world: World) -> None:
+    world.nvml.reading_of = {
         G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500, DRIVER, 1590, 5000, 7, 9, 2, millijoules=123_500),
         gpu(1).uuid: GpuReading(gpu(1).uuid),
     }
     await world.start()
     labels = ("0", G0, gpu(0).pci_bus_id, "nvidia0", "Tesla T4", NODE, DRIVER, *NOWHERE)
-    told = await until(world, lambda said: said["DCGM_FI_DEV_GPU_UTIL"], "readings")
+    series = await until(world, lambda said: said["DCGM_FI_DEV_GPU_UTIL"], "readings")
     for name, value in (
         ("DCGM_FI_DEV_GPU_UTIL", 30.0),
         ("DCGM_FI_DEV_MEM_COPY_UTIL", 12.0),
@@ -94,7 +94,7 @@ async def test_each_gpu_tells_what_it_reads_in_our_names_and_dcgms(world: World)
         ("DCGM_FI_DEV_DEC_UTIL", 9.0),
         ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 2.0),
     ):
-        assert told[name] == {labels: value}, name
+        assert series[name] == {labels: value}, name
     for name, value in (
         ("utilization_ratio", 0.3),
         ("memory_bus_utilization_ratio", 0.12),
@@ -109,18 +109,18 @@ async def test_each_gpu_tells_what_it_reads_in_our_names_and_dcgms(world: World)
         ("decoder_utilization_ratio", 0.09),
         ("pcie_replays_total", 2.0),
     ):
-        assert told[f"gpushare_gpu_{name}"] == {(NODE, "0", G0): value}, name
-    assert told["gpushare_gpu_info"][NODE, "0", G0, gpu(0).pci_bus_id, "nvidia0", "Tesla T4", DRIVER] == 1.0
-    assert set(told["gpushare_gpu_last_xid"].values()) == {0.0}
-    assert set(told["DCGM_FI_DEV_XID_ERRORS"].values()) == {0.0}
-    assert told["DCGM_CUSTOM_DEV_FB_TOTAL"][DRIVER, *NOWHERE, G0, "nvidia0", "0", "Tesla T4"] == 15360.0
-    assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 0.0}
-    assert told["gpushare_gpu_memory_capacity_bytes"][NODE, "0", G0] == 15360.0 * MIB
+        assert series[f"gpushare_gpu_{name}"] == {(NODE, "0", G0): value}, name
+    assert series["gpushare_gpu_info"][NODE, "0", G0, gpu(0).pci_bus_id, "nvidia0", "Tesla T4", DRIVER] == 1.0
+    assert set(series["gpushare_gpu_last_xid"].values()) == {0.0}
+    assert set(series["DCGM_FI_DEV_XID_ERRORS"].values()) == {0.0}
+    assert series["DCGM_CUSTOM_DEV_FB_TOTAL"][DRIVER, *NOWHERE, G0, "nvidia0", "0", "Tesla T4"] == 15360.0
+    assert series["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 0.0}
+    assert series["gpushare_gpu_memory_capacity_bytes"][NODE, "0", G0] == 15360.0 * MIB
 
 
 async def test_a_driver_that_has_gone_leaves_no_old_figures_behind(world: World) -> None:
     watch(world)
-    world.nvml.told = {G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500, DRIVER)}
+    world.nvml.reading_of = {G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500, DRIVER)}
     await world.start(mode="core_mem")
     admitted = await world.run_pod("a", 3, on=0, core=30)
     await world.until_assigned("a")
@@ -136,37 +136,37 @@ async def test_a_driver_that_has_gone_leaves_no_old_figures_behind(world: World)
         "DCGM_FI_DEV_FB_USED",
         "DCGM_CUSTOM_PROCESS_MEM_USED",
     )
-    await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told")
+    await until(world, lambda said: said.keys() >= set(of_the_driver), "all metrics")
     world.nvml.driver, world.nvml.exchanged = False, True
     await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 0.0, "out of service")
-    told = scraped(world)
-    assert not told.keys() & set(of_the_driver)
-    assert told["gpushare_gpu_memory_allocated_bytes"][NODE, "0", G0] > 0
+    series = scraped(world)
+    assert not series.keys() & set(of_the_driver)
+    assert series["gpushare_gpu_memory_allocated_bytes"][NODE, "0", G0] > 0
     world.nvml.driver = True
-    await until(world, lambda said: said.keys() >= set(of_the_driver), "all is told again")
+    await until(world, lambda said: said.keys() >= set(of_the_driver), "all metrics again")
 
 
-async def test_where_nobody_looks_at_processes_none_are_said_to_be_foreign(world: World) -> None:
+async def test_without_the_watchdog_no_process_is_reported_as_unmanaged(world: World) -> None:
     watch(world, policy="off")
     await world.start()
-    told = await until(world, lambda said: said["gpushare_gpu_healthy"], "GPUs")
-    assert "gpushare_gpu_unmanaged_processes" not in told
+    series = await until(world, lambda said: said["gpushare_gpu_healthy"], "GPUs")
+    assert "gpushare_gpu_unmanaged_processes" not in series
 
 
-async def test_xids_are_counted_and_the_last_one_is_told(world: World) -> None:
+async def test_xids_are_counted_and_the_last_one_is_reported(world: World) -> None:
     await world.start()
     for xid in (31, 79, 31):
         world.nvml.send_xid(G0, xid)
-    told = await until(
+    series = await until(
         world, lambda said: sum(said["gpushare_gpu_xid_errors_total"].values()) == 3, "three XIDs"
     )
-    assert told["gpushare_gpu_xid_errors_total"] == {(NODE, "0", G0, "31"): 2.0, (NODE, "0", G0, "79"): 1.0}
-    assert {labels[1]: value for labels, value in told["DCGM_FI_DEV_XID_ERRORS"].items()}[G0] == 31.0
-    assert told["gpushare_gpu_last_xid"][NODE, "0", G0] == 31.0
+    assert series["gpushare_gpu_xid_errors_total"] == {(NODE, "0", G0, "31"): 2.0, (NODE, "0", G0, "79"): 1.0}
+    assert {labels[1]: value for labels, value in series["DCGM_FI_DEV_XID_ERRORS"].items()}[G0] == 31.0
+    assert series["gpushare_gpu_last_xid"][NODE, "0", G0] == 31.0
     await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 1.0, "well again")
 
 
-async def test_what_containers_were_given_and_what_the_driver_says_of_them(world: World) -> None:
+async def test_allocations_of_containers_and_their_use_by_the_driver_are_metrics(world: World) -> None:
     watch(world)
     await world.start(mode="core_mem")
     admitted = await world.run_pod("a", 3, on=0, core=30)
@@ -176,7 +176,7 @@ async def test_what_containers_were_given_and_what_the_driver_says_of_them(world
     process(world, 42, contained(admitted))
     process(world, 77, name="Xorg")
     uses(world, (41, 1000, 10), (42, 200, 15), (77, 640, -1))
-    told = await until(
+    series = await until(
         world,
         lambda said: (
             "c" in {labels[2] for labels in said["gpushare_container_memory_used_bytes"]}
@@ -186,36 +186,36 @@ async def test_what_containers_were_given_and_what_the_driver_says_of_them(world
     )
     ours = ("default", "a", "c", NODE, "0", G0)
     ack = ("share", "c", "default", "a", *NOWHERE, G0, "nvidia0", "0", "Tesla T4")
-    assert told["gpushare_container_memory_allocated_bytes"] == {ours: 3072.0 * MIB}
-    assert told["gpushare_container_compute_allocated_ratio"] == {ours: 0.3}
-    assert told["gpushare_container_memory_used_bytes"] == {ours: 1200.0 * MIB}
-    assert told["gpushare_container_compute_used_ratio"] == {ours: 0.25}
-    assert told["gpushare_gpu_memory_allocated_bytes"][NODE, "0", G0] == 3072.0 * MIB
-    assert told["gpushare_gpu_compute_allocated_ratio"][NODE, "0", G0] == 0.3
-    assert told["gpushare_gpu_pods"] == {(NODE, "0", G0): 1.0, (NODE, "1", gpu(1).uuid): 0.0}
-    assert told["gpushare_gpu_memory_unmanaged_bytes"][NODE, "0", G0] == 640.0 * MIB
-    assert told["gpushare_gpu_unmanaged_processes"][NODE, "0", G0] == 1.0
-    assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 2.0}
-    assert told["DCGM_CUSTOM_DEV_FB_ALLOCATED"]["", *NOWHERE, G0, "nvidia0", "0", "Tesla T4"] == 0.2
-    assert told["DCGM_CUSTOM_CONTAINER_MEM_ALLOCATED"] == {ack: 3072.0}
-    assert told["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 0.3}
-    assert told["DCGM_CUSTOM_PROCESS_MEM_USED"] == {
+    assert series["gpushare_container_memory_allocated_bytes"] == {ours: 3072.0 * MIB}
+    assert series["gpushare_container_compute_allocated_ratio"] == {ours: 0.3}
+    assert series["gpushare_container_memory_used_bytes"] == {ours: 1200.0 * MIB}
+    assert series["gpushare_container_compute_used_ratio"] == {ours: 0.25}
+    assert series["gpushare_gpu_memory_allocated_bytes"][NODE, "0", G0] == 3072.0 * MIB
+    assert series["gpushare_gpu_compute_allocated_ratio"][NODE, "0", G0] == 0.3
+    assert series["gpushare_gpu_pods"] == {(NODE, "0", G0): 1.0, (NODE, "1", gpu(1).uuid): 0.0}
+    assert series["gpushare_gpu_memory_unmanaged_bytes"][NODE, "0", G0] == 640.0 * MIB
+    assert series["gpushare_gpu_unmanaged_processes"][NODE, "0", G0] == 1.0
+    assert series["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 2.0}
+    assert series["DCGM_CUSTOM_DEV_FB_ALLOCATED"]["", *NOWHERE, G0, "nvidia0", "0", "Tesla T4"] == 0.2
+    assert series["DCGM_CUSTOM_CONTAINER_MEM_ALLOCATED"] == {ack: 3072.0}
+    assert series["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 0.3}
+    assert series["DCGM_CUSTOM_PROCESS_MEM_USED"] == {
         (*ack, "41", 'tra"in\\er', "C"): 1000.0,
         (*ack, "42", "python3", "C"): 200.0,
     }
-    assert told["DCGM_CUSTOM_PROCESS_SM_UTIL"][(*ack, "42", "python3", "C")] == 15.0
-    assert told["gpushare_process_memory_used_bytes"] == {
+    assert series["DCGM_CUSTOM_PROCESS_SM_UTIL"][(*ack, "42", "python3", "C")] == 15.0
+    assert series["gpushare_process_memory_used_bytes"] == {
         (*ours, "41", 'tra"in\\er', "C"): 1000.0 * MIB,
         (*ours, "42", "python3", "C"): 200.0 * MIB,
         ("", "", "", *ours[3:], "77", "Xorg", "C"): 640.0 * MIB,
     }
-    assert told["gpushare_process_compute_used_ratio"] == {
+    assert series["gpushare_process_compute_used_ratio"] == {
         (*ours, "41", 'tra"in\\er', "C"): 0.1,
         (*ours, "42", "python3", "C"): 0.15,
     }
     foreign = ("none", "", "", "", *ack[4:], "77", "Xorg", "C")
-    assert told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"] == {foreign: 640.0}
-    assert "DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL" not in told, "the driver does not tell it"
+    assert series["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"] == {foreign: 640.0}
+    assert "DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL" not in series, "the driver does not tell it"
 
 
 async def test_what_a_process_has_the_other_engines_do(world: World) -> None:
@@ -223,35 +223,37 @@ async def test_what_a_process_has_the_other_engines_do(world: World) -> None:
     await world.start(mode="cgpu")
     process(world, 77)
     world.nvml.running = [GpuProcess(G0, 77, 640, 0, "C+G", 4, 30, 0)]
-    told = await until(world, lambda said: said["gpushare_process_engine_used_ratio"], "the process")
+    series = await until(world, lambda said: said["gpushare_process_engine_used_ratio"], "the process")
     its = ("", "", "", NODE, "0", G0, "77", "python3", "C+G")
-    assert told["gpushare_process_engine_used_ratio"] == {
+    assert series["gpushare_process_engine_used_ratio"] == {
         (*its, "memory_bus"): 0.04,
         (*its, "encoder"): 0.3,
         (*its, "decoder"): 0.0,
     }
-    assert told["gpushare_process_compute_used_ratio"] == {its: 0.0}, "idle is told, and is not unknown"
+    assert series["gpushare_process_compute_used_ratio"] == {its: 0.0}, (
+        "idle is reported as 0, and is not unknown"
+    )
     labels = ("none", "", "", "", *NOWHERE, G0, "nvidia0", "0", "Tesla T4", "77", "python3", "C+G")
     for name, value in (("MEM_COPY", 4.0), ("ENCODE", 30.0), ("DECODE", 0.0)):
-        assert told[f"DCGM_CUSTOM_ILLEGAL_PROCESS_{name}_UTIL"] == {labels: value}
-        assert f"DCGM_CUSTOM_PROCESS_{name}_UTIL" not in told
+        assert series[f"DCGM_CUSTOM_ILLEGAL_PROCESS_{name}_UTIL"] == {labels: value}
+        assert f"DCGM_CUSTOM_PROCESS_{name}_UTIL" not in series
 
 
 async def test_pods_that_count_gpus_have_all_of_them(world: World) -> None:
     await world.start(mode="topology")
     await world.kubelet.admit(world.bind("w", wants(1), on=1))
     uuid = gpu(1).uuid
-    told = await until(world, lambda said: said["gpushare_container_memory_allocated_bytes"], "the pod")
-    assert told["gpushare_container_memory_allocated_bytes"] == {
+    series = await until(world, lambda said: said["gpushare_container_memory_allocated_bytes"], "the pod")
+    assert series["gpushare_container_memory_allocated_bytes"] == {
         ("default", "w", "c", NODE, "1", uuid): 15360.0 * MIB
     }
     ack = ("exclusive", "c", "default", "w", *NOWHERE, uuid, "nvidia1", "1", "Tesla T4")
-    assert told["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 1.0}
-    assert told["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 1.0}
-    assert told["gpushare_gpu_memory_allocated_bytes"][NODE, "1", uuid] == 15360.0 * MIB
-    assert told["gpushare_gpu_compute_allocated_ratio"][NODE, "1", uuid] == 1.0
-    assert told["gpushare_gpu_pods"][NODE, "1", uuid] == 1.0
-    assert told["gpushare_gpu_exclusive_pods"] == {(NODE, "0", G0): 0.0, (NODE, "1", uuid): 1.0}
+    assert series["DCGM_CUSTOM_CONTAINER_CP_ALLOCATED"] == {ack: 1.0}
+    assert series["DCGM_CUSTOM_ALLOCATE_MODE"] == {(NODE,): 1.0}
+    assert series["gpushare_gpu_memory_allocated_bytes"][NODE, "1", uuid] == 15360.0 * MIB
+    assert series["gpushare_gpu_compute_allocated_ratio"][NODE, "1", uuid] == 1.0
+    assert series["gpushare_gpu_pods"][NODE, "1", uuid] == 1.0
+    assert series["gpushare_gpu_exclusive_pods"] == {(NODE, "0", G0): 0.0, (NODE, "1", uuid): 1.0}
 
 
 async def test_the_pool_and_the_kind_of_instance_are_those_of_the_nodes_labels(world: World) -> None:
@@ -264,13 +266,13 @@ async def test_the_pool_and_the_kind_of_instance_are_those_of_the_nodes_labels(w
     }
     world.api.put("nodes", NODE, node)
     total = "DCGM_CUSTOM_DEV_FB_TOTAL"
-    told = await until(world, lambda said: "np1" in {labels[2] for labels in said[total]}, "the labels")
-    assert {labels[1:4] for labels in told[total]} == {(NODE, "np1", "ecs")}
-    assert {labels[-3:] for labels in told["DCGM_FI_DEV_XID_ERRORS"]} == {(NODE, "np1", "ecs")}
+    series = await until(world, lambda said: "np1" in {labels[2] for labels in said[total]}, "the labels")
+    assert {labels[1:4] for labels in series[total]} == {(NODE, "np1", "ecs")}
+    assert {labels[-3:] for labels in series["DCGM_FI_DEV_XID_ERRORS"]} == {(NODE, "np1", "ecs")}
 
 
 async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
-    """By container as soon as the kubelet has told which is which, before by pod; one that was given another GPU is a stranger."""
+    """By container as soon as the kubelet reports which is which, before that by pod; on a GPU of others it is unmanaged."""
     watch(world)
     await world.start(mode="topology")
     admitted = await world.kubelet.admit(world.bind("w", wants(1), on=1))
@@ -284,20 +286,20 @@ async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
     ]
     used = "gpushare_container_memory_used_bytes"
     pod = ("default", "w", "", NODE, "1", mine)
-    told = await until(world, lambda said: pod in said[used], "its pod")
-    assert told[used] == {pod: 9000.0 * MIB}
+    series = await until(world, lambda said: pod in said[used], "its pod")
+    assert series[used] == {pod: 9000.0 * MIB}
     tell_container(world, "w")
     its = ("default", "w", "c", NODE, "1", mine)
-    told = await until(world, lambda said: its in said[used], "its container")
-    assert told[used] == {its: 9000.0 * MIB}
-    assert told["gpushare_container_compute_used_ratio"] == {its: 0.7}
-    assert told["gpushare_gpu_unmanaged_processes"] == {(NODE, "0", others): 1.0, (NODE, "1", mine): 1.0}
+    series = await until(world, lambda said: its in said[used], "its container")
+    assert series[used] == {its: 9000.0 * MIB}
+    assert series["gpushare_container_compute_used_ratio"] == {its: 0.7}
+    assert series["gpushare_gpu_unmanaged_processes"] == {(NODE, "0", others): 1.0, (NODE, "1", mine): 1.0}
     ack = ("exclusive", "c", "default", "w", *NOWHERE, mine, "nvidia1", "1", "Tesla T4")
-    assert told["DCGM_CUSTOM_PROCESS_MEM_USED"] == {(*ack, "41", "python3", "C"): 9000.0}
-    assert len(told["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"]) == 2
+    assert series["DCGM_CUSTOM_PROCESS_MEM_USED"] == {(*ack, "41", "python3", "C"): 9000.0}
+    assert len(series["DCGM_CUSTOM_ILLEGAL_PROCESS_MEM_USED"]) == 2
 
 
-async def test_a_container_without_a_process_uses_nothing_unless_nobody_knows(world: World) -> None:
+async def test_a_container_without_a_process_uses_nothing_unless_that_is_unknown(world: World) -> None:
     watch(world)
     await world.start(mode="core_mem")
     await world.run_pod("idle", 3, on=0, core=30)
@@ -309,17 +311,17 @@ async def test_a_container_without_a_process_uses_nothing_unless_nobody_knows(wo
     process(world, 41, contained(admitted))
     used, busy = "gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"
     idle, its = (("default", pod, "c", NODE, "0", G0) for pod in ("idle", "a"))
-    told = await until(world, lambda said: idle in said[used], "the idle one")
-    assert (told[used][idle], told[busy][idle]) == (0.0, 0.0)
+    series = await until(world, lambda said: idle in said[used], "the idle one")
+    assert (series[used][idle], series[busy][idle]) == (0.0, 0.0)
     uses(world, (41, 1000, 10))
-    told = await until(world, lambda said: said[used][its], "the other's process")
-    assert told[used] == {idle: 0.0, its: 1000.0 * MIB}
+    series = await until(world, lambda said: said[used][its], "the other's process")
+    assert series[used] == {idle: 0.0, its: 1000.0 * MIB}
     uses(world, (41, -1, 10))
-    told = await until(world, lambda said: its not in said[used], "memory that the driver does not tell")
-    assert (told[used], told[busy][its]) == ({idle: 0.0}, 0.1)
+    series = await until(world, lambda said: its not in said[used], "memory that the driver does not tell")
+    assert (series[used], series[busy][its]) == ({idle: 0.0}, 0.1)
 
 
-async def test_of_a_gpu_that_does_not_answer_nobody_says_that_nothing_of_it_is_used(world: World) -> None:
+async def test_use_of_a_gpu_that_does_not_answer_is_not_reported_as_zero(world: World) -> None:
     watch(world)
     await world.start(mode="share")
     for name, index in (("on-lost", 0), ("on-well", 1)):
@@ -334,13 +336,13 @@ async def test_of_a_gpu_that_does_not_answer_nobody_says_that_nothing_of_it_is_u
     )
     await until(world, lambda said: said[used].keys() == {lost, well}, "both")
     world.nvml.faults = {G0: "GPU is lost"}
-    told = await until(world, lambda said: lost not in said[used], "the lost one is not known")
-    assert (told[used], told[busy]) == ({well: 0.0}, {well: 0.0})
-    assert told[strangers] == {(NODE, "1", gpu(1).uuid): 0.0}
-    assert told["gpushare_container_memory_allocated_bytes"].keys() == {lost, well}
+    series = await until(world, lambda said: lost not in said[used], "the lost one is not known")
+    assert (series[used], series[busy]) == ({well: 0.0}, {well: 0.0})
+    assert series[strangers] == {(NODE, "1", gpu(1).uuid): 0.0}
+    assert series["gpushare_container_memory_allocated_bytes"].keys() == {lost, well}
 
 
-async def test_on_a_node_that_gives_nothing_away_nobody_is_a_stranger(world: World) -> None:
+async def test_on_a_node_that_shares_no_gpu_no_process_is_unmanaged(world: World) -> None:
     watch(world)
     await world.start(mode="share")
     process(world, 77)
@@ -365,14 +367,14 @@ async def test_what_the_library_in_a_container_counts(world: World) -> None:
             f"default/{pod}", of, "c", G0, 3072, ids, core_percent=30, more={"GPU-of-another-node": 1}
         )
         usage(directories.make(claimed, "hard") / "usage")
-    told = await until(
+    series = await until(
         world, lambda said: said["gpushare_container_memory_charged_bytes"], "the directory is adopted"
     )
     ours = ("default", "a", "c", NODE, "0", G0)
-    assert told["gpushare_container_memory_charged_bytes"] == {ours: 1000.0 * 256}
-    assert told["gpushare_container_memory_allocation_failures_total"] == {ours: 7.0}
-    assert told["gpushare_container_gpu_seconds_total"] == {ours: 1.5}
-    assert told["gpushare_container_compute_throttled_seconds_total"] == {ours: 2.25}
+    assert series["gpushare_container_memory_charged_bytes"] == {ours: 1000.0 * 256}
+    assert series["gpushare_container_memory_allocation_failures_total"] == {ours: 7.0}
+    assert series["gpushare_container_gpu_seconds_total"] == {ours: 1.5}
+    assert series["gpushare_container_compute_throttled_seconds_total"] == {ours: 2.25}
 
 
 def usage(path: Path) -> None:

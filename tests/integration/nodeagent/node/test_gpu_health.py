@@ -69,21 +69,21 @@ async def test_a_gpu_that_leaves_mig_mode_is_offered(world: World) -> None:
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
 
 
-async def test_a_share_node_without_a_gpu_is_told_so(world: World) -> None:
+async def test_a_share_node_without_a_gpu_gets_an_event(world: World) -> None:
     world.nvml.gpus = []
     await world.start(ready=False)
-    await world.changes.until(lambda: world.api.told("NoGPU"))
-    assert "finds no GPU" in world.api.told("NoGPU")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("NoGPU"))
+    assert "finds no GPU" in world.api.reported("NoGPU")[0]["note"]
     world.nvml.gpus = [gpu(0)]
     await world.ready()
     assert world.kubelet.capacity(names.GPU_MEM) == 15
 
 
-async def test_a_node_whose_only_gpu_is_lost_is_not_told_to_drop_its_label(world: World) -> None:
+async def test_a_node_whose_only_gpu_is_lost_is_not_advised_to_drop_its_label(world: World) -> None:
     world.nvml.gpus, world.nvml.unreadable = [], (Unreadable(0, "GPU is lost"),)
     await world.start(ready=False)
-    await world.changes.until(lambda: world.api.told("NoGPU"))
-    note = world.api.told("NoGPU")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("NoGPU"))
+    note = world.api.reported("NoGPU")[0]["note"]
     assert (
         "no GPU of the node can be shared: GPU 0 cannot be read (GPU is lost); nvidia-smi and dmesg" in note
     )
@@ -92,20 +92,20 @@ async def test_a_node_whose_only_gpu_is_lost_is_not_told_to_drop_its_label(world
     # What comes while the first is on its way is counted on it.
     await world.changes.until(lambda: not agent._recorder.waiting, "it is written")
     world.nvml.gpus, world.nvml.unreadable = [gpu(0, mig=True)], ()
-    await world.changes.until(lambda: "nvidia-smi -i 0 -mig 0" in world.api.told("NoGPU")[-1]["note"])
-    assert "dmesg" not in world.api.told("NoGPU")[-1]["note"]
+    await world.changes.until(lambda: "nvidia-smi -i 0 -mig 0" in world.api.reported("NoGPU")[-1]["note"])
+    assert "dmesg" not in world.api.reported("NoGPU")[-1]["note"]
 
 
 async def test_a_gpu_in_mig_mode_is_left_out_and_named(world: World) -> None:
     world.nvml.gpus = [gpu(0), gpu(1, mig=True)]
     await world.start()
     assert world.kubelet.capacity(names.GPU_MEM) == 15
-    await world.changes.until(lambda: world.api.told("GPUExcluded"))
-    assert "nvidia-smi -i 1 -mig 0" in world.api.told("GPUExcluded")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("GPUExcluded"))
+    assert "nvidia-smi -i 1 -mig 0" in world.api.reported("GPUExcluded")[0]["note"]
 
 
 async def test_all_calls_of_nvml_come_from_one_thread(world: World) -> None:
     await world.start()
     world.nvml.send_xid(gpu(0).uuid, 48)
-    await world.changes.until(lambda: world.api.told("GPUUnhealthy"))
+    await world.changes.until(lambda: world.api.reported("GPUUnhealthy"))
     assert len(world.nvml.threads) == 1

@@ -35,7 +35,7 @@ class Slices:
 
 
 class SliceRules:
-    """What an agent does in a mode that nobody has thought of."""
+    """The agent's rules for a made-up mode."""
 
     plugins = (
         MEMORY,
@@ -142,7 +142,7 @@ async def test_pods_keep_what_they_hold_when_the_mode_changes(world: World) -> N
     await world.run_pod("a", 3, on=1)
     await world.until_assigned("a")
     relabel(world, "topology")
-    # The GPU that is shared is not given to anyone as a whole until the pod has ended.
+    # The shared GPU is not allocated whole until the pod has ended.
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_WHOLE) == 1)
     assert world.recorded("a").gpus[0].index == 1
     world.end_pod("a")
@@ -171,14 +171,14 @@ async def test_a_gpu_held_whole_is_not_shared_until_its_pod_has_ended(world: Wor
         "described with the reason",
     )
     assert described(world) == (NodeMode.SHARE, MemoryUnit.GIB, 2)
-    # It is no fault, and told as none.
+    # It is no fault, and not reported as one.
     found = described_devices(decode_node(world.api.objects["nodes", NODE]))
     assert found is not None
     assert [one.is_faulty for one in found[2]] == [False, False]
     await world.changes.until(
         lambda: "DrainingPreviousMode" in str(world.api.objects["nodes", NODE]), "the condition says so"
     )
-    assert not world.api.told("GPUUnhealthy")
+    assert not world.api.reported("GPUUnhealthy")
     world.kubelet.remove("default/whole")
 
 

@@ -1,4 +1,4 @@
-"""One fault of a node is one event: also when its agent starts anew, and when the fault comes back."""
+"""One fault of a node is one event, also over restarts of its agent; a fault that comes back is another."""
 
 import msgspec
 
@@ -21,7 +21,7 @@ from tests.integration.nodeagent.node.test_condition import ready
 from tests.integration.nodeagent.scripted_nvml import gpu
 
 
-def told(world: World) -> list[str]:
+def node_events(world: World) -> list[str]:
     """The reasons of all events of the node, in the order in which they came."""
     return [one["reason"] for one in world.api.events if one["regarding"]["name"] == NODE]
 
@@ -45,7 +45,7 @@ def mend(world: World) -> None:
 
 
 async def again(world: World) -> None:
-    """The agent ends without a word, and another starts; what it finds has been told, if anything is."""
+    """The agent is killed, and another starts; faults that it finds have been reported already, if any."""
     await world.stop()
     await world.start(ready=False)
     agent = world.agent
@@ -53,24 +53,26 @@ async def again(world: World) -> None:
     await world.changes.until(lambda: agent._status.settled and not agent._recorder.waiting, "all is written")
 
 
-async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_start_anew(world: World) -> None:
+async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_restart(world: World) -> None:
     await world.start()
     lose(world, 1)
-    await world.changes.until(lambda: told(world) and reasons(world) == ["", "GPU is lost"], "told")
+    await world.changes.until(
+        lambda: node_events(world) and reasons(world) == ["", "GPU is lost"], "reported"
+    )
     opened = world.nvml.opened
-    await world.changes.until(lambda: world.nvml.opened > opened + 1, "NVML is opened anew")
+    await world.changes.until(lambda: world.nvml.opened > opened + 1, "NVML is opened again")
     assert reasons(world) == ["", "GPU is lost"]
     for _ in range(2):
         await again(world)
         assert reasons(world) == ["", "GPU is lost"], "it stays described"
         await world.changes.until(lambda: world.kubelet.capacity(names.GPU_MEM) == 30, "and is counted")
         assert ready(world)[1] == "SomeGPUsUnhealthy"
-    assert told(world) == ["GPUUnhealthy"]
+    assert node_events(world) == ["GPUUnhealthy"]
     mend(world)
-    await world.changes.until(lambda: len(told(world)) == 2, "told that it is back")
+    await world.changes.until(lambda: len(node_events(world)) == 2, "its recovery is reported")
     lose(world, 1)
-    await world.changes.until(lambda: len(told(world)) == 3, "it went and came back")
-    assert told(world) == ["GPUUnhealthy", "GPURecovered", "GPUUnhealthy"]
+    await world.changes.until(lambda: len(node_events(world)) == 3, "it went and came back")
+    assert node_events(world) == ["GPUUnhealthy", "GPURecovered", "GPUUnhealthy"]
 
 
 async def test_a_driver_that_fails_is_one_event_and_so_it_is_to_the_next_agent(world: World) -> None:
@@ -79,13 +81,13 @@ async def test_a_driver_that_fails_is_one_event_and_so_it_is_to_the_next_agent(w
     await world.changes.until(lambda: ready(world)[1] == "DriverFailed", "said")
     for _ in range(2):
         await again(world)
-    assert told(world) == ["DriverFailed"]
+    assert node_events(world) == ["DriverFailed"]
     world.nvml.refuses = ""
-    await world.changes.until(lambda: len(told(world)) == 2, "told")
-    assert told(world) == ["DriverFailed", "DriverReady"]
+    await world.changes.until(lambda: len(node_events(world)) == 2, "reported")
+    assert node_events(world) == ["DriverFailed", "DriverReady"]
 
 
-async def test_an_unknown_mode_is_said_by_the_condition_and_told_once(world: World) -> None:
+async def test_an_unknown_mode_is_in_the_condition_and_one_event(world: World) -> None:
     await world.start()
     node = msgspec.json.decode(msgspec.json.encode(world.api.objects["nodes", NODE]))
     node["metadata"]["labels"][names.LABEL_MODE] = "shrae"
@@ -93,14 +95,14 @@ async def test_an_unknown_mode_is_said_by_the_condition_and_told_once(world: Wor
     await world.changes.until(lambda: ready(world)[:2] == ("False", "UnknownGPUMode"), "said")
     assert "=shrae is unknown; use one of default, share" in ready(world)[2]
     await again(world)
-    assert told(world) == ["UnknownGPUMode"]
+    assert node_events(world) == ["UnknownGPUMode"]
     node = msgspec.json.decode(msgspec.json.encode(world.api.objects["nodes", NODE]))
     node["metadata"]["labels"][names.LABEL_MODE] = "share"
     world.api.put("nodes", NODE, node)
     await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "shares")
 
 
-async def test_an_agent_that_ends_alone_says_that_nobody_looks_after_the_node(world: World) -> None:
+async def test_an_agent_that_ends_without_a_successor_reports_the_node_as_unattended(world: World) -> None:
     await world.start()
     await world.changes.until(lambda: ready(world)[1] == "Sharing", "shares")
     agent = world.agent
@@ -111,10 +113,10 @@ async def test_an_agent_that_ends_alone_says_that_nobody_looks_after_the_node(wo
     )
     await again(world)
     await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "shares again")
-    assert told(world) == []
+    assert node_events(world) == []
 
 
-async def test_overuse_and_foreign_use_that_go_on_are_told_once_whoever_watches(world: World) -> None:
+async def test_ongoing_overuse_and_unmanaged_use_are_one_event_across_agent_restarts(world: World) -> None:
     watch(world)
     await world.start(mode="cgpu")
     admitted = await world.run_pod("a", 3, on=0)
@@ -128,15 +130,16 @@ async def test_overuse_and_foreign_use_that_go_on_are_told_once_whoever_watches(
     )
     uses(world, (41, 3200, 0), (42, 1500, 0))
     await world.changes.until(
-        lambda: world.api.told("GPUMemoryExceeded") and world.api.told("UnmanagedGPUUsage"), "both are told"
+        lambda: world.api.reported("GPUMemoryExceeded") and world.api.reported("UnmanagedGPUUsage"),
+        "both are reported",
     )
     # 1500 MiB, and 128 MiB above the share.
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 1664, "described")
     for _ in range(2):
         await again(world)
-    assert len(world.api.told("GPUMemoryExceeded")) == 1
-    assert told(world) == ["UnmanagedGPUUsage"]
+    assert len(world.api.reported("GPUMemoryExceeded")) == 1
+    assert node_events(world) == ["UnmanagedGPUUsage"]
     uses(world)
-    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsageResolved"), "ended")
+    await world.changes.until(lambda: world.api.reported("UnmanagedGPUUsageResolved"), "ended")
     uses(world, (42, 1500, 0))
-    await world.changes.until(lambda: len(world.api.told("UnmanagedGPUUsage")) == 2, "it came back")
+    await world.changes.until(lambda: len(world.api.reported("UnmanagedGPUUsage")) == 2, "it came back")

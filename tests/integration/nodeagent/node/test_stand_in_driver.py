@@ -21,7 +21,7 @@ from tests.integration.nodeagent.scripted_nvml import gpu
 
 ROOT = Path(__file__).parents[4]
 LIBRARY = ROOT / "build" / "fakegpu"
-#: What a GPU tells of itself, but the energy that it drew: the stand-in does not count that.
+#: What a GPU reports, except the energy that it drew: the stand-in does not count that.
 READINGS = {
     f"DCGM_FI_DEV_{name}"
     for name in (
@@ -124,9 +124,9 @@ async def test_an_xid_of_the_stand_in_driver_takes_its_gpu_out(world: World) -> 
     async with command(world, path, "--xid-recovery", "0.2"):
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 60, "served", 30.0)
         write(path, replace(what, gpus=(replace(what.gpus[0], xids={48: 1}), *what.gpus[1:])))
-        await world.changes.until(lambda: world.api.told("GPUUnhealthy"), "the XID is told")
-        assert what.gpus[0].uuid in world.api.told("GPUUnhealthy")[0]["note"]
-        await world.changes.until(lambda: world.api.told("GPURecovered"), "it was quiet")
+        await world.changes.until(lambda: world.api.reported("GPUUnhealthy"), "the XID is reported")
+        assert what.gpus[0].uuid in world.api.reported("GPUUnhealthy")[0]["note"]
+        await world.changes.until(lambda: world.api.reported("GPURecovered"), "it was quiet")
 
 
 async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again(world: World) -> None:
@@ -141,27 +141,27 @@ async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again
         *("--driver-root", str(world.folder / "host"), "--metrics-listen", f"127.0.0.1:{port}"),
         driver=world.folder / "nowhere",
     ):
-        await world.changes.until(lambda: world.api.told("DriverNotFound"), "no driver yet", 30.0)
+        await world.changes.until(lambda: world.api.reported("DriverNotFound"), "no driver yet", 30.0)
         # It does all that an agent can do there, so no roll-out waits for it.
         assert (await asked(port, "/readyz"))[0] == 200
         assert 'gpushare_nodeagent_degraded{reason="DriverNotFound"} 1' in (await asked(port, "/metrics"))[1]
         shutil.copy(there, installed)
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "served", 40.0)
-        await world.changes.until(lambda: world.api.told("DriverReady"), "told")
+        await world.changes.until(lambda: world.api.reported("DriverReady"), "reported")
         installed.unlink()
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "removed")
         assert world.kubelet.capacity(names.GPU_MEM) == 15
         shutil.copy(there, folder / "newer")
         (folder / "newer").rename(installed)
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "back", 40.0)
-        await world.changes.until(lambda: len(world.api.told("DriverReady")) == 2, "told again")
-        # It went and came back; of its GPU nothing is told as well.
-        assert len(world.api.told("DriverNotFound")) == 2
-        assert not world.api.told("GPUUnhealthy")
+        await world.changes.until(lambda: len(world.api.reported("DriverReady")) == 2, "reported again")
+        # It went and came back; nothing is reported about its GPU in addition.
+        assert len(world.api.reported("DriverNotFound")) == 2
+        assert not world.api.reported("GPUUnhealthy")
 
 
 @pytest.mark.parametrize("fault", ["driver-not-loaded", "version-mismatch"])
-async def test_a_driver_that_fails_under_a_running_agent_is_told_as_that_and_not_gpu_by_gpu(
+async def test_a_driver_that_fails_under_a_running_agent_is_one_event_and_not_one_per_gpu(
     world: World, fault: str
 ) -> None:
     world.api.put("nodes", NODE, node("share"))
@@ -171,10 +171,14 @@ async def test_a_driver_that_fails_under_a_running_agent_is_told_as_that_and_not
         await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 30.0)
         for times in (1, 2):
             write(file, replace(whole, fault=fault))
-            await world.changes.until(lambda: len(world.api.told("DriverFailed")) == times, "told", 30.0)  # noqa: B023
+            await world.changes.until(
+                lambda: len(world.api.reported("DriverFailed")) == times,  # noqa: B023
+                "failed",
+                30.0,
+            )
             write(file, whole)
-            await world.changes.until(lambda: len(world.api.told("DriverReady")) == times, "works", 30.0)  # noqa: B023
-        assert not world.api.told("GPUUnhealthy")
+            await world.changes.until(lambda: len(world.api.reported("DriverReady")) == times, "works", 30.0)  # noqa: B023
+        assert not world.api.reported("GPUUnhealthy")
 
 
 async def test_probes_and_metrics_are_served(world: World) -> None:
@@ -184,7 +188,7 @@ async def test_probes_and_metrics_are_served(world: World) -> None:
         await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 30.0)
         assert (await asked(port, "/healthz"))[0] == 200
         # The kubelet has its list before its answer to the registration has come.
-        await until_told(port, "/readyz", 200, "")
+        await until_answered(port, "/readyz", 200, "")
         assert (await asked(port, "/nowhere"))[0] == 404
         status, text = await asked(port, "/metrics")
         families = {one.name: one for one in text_string_to_metric_families(text)}
@@ -202,10 +206,10 @@ async def test_probes_and_metrics_are_served(world: World) -> None:
         world.api.refusing = True
         world.changes.tell()
         # The watch of the node ends beside it, maybe sooner.
-        await until_told(port, "/readyz", 503, "pods of this node not watched: /api/v1/pods: ")
+        await until_answered(port, "/readyz", 503, "pods of this node not watched: /api/v1/pods: ")
 
 
-async def until_told(port: int, path: str, status: int, words: str) -> None:
+async def until_answered(port: int, path: str, status: int, words: str) -> None:
     answer = (0, "")
     try:
         async with asyncio.timeout(30):

@@ -23,12 +23,12 @@ async def test_each_container_gets_its_own_gpu_and_its_own_limits(world: World) 
     await start(world, mode="core_mem")
     containers = (container("first", 10, 30), {"name": "web"}, container("second", 10, 30))
     admitted = await world.kubelet.admit(world.bind("a", *containers, on=(1, 3), labels=APART))
-    told = {name: admitted.envs[name] for name in ("first", "second")}
-    assert {name: envs[names.ENV_VISIBLE_DEVICES] for name, envs in told.items()} == {
+    environment = {name: admitted.envs[name] for name in ("first", "second")}
+    assert {name: envs[names.ENV_VISIBLE_DEVICES] for name, envs in environment.items()} == {
         "first": gpu(1).uuid,
         "second": gpu(3).uuid,
     }
-    for envs, index in zip(told.values(), ("1", "3"), strict=True):
+    for envs, index in zip(environment.values(), ("1", "3"), strict=True):
         assert envs[names.ENV_MEM_INDEX] == index
         assert (envs[names.ENV_MEM_CONTAINER], envs[names.ENV_MEM_DEVICE]) == ("10", "16")
         assert envs[names.ENV_MEM_LIMIT] == "10240"
@@ -41,7 +41,7 @@ async def test_each_container_gets_its_own_gpu_and_its_own_limits(world: World) 
     annotations = world.api.annotations("pods", "default/a")
     assert annotations[names.ANN_ALLOCATION] == '{"0":{"1":10},"2":{"3":10}}'
     assert annotations[names.ANN_CORE] == '{"0":{"1":30},"2":{"3":30}}'
-    assert world.api.told("GPUAllocationReconciled") == []
+    assert world.api.reported("GPUAllocationReconciled") == []
 
 
 async def test_after_a_restart_each_container_still_has_its_own(world: World) -> None:
@@ -78,11 +78,11 @@ async def test_beside_an_ordinary_pod_with_the_same_wish_no_container_leaves_its
     agent = world.agent
     await world.changes.until(lambda: len(agent._pods.uids()) == 2, "the agent knows both")
     world.kubelet.lists_admitting = listed
-    given = {}
+    announced = {}
     for pod in pods:
         admitted = await world.kubelet.admit(pod)
         for name, envs in admitted.envs.items():
-            given[name] = (envs[names.ENV_MEM_INDEX], envs[names.ENV_MEM_POD])
-    assert given == {"x": ("0", "10"), "y": ("1", "10"), "z": ("2", "5")}
+            announced[name] = (envs[names.ENV_MEM_INDEX], envs[names.ENV_MEM_POD])
+    assert announced == {"x": ("0", "10"), "y": ("1", "10"), "z": ("2", "5")}
     await world.until_assigned("apart", "ordinary")
-    assert world.api.told("GPUAllocationReconciled") == []
+    assert world.api.reported("GPUAllocationReconciled") == []

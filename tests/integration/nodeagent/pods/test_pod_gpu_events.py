@@ -1,4 +1,4 @@
-"""Who owns a pod seldom may look at nodes: a pod is told that a GPU which it holds is out of service, and that it is back."""
+"""Users seldom may read nodes: a pod gets an event when its GPU goes out of service, and when it is back."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.integration.nodeagent.scripted_nvml import gpu
 OUT, BACK = "PodGPUUnhealthy", "PodGPURecovered"
 
 
-def heard(world: World) -> list[tuple[str, str]]:
+def pod_events(world: World) -> list[tuple[str, str]]:
     """Pod and reason of all events of pods, in the order in which they came."""
     return [
         (one["regarding"]["name"], one["reason"])
@@ -22,46 +22,46 @@ def heard(world: World) -> list[tuple[str, str]]:
     ]
 
 
-async def given(world: World, name: str, made: dict[str, Any], on: int | tuple[int, ...]) -> None:
+async def admit(world: World, name: str, made: dict[str, Any], on: int | tuple[int, ...]) -> None:
     await world.kubelet.admit(world.bind(name, made, on=on))
 
 
-async def test_the_pods_of_a_lost_gpu_are_told_once_and_told_again_when_it_is_back(world: World) -> None:
+async def test_pods_of_a_lost_gpu_get_one_event_and_another_when_it_is_back(world: World) -> None:
     await world.start()
-    await given(world, "a", container("c", 3), 1)
-    await given(world, "b", container("c", 3), 1)
-    await given(world, "elsewhere", container("c", 4), 0)
+    await admit(world, "a", container("c", 3), 1)
+    await admit(world, "b", container("c", 3), 1)
+    await admit(world, "elsewhere", container("c", 4), 0)
     lose(world, 1)
-    await world.changes.until(lambda: len(heard(world)) == 2, "both are told")
-    assert sorted(heard(world)) == [("a", OUT), ("b", OUT)]
-    note = world.api.told(OUT)[0]["note"]
+    await world.changes.until(lambda: len(pod_events(world)) == 2, "both have an event")
+    assert sorted(pod_events(world)) == [("a", OUT), ("b", OUT)]
+    note = world.api.reported(OUT)[0]["note"]
     assert note == (
         f"GPU 1 ({gpu(1).uuid}), which this pod holds, is out of service: GPU is lost. The pod keeps it; if its program "
         "has failed, delete the pod"
     )
     await again(world)
-    assert len(heard(world)) == 2, "an agent that starts anew says nothing twice"
+    assert len(pod_events(world)) == 2, "a restarted agent repeats nothing"
     mend(world)
-    await world.changes.until(lambda: len(heard(world)) == 4, "told that it is back")
-    assert sorted(heard(world)[2:]) == [("a", BACK), ("b", BACK)]
+    await world.changes.until(lambda: len(pod_events(world)) == 4, "its recovery is reported")
+    assert sorted(pod_events(world)[2:]) == [("a", BACK), ("b", BACK)]
     lose(world, 1)
-    await world.changes.until(lambda: len(heard(world)) == 6, "it went again")
+    await world.changes.until(lambda: len(pod_events(world)) == 6, "it went again")
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
-async def test_a_pod_with_whole_gpus_is_told_of_each(world: World, gpus: int) -> None:
+async def test_a_pod_with_whole_gpus_gets_an_event_for_each(world: World, gpus: int) -> None:
     await world.start(mode="topology")
-    await given(world, "whole", wants(gpus), tuple(range(gpus)))
+    await admit(world, "whole", wants(gpus), tuple(range(gpus)))
     lose(world, 0)
-    await world.changes.until(lambda: heard(world) == [("whole", OUT)], "told of the one that is lost")
-    assert gpu(0).uuid in world.api.told(OUT)[0]["note"]
+    await world.changes.until(lambda: pod_events(world) == [("whole", OUT)], "the lost one is reported")
+    assert gpu(0).uuid in world.api.reported(OUT)[0]["note"]
 
 
 async def test_a_driver_that_fails_is_one_event_of_the_node_and_one_of_each_pod(world: World) -> None:
     await world.start()
-    await given(world, "a", container("c", 3), 1)
+    await admit(world, "a", container("c", 3), 1)
     world.nvml.driver = False
     world.nvml.faults = {gpu(index).uuid: "the driver does not answer" for index in range(2)}
-    await world.changes.until(lambda: heard(world) == [("a", OUT)], "told")
+    await world.changes.until(lambda: pod_events(world) == [("a", OUT)], "reported")
     world.nvml.driver, world.nvml.faults = True, {}
-    await world.changes.until(lambda: heard(world) == [("a", OUT), ("a", BACK)], "and of its end")
+    await world.changes.until(lambda: pod_events(world) == [("a", OUT), ("a", BACK)], "and of its end")

@@ -1,4 +1,4 @@
-"""A list of the node's pods is as old as the moment when it was asked for, and the watch tells nothing twice."""
+"""A list of the node's pods is as old as its request, and the watch delivers nothing twice."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -16,7 +16,7 @@ LIST = "GET /api/v1/pods"
 
 @asynccontextmanager
 async def listing(world: World) -> AsyncIterator[None]:
-    """Meanwhile a list of the node's pods is on its way: so it is before a pod that nobody knows is refused."""
+    """Meanwhile a list of the node's pods is under way, as before an unknown pod is refused."""
 
     async def refused() -> None:
         with pytest.raises(AdmissionFailed):
@@ -42,7 +42,7 @@ async def test_a_pod_that_goes_while_it_is_listed_is_gone(world: World) -> None:
     await world.until_assigned("gone")
     async with listing(world):
         world.end_pod("gone")
-        await world.changes.until(lambda: not known(world), "the watch has told")
+        await world.changes.until(lambda: not known(world), "the watch has delivered it")
     assert not known(world)
     # A node that shares no more is described for as long as any pod holds what it gave.
     world.api.label_node(NODE, {})
@@ -62,7 +62,7 @@ async def test_a_record_that_is_written_while_it_is_listed_stays_known(world: Wo
         moved = {**made, "metadata": {**made["metadata"], "annotations": {}}}
         world.decide(moved, on=1)
         world.api.put_pod(moved)
-        await world.changes.until(lambda: place() == [1], "the watch has told")
+        await world.changes.until(lambda: place() == [1], "the watch has delivered it")
     assert place() == [1]
 
 
@@ -83,7 +83,7 @@ async def test_a_pod_that_the_watch_never_shows_is_asked_for_again(
     await world.run_pod("next", 15, on=1)
 
 
-async def test_a_pod_that_comes_back_under_its_name_before_the_watch_tells_has_the_place_of_its_own(
+async def test_a_pod_recreated_under_its_name_before_the_watch_shows_it_gets_its_own_allocation(
     world: World,
 ) -> None:
     """As those of a StatefulSet do. The kubelet lists the new one, without devices, where the agent knows the one before."""

@@ -49,7 +49,7 @@ async def test_a_served_pod_is_marked_assigned_in_both_generations(world: World)
     await world.run_pod("a", 3, on=1)
     await world.until_assigned("a")
     assert world.recorded("a").gpus[0].index == 1
-    assert world.api.told("GPUAllocationReconciled") == []
+    assert world.api.reported("GPUAllocationReconciled") == []
 
 
 async def test_a_pod_that_the_informer_has_not_seen_is_found_by_a_live_list(world: World) -> None:
@@ -59,13 +59,13 @@ async def test_a_pod_that_the_informer_has_not_seen_is_found_by_a_live_list(worl
     assert admitted.envs["c"][names.ENV_MEM_INDEX] == "1"
 
 
-async def test_a_pod_that_no_scheduler_of_ours_decided_for_is_refused_and_told_why(world: World) -> None:
+async def test_a_pod_that_our_scheduler_did_not_place_is_refused_with_the_reason(world: World) -> None:
     await world.start()
     made = world.bind("foreign", container("c", 3), on=None)
     with pytest.raises(AdmissionFailed, match=r"default/foreign: set spec.schedulerName to ack-co-scheduler"):
         await world.kubelet.admit(made)
-    await world.changes.until(lambda: world.api.told("FailedGPUAllocation"))
-    assert world.api.told("FailedGPUAllocation")[0]["regarding"]["name"] == "foreign"
+    await world.changes.until(lambda: world.api.reported("FailedGPUAllocation"))
+    assert world.api.reported("FailedGPUAllocation")[0]["regarding"]["name"] == "foreign"
 
 
 async def test_an_api_server_that_is_away_delays_a_known_pod_not_at_all(world: World) -> None:

@@ -19,7 +19,7 @@ def ids_by_gpu(ids: list[str]) -> list[int]:
     return sorted(prefixes.count(one) for one in set(prefixes))
 
 
-async def test_a_container_is_told_of_all_its_gpus_and_of_its_part_of_one(world: World) -> None:
+async def test_a_containers_environment_lists_all_its_gpus_and_its_part_of_one(world: World) -> None:
     await start(world, gpus=3)
     admitted = await world.kubelet.admit(world.bind("a", container("c", 8), on=(0, 2), labels=TWO))
     assert admitted.envs["c"] == {
@@ -48,23 +48,25 @@ async def test_all_containers_of_a_pod_are_on_its_gpus(world: World) -> None:
         labels=TWO,
     )
     admitted = await world.kubelet.admit(made)
-    assert {told[names.ENV_MEM_INDEX] for told in admitted.envs.values()} == {"1,3"}
-    assert {name: told[names.ENV_MEM_CONTAINER] for name, told in admitted.envs.items()} == {
+    assert {envs[names.ENV_MEM_INDEX] for envs in admitted.envs.values()} == {"1,3"}
+    assert {name: envs[names.ENV_MEM_CONTAINER] for name, envs in admitted.envs.items()} == {
         "i": "4",
         "s": "1",
         "first": "2",
         "second": "1",
     }
     await world.until_assigned("a")
-    assert world.api.told("GPUAllocationReconciled") == []
+    assert world.api.reported("GPUAllocationReconciled") == []
 
 
-async def test_a_whole_gpu_is_told_as_whole_for_fewer_units(world: World) -> None:
+async def test_a_whole_gpu_for_fewer_units_is_announced_as_whole(world: World) -> None:
     await start(world, gpus=2)
     admitted = await world.kubelet.admit(world.bind("a", container("c", 3), on=1, labels=WHOLE))
     envs = admitted.envs["c"]
-    told = {name: envs[name] for name in (names.ENV_MEM_INDEX, names.ENV_MEM_POD, names.ENV_MEM_CONTAINER)}
-    assert told == {names.ENV_MEM_INDEX: "1", names.ENV_MEM_POD: "16", names.ENV_MEM_CONTAINER: "16"}
+    announced = {
+        name: envs[name] for name in (names.ENV_MEM_INDEX, names.ENV_MEM_POD, names.ENV_MEM_CONTAINER)
+    }
+    assert announced == {names.ENV_MEM_INDEX: "1", names.ENV_MEM_POD: "16", names.ENV_MEM_CONTAINER: "16"}
     assert envs[names.ENV_MEM_LIMIT] == "16384"
     assert len(admitted.devices["c"][names.GPU_MEM]) == 3
     await world.until_assigned("a")

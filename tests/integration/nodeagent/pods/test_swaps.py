@@ -68,8 +68,8 @@ async def test_two_pods_that_have_each_others_gpu(world: World) -> None:
     assert counted.least == counted.now() == {0: 9, 1: 9}
     assert names.ANN_ALSO not in world.api.annotations("pods", "default/first")
     assert names.ANN_ALSO not in world.api.annotations("pods", "default/second")
-    await world.changes.until(lambda: len(world.api.told("GPUAllocationReconciled")) == 2)
-    assert {event["type"] for event in world.api.told("GPUAllocationReconciled")} == {"Normal"}
+    await world.changes.until(lambda: len(world.api.reported("GPUAllocationReconciled")) == 2)
+    assert {event["type"] for event in world.api.reported("GPUAllocationReconciled")} == {"Normal"}
 
 
 async def test_a_pod_that_has_the_gpu_of_one_that_still_waits(world: World) -> None:
@@ -140,8 +140,8 @@ async def test_a_pod_is_not_moved_to_where_another_was_promised_the_memory(world
         AdmissionFailed, match=r"waits for 3 units of GPU 1; the scheduler decided for default/mover on GPU 0"
     ):
         await world.kubelet.admit(made)
-    await world.changes.until(lambda: world.api.told("FailedGPUAllocation"))
-    assert world.api.told("FailedGPUAllocation")[0]["regarding"]["name"] == "mover"
+    await world.changes.until(lambda: world.api.reported("FailedGPUAllocation"))
+    assert world.api.reported("FailedGPUAllocation")[0]["regarding"]["name"] == "mover"
 
 
 async def test_without_the_kubelets_list_records_follow_the_answers(world: World) -> None:

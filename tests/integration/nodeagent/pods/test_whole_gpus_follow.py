@@ -43,17 +43,17 @@ async def test_a_pod_gets_the_gpus_that_the_scheduler_decided_for(world: World) 
     assert admitted.envs["c"][names.ENV_VISIBLE_DEVICES].split(",") == [gpu(1).uuid, gpu(3).uuid]
     other = await world.kubelet.admit(world.bind("b", wants(1), on=None))
     assert other.envs["c"][names.ENV_VISIBLE_DEVICES] == gpu(0).uuid
-    # Nobody had decided for that one: what it was given is recorded, so that the scheduler counts it.
+    # That pod had no decision: its allocation is recorded, so that the scheduler counts it.
     await world.changes.until(lambda: indices(record(world, "b")) == [0], "recorded")
     assert indices(record(world, "a")) == [1, 3]
-    await world.changes.until(lambda: world.api.told("GPUAllocationReconciled"), "told")
+    await world.changes.until(lambda: world.api.reported("GPUAllocationReconciled"), "reported")
     assert (
-        world.api.told("GPUAllocationReconciled")[0]["note"]
+        world.api.reported("GPUAllocationReconciled")[0]["note"]
         == "the kubelet allocated GPU 0, which is recorded now"
     )
 
 
-async def test_a_pod_that_nobody_decided_for_is_offered_no_cordoned_gpu_while_another_is_free(
+async def test_a_pod_without_a_decision_gets_no_cordoned_gpu_while_another_is_free(
     world: World,
 ) -> None:
     await world.start(mode="topology")
@@ -70,18 +70,18 @@ async def test_a_pod_that_nobody_decided_for_is_offered_no_cordoned_gpu_while_an
     assert admitted.envs["c"][names.ENV_VISIBLE_DEVICES] == gpu(1).uuid
 
 
-async def test_a_node_is_described_until_its_whole_gpus_are_given_back(world: World) -> None:
+async def test_a_node_is_described_until_its_whole_gpus_are_released(world: World) -> None:
     await world.start(mode="topology")
     await world.kubelet.admit(world.bind("a", wants(1), on=1))
     world.api.label_node(NODE, {})
 
-    def told() -> NodeMode | None:
+    def mode() -> NodeMode | None:
         found = description_of(decode_node(world.api.objects["nodes", NODE]))
         return None if found is None else found.mode
 
-    await world.changes.until(lambda: told() is NodeMode.DEFAULT, "described still")
+    await world.changes.until(lambda: mode() is NodeMode.DEFAULT, "described still")
     world.end_pod("a")
-    await world.changes.until(lambda: told() is None, "not described any more")
+    await world.changes.until(lambda: mode() is None, "not described any more")
 
 
 async def test_a_gpu_that_does_not_answer_any_more_is_as_near_as_it_was(world: World) -> None:
@@ -91,22 +91,22 @@ async def test_a_gpu_that_does_not_answer_any_more_is_as_near_as_it_was(world: W
     world.nvml.near |= {(one.uuid, three.uuid): 1}
     await world.start(mode="topology")
 
-    def told() -> tuple[list[bool], TopologyLevels] | None:
+    def health_and_links() -> tuple[list[bool], TopologyLevels] | None:
         found = description_of(decode_node(world.api.objects["nodes", NODE]))
         return None if found is None else ([device.healthy for device in found.devices], found.near)
 
     near = ((0, 100, 1), (100, 0, 50), (1, 50, 0))
-    await world.changes.until(lambda: told() == ([True] * 3, near), "described")
+    await world.changes.until(lambda: health_and_links() == ([True] * 3, near), "described")
     world.nvml.gpus[:] = [one, three]
     world.nvml.near = {(one.uuid, three.uuid): 2}
     world.nvml.exchanged = True
     changed = ((0, 100, 2), (100, 0, 50), (2, 50, 0))
     await world.changes.until(
-        lambda: told() == ([True, False, True], changed), "one is gone, the rest is read anew"
+        lambda: health_and_links() == ([True, False, True], changed), "one is gone, the rest is read again"
     )
 
 
-async def test_nearness_as_the_stand_in_driver_tells_it_is_written_on_the_node(world: World) -> None:
+async def test_the_fake_drivers_topology_is_written_on_the_node(world: World) -> None:
     world.api.put("nodes", NODE, node("topology"))
     async with command(world, described(world, preset("two-islands", NODE))):
         await world.changes.until(lambda: world.kubelet.is_served(names.GPU_WHOLE), "served", 30.0)
@@ -119,7 +119,7 @@ async def test_nearness_as_the_stand_in_driver_tells_it_is_written_on_the_node(w
         links = {(a, b): found.near[a][b] for a in range(8) for b in range(8) if a != b}
         assert {links[a, b] for a, b in links if a // 4 == b // 4} == {100}
         assert {links[a, b] for a, b in links if a // 4 != b // 4} == {1}
-        # Nobody decided for it, and the kubelet offers the GPUs in any order: an island is found.
+        # It has no decision, and the kubelet offers the GPUs in any order: an island is found.
         admitted = await world.kubelet.admit(world.bind("a", wants(4), on=None))
         uuids = admitted.envs["c"][names.ENV_VISIBLE_DEVICES].split(",")
         assert len({index // 4 for index, one in enumerate(found.devices) if one.uuid in uuids}) == 1

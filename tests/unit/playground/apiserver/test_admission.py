@@ -30,13 +30,13 @@ def agrees(case: PodCase, act: Any, ending: str) -> Outcome | None:
         assert case.says in str(caught.value)
         if case.by == "gpushare":
             policy = "gpushare-records" if "annotations" in case.says else "gpushare-requests"
-            told = f"'{policy}{ending}' with binding '{policy}{ending}' denied request: {case.says}"
-            assert str(caught.value).endswith(told)
+            message = f"'{policy}{ending}' with binding '{policy}{ending}' denied request: {case.says}"
+            assert str(caught.value).endswith(message)
         return None
     outcome: Outcome = act()
     policy = f"gpushare-mistakes{ending}"
-    told = f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{policy}': "
-    assert outcome.warnings == [told + text for text in case.warns]
+    prefix = f"Validation failed for ValidatingAdmissionPolicy '{policy}' with binding '{policy}': "
+    assert outcome.warnings == [prefix + text for text in case.warns]
     return outcome
 
 
@@ -58,7 +58,7 @@ def test_a_template(kind: str, case: PodCase) -> None:
     agrees(case, lambda: plane.create(WORKLOADS[kind][1], workload(kind, case, "w")), "-templates")
 
 
-def test_slips_of_a_template_are_told_again_when_it_changes_and_those_of_a_pod_once(plane: Plane) -> None:
+def test_mistakes_in_a_template_are_reported_on_each_change_and_those_of_a_pod_once(plane: Plane) -> None:
     case = next(case for case in PODS if case.id == "asks-4Gi")
     made = plane.create("deployments", workload("Deployment", case, "w")).record.obj
     scaled = {**made, "spec": {**made["spec"], "replicas": 2}}
@@ -66,8 +66,8 @@ def test_slips_of_a_template_are_told_again_when_it_changes_and_those_of_a_pod_o
     scaled = copy.deepcopy(scaled)
     scaled["spec"]["template"]["spec"]["containers"][0]["image"] = "other"
     scaled["metadata"].pop("resourceVersion")
-    [told] = plane.replace("deployments", scaled).warnings
-    assert told.endswith(case.warns[0])
+    [warning] = plane.replace("deployments", scaled).warnings
+    assert warning.endswith(case.warns[0])
     one = plane.create("pods", pod(case, "p")).record.obj
     labelled = {**one, "metadata": {**one["metadata"], "labels": {"a": "b"}}}
     assert plane.replace("pods", labelled).warnings == []

@@ -45,15 +45,15 @@ def test_every_kind_with_a_schema_is_in_the_table():
 
 
 @pytest.mark.parametrize(
-    ("given", "canonical"),
+    ("written", "canonical"),
     [
         ("1000m", "1"), (3, "3"), ("0.5", "500m"), ("1.5Gi", "1536Mi"), ("1024Ki", "1Mi"), ("2000", "2k"),
         ("1e3", "1e3"), ("0", "0"), ("-5", "-5"), ("0.1Gi", "107374182400m"), (0.25, "250m"), (" 4 ", "4"),
         ("100Mi", "100Mi"), ("1E", "1E"), ("12e6", "12e6"),
     ],
 )  # fmt: skip
-def test_quantities_are_shown_in_canonical_form(given, canonical):
-    assert canonical_quantity(given, "x") == canonical
+def test_quantities_are_shown_in_canonical_form(written, canonical):
+    assert canonical_quantity(written, "x") == canonical
 
 
 @given(

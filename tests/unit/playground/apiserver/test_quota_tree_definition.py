@@ -49,7 +49,7 @@ def test_it_is_plain_and_structural() -> None:
         assert not ("properties" in schema and "additionalProperties" in schema), path
 
 
-def test_a_tree_says_that_nobody_has_looked_until_the_scheduler_does() -> None:
+def test_a_tree_is_not_looked_at_until_the_scheduler_does() -> None:
     (resource,) = resources_of(DEFINITION)
     tree = {
         "apiVersion": names.QUOTA_GROUP,

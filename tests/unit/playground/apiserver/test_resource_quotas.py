@@ -114,7 +114,7 @@ def test_processors_and_memory_have_to_be_named_where_they_are_counted() -> None
     )
 
 
-def test_what_is_not_counted_holds_nobody_back() -> None:
+def test_uncounted_resources_hold_no_pod_back() -> None:
     team = Team(other={"services": "0", MEM: "8"})
     team.quota("scoped", {"hard": {"pods": "0"}, "scopes": ["BestEffort"]})
     team.pod("a", gpu_mem=2)

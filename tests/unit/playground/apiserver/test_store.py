@@ -84,7 +84,7 @@ def test_a_cursor_sees_changes_after_its_revision_only():
     assert cursor.revision == store.revision
 
 
-def test_a_change_is_told_as_a_line_around_the_object_that_is_encoded_once():
+def test_a_change_is_one_line_around_the_object_which_is_encoded_once():
     store = make()
     cursor = store.watch("pods", store.revision)
     put(store, "a")
@@ -169,11 +169,11 @@ async def test_a_waiter_that_goes_away_leaves_nothing_behind():
 
 def test_listeners_hear_of_each_write_inside_it():
     store = make()
-    heard = []
-    store.listen(lambda collection, change: heard.append((collection, change.kind, store.revision)))
+    changes = []
+    store.listen(lambda collection, change: changes.append((collection, change.kind, store.revision)))
     put(store, "a")
     store.remove("pods", "default", "a")
-    assert heard == [("pods", ADDED, 2), ("pods", DELETED, 3)]
+    assert changes == [("pods", ADDED, 2), ("pods", DELETED, 3)]
 
 
 _WRITES = st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=60)

@@ -145,13 +145,15 @@ def test_what_a_patch_says_holds_afterwards_and_what_it_does_not_say_stays(live,
     merged = strategic_merge("Pod", live, patch)
     assert merged["metadata"]["labels"] == live["metadata"]["labels"] | patch["metadata"]["labels"]
     before = {one["name"]: one for one in live["spec"]["containers"]}
-    told = {one["name"]: one for one in patch["spec"]["containers"]}
+    patched = {one["name"]: one for one in patch["spec"]["containers"]}
     after = {one["name"]: one for one in merged["spec"]["containers"]}
-    assert set(after) == set(before) | set(told)
+    assert set(after) == set(before) | set(patched)
     for name, one in after.items():
         for key in ("image", "args"):
-            assert one.get(key) == told.get(name, {}).get(key, before.get(name, {}).get(key))
+            assert one.get(key) == patched.get(name, {}).get(key, before.get(name, {}).get(key))
         values = {
-            env["name"]: env["value"] for side in (before, told) for env in side.get(name, {}).get("env", ())
+            env["name"]: env["value"]
+            for side in (before, patched)
+            for env in side.get(name, {}).get("env", ())
         }
         assert {env["name"]: env["value"] for env in one.get("env", ())} == values

@@ -180,7 +180,7 @@ async def test_a_creation_whose_answer_is_lost_is_not_repeated_under_another_nam
     assert len(cluster.pods()) == 1
 
 
-async def test_a_controller_that_is_started_anew_counts_on_where_the_old_one_stopped(
+async def test_a_restarted_controller_counts_on_where_the_old_one_stopped(
     cluster: Cluster,
 ) -> None:
     cluster.job(completions=3)

@@ -72,7 +72,7 @@ async def test_a_new_template_replaces_pods_from_the_highest_number_down(cluster
     assert status["currentRevision"] == status["updateRevision"] != before
 
 
-async def test_a_failed_pod_is_made_anew_under_its_name(cluster: Cluster) -> None:
+async def test_a_failed_pod_is_recreated_under_its_name(cluster: Cluster) -> None:
     add_set(cluster, replicas=1)
     await cluster.run_all()
     uid = cluster.api.get(PODS, "web-0")["metadata"]["uid"]

@@ -104,12 +104,12 @@ class TestBinaries:
         with pytest.raises(ControlPlaneError, match="lacks kube-apiserver, kube-scheduler; build"):
             find(tmp_path, ["etcd", "kube-apiserver", "kube-scheduler"])
 
-    def test_a_file_that_cannot_be_executed_is_told(self, tmp_path: Path):
+    def test_a_file_that_cannot_be_executed_is_reported(self, tmp_path: Path):
         (tmp_path / "etcd").touch(0o644)
         with pytest.raises(ControlPlaneError, match=r"etcd in .* cannot be executed"):
             find(tmp_path, ["etcd"])
 
-    def test_an_unknown_component_is_told(self, tmp_path: Path):
+    def test_an_unknown_component_is_reported(self, tmp_path: Path):
         with pytest.raises(ControlPlaneError, match="no such component: kubelet; there are etcd"):
             find(tmp_path, ["kubelet"])
 
@@ -119,7 +119,7 @@ class TestBinaries:
         binary.chmod(0o755)
         assert version_of(binary) == (1, 28)
 
-    def test_a_binary_of_something_else_is_told(self, tmp_path: Path):
+    def test_a_binary_of_another_program_is_reported(self, tmp_path: Path):
         binary = tmp_path / "kube-apiserver"
         binary.write_text("#!/bin/sh\necho hello\n")
         binary.chmod(0o755)
@@ -138,7 +138,7 @@ class TestSchedulerConfiguration:
         [extender] = config["extenders"]
         assert (extender["urlPrefix"], extender["managedResources"]) == ("http://x/y", [{"name": "a/b"}])
 
-    def test_what_the_extender_alone_counts_is_told_to_the_profile(self):
+    def test_resources_that_only_the_extender_counts_are_in_the_profile(self):
         config = yaml.safe_load(with_extender("ours", "http://x/y", ("a/b",), ("a/b", "a/c")))
         fit = {"name": "NodeResourcesFit", "args": {"ignoredResources": ["a/b", "a/c"]}}
         assert config["profiles"] == [{"schedulerName": "ours", "pluginConfig": [fit]}]
@@ -148,13 +148,13 @@ class TestSchedulerConfiguration:
         assert "managedResources" not in config["extenders"][0]
 
     def test_what_the_user_gave_stays(self):
-        given = {
+        profile = {
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": {"kubeconfig": "/mine", "qps": 7},
             "leaderElection": {"leaderElect": True},
         }
-        config = yaml.safe_load(completed(yaml.safe_dump(given), "/kubeconfig", "test"))
-        assert config == given
+        config = yaml.safe_load(completed(yaml.safe_dump(profile), "/kubeconfig", "test"))
+        assert config == profile
 
     def test_the_plain_one_has_no_extender(self):
         assert "extenders" not in yaml.safe_load(plain("/kubeconfig"))
@@ -172,12 +172,12 @@ async def test_an_earlier_control_planes_folder_is_refused(tmp_path: Path):
         await plane.__aenter__()
 
 
-async def test_a_component_that_ends_again_and_again_is_told_with_its_last_words(tmp_path: Path):
-    told: list[str] = []
-    plane = ControlPlane(_binaries(tmp_path / "bin"), tmp_path / "state", report=told.append)
+async def test_a_component_that_keeps_ending_is_reported_with_its_last_output(tmp_path: Path):
+    lines: list[str] = []
+    plane = ControlPlane(_binaries(tmp_path / "bin"), tmp_path / "state", report=lines.append)
     with pytest.raises(ControlPlaneError, match=r"(?s)etcd does not get ready.*its last words"):
         await plane.__aenter__()
-    assert any("etcd ended (with exit code 1); starting it again" in line for line in told)
+    assert any("etcd ended (with exit code 1); starting it again" in line for line in lines)
     assert plane.parts["etcd"].pid == 0
 
 

@@ -36,7 +36,7 @@ async def test_what_helm_prints_is_kept(tmp_path: Path):
     assert kept.read_text() == "kind: Policy\n"
 
 
-async def test_helms_own_words_are_told(tmp_path: Path):
+async def test_helms_own_error_is_reported(tmp_path: Path):
     with pytest.raises(ClusterError, match="cannot be rendered: no such chart"):
         await rendered(["sh", "-c", "echo no such chart >&2; exit 1"], tmp_path / "rules.yaml")
 

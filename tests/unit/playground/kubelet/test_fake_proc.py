@@ -12,7 +12,7 @@ from gpushare_playground.kubelet.runtime.fake_proc import FakeProc, belonging, p
 UID = "0b1e7c52-93c4-4ff6-8a0d-2f6f4f1f9f10"
 
 
-def test_descendants_belong_to_the_container_and_others_to_nobody():
+def test_descendants_belong_to_the_container_and_other_processes_to_none():
     tree = {1: 0, 10: 1, 11: 10, 12: 11, 20: 1, 21: 20, 30: 1, 31: 30, 40: 999}
     assert belonging({10: "a", 20: "b"}, tree) == {10: "a", 11: "a", 12: "a", 20: "b", 21: "b"}
 
@@ -39,7 +39,7 @@ def test_the_node_agent_finds_pod_and_container(tmp_path):
 
 
 def test_files_come_and_go_with_processes(tmp_path):
-    told = FakeProc(tmp_path / "proc")
+    proc = FakeProc(tmp_path / "proc")
     (tmp_path / "proc" / "4711").mkdir(parents=True)
     waits = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
     with subprocess.Popen(
@@ -47,14 +47,14 @@ def test_files_come_and_go_with_processes(tmp_path):
     ) as program:
         assert program.stdout is not None
         program.stdout.readline()
-        told.write({program.pid: "whose\n"})
+        proc.write({program.pid: "whose\n"})
         [child] = [pid for pid, parent in parents().items() if parent == program.pid]
         seen = {path.name: (path / "cgroup").read_text() for path in (tmp_path / "proc").iterdir()}
         assert seen == {str(program.pid): "whose\n", str(child): "whose\n"}
         named = (tmp_path / "proc" / str(child) / "comm").read_text()
         assert named == (Path("/proc") / str(child) / "comm").read_text()
-        told.write({program.pid: "another's\n"})
+        proc.write({program.pid: "another's\n"})
         assert (tmp_path / "proc" / str(child) / "cgroup").read_text() == "another's\n"
         program.communicate(b"\n")
-    told.write({})
+    proc.write({})
     assert list((tmp_path / "proc").iterdir()) == []

@@ -14,13 +14,13 @@ def started(folder: Path, number: int = 0) -> Attempt:
     return attempt
 
 
-def test_a_container_has_its_own_while_it_runs_and_is_told_which(tmp_path: Path) -> None:
+def test_a_container_has_its_own_while_it_runs_and_sees_which(tmp_path: Path) -> None:
     cgroups, first, second = Cgroups(tmp_path / "cgroup"), started(tmp_path), started(tmp_path, 1)
-    told = [cgroups.enter(one) for one in (first, second)]
+    environments = [cgroups.enter(one) for one in (first, second)]
     pod = tmp_path / "cgroup" / "kubepods" / "besteffort" / f"pod{UID}"
     assert {one.name for one in pod.iterdir()} == {first.container_id, second.container_id}
     assert (tmp_path / "cgroup" / "cgroup.controllers").exists()
-    for attempt, variables in zip((first, second), told, strict=True):
+    for attempt, variables in zip((first, second), environments, strict=True):
         assert variables["FAKEGPU_CGROUPS"] == str(tmp_path / "cgroup")
         said = Path(variables["FAKEGPU_PROC"]).read_text()
         assert said == f"0::/kubepods/besteffort/pod{UID}/{attempt.container_id}\n"

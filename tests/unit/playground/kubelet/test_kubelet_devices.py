@@ -43,7 +43,7 @@ def test_a_plugin_that_comes_back_in_time_is_not_dropped():
     assert book.expire(now=1000.0, grace_s=300.0) == []
 
 
-def test_given_devices_are_not_free_until_their_pod_is_no_longer_active():
+def test_allocated_devices_are_not_free_until_their_pod_is_no_longer_active():
     book = book_with("a", "b", "c")
     book.put(grant("p1", "a", "b"))
     assert book.free(MEM, 1) == ["c"]
@@ -83,7 +83,7 @@ def test_a_container_keeps_what_it_has_while_its_devices_are_healthy():
         (lambda book: book.resources.clear(), "cannot allocate unregistered device"),
     ],
 )
-def test_a_container_that_starts_anew_needs_its_devices_healthy_a_running_one_does_not(spoil, text):
+def test_a_restarting_container_needs_its_devices_healthy_a_running_one_does_not(spoil, text):
     book = book_with("a", "b")
     book.put(grant("p", "a"))
     spoil(book)
@@ -117,7 +117,7 @@ def test_what_is_written_to_the_checkpoint_is_read_back(tmp_path):
     assert isinstance(data["Checksum"], int)
 
 
-def test_no_checkpoint_means_nothing_is_given(tmp_path):
+def test_no_checkpoint_means_no_allocations(tmp_path):
     assert read_checkpoint(tmp_path / "none") == ([], [])
 
 

@@ -105,7 +105,7 @@ async def test_variables_come_from_fields_resources_config_maps_and_each_other()
         ({"fieldRef": {"fieldPath": "spec.colour"}}, "fieldRef spec.colour is not supported"),
     ],
 )
-async def test_a_missing_source_is_told_by_name(origin, text):
+async def test_a_missing_source_is_reported_by_name(origin, text):
     with pytest.raises(StartFailed, match=text) as caught:
         await variables({"name": "c", "env": [{"name": "A", "valueFrom": origin}]})
     assert caught.value.reason == "CreateContainerConfigError"
@@ -144,7 +144,7 @@ async def test_volumes_are_links_inside_the_containers_folder(tmp_path):
     link_mounts(rootfs, mounts)  # a second start finds them there
 
 
-async def test_a_volume_that_does_not_exist_is_told_by_name(tmp_path):
+async def test_a_volume_that_does_not_exist_is_reported_by_name(tmp_path):
     pod = pod_from({"containers": [{"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]})
     with pytest.raises(StartFailed, match='volume "v" is not among'):
         await make_volumes(pod, pod.spec.containers[0], tmp_path, None)
@@ -179,7 +179,7 @@ def test_a_container_finds_the_stand_in_driver_with_the_devices_that_it_asks_for
     assert environment["LD_LIBRARY_PATH"] == f"{tmp_path}:/own"
 
 
-def test_a_missing_nvidia_smi_is_told_plainly(tmp_path, monkeypatch):
+def test_a_missing_nvidia_smi_is_reported_clearly(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda _: None)
     inject({"NVIDIA_VISIBLE_DEVICES": "all"}, with_gpus(tmp_path), tmp_path)
     ran = subprocess.run([tmp_path / "nvidia-smi"], capture_output=True, text=True, check=False)
@@ -189,9 +189,11 @@ def test_a_missing_nvidia_smi_is_told_plainly(tmp_path, monkeypatch):
 
 def test_what_others_patched_into_the_capacity_is_copied_to_allocatable():
     before = {"aliyun.com/gpu-count": "8", "cpu": "1", "gone.example/x": "5"}
-    told, given = merged_resources(before, {"cpu": "8"}, {"a.b/c": 4}, {"a.b/c": 3}, ["gone.example/x"])
-    assert told == {"aliyun.com/gpu-count": "8", "cpu": "8", "a.b/c": "4", "gone.example/x": "0"}
-    assert given == {**told, "a.b/c": "3"}
+    capacity, allocatable = merged_resources(
+        before, {"cpu": "8"}, {"a.b/c": 4}, {"a.b/c": 3}, ["gone.example/x"]
+    )
+    assert capacity == {"aliyun.com/gpu-count": "8", "cpu": "8", "a.b/c": "4", "gone.example/x": "0"}
+    assert allocatable == {**capacity, "a.b/c": "3"}
 
 
 def asking(**cpu):
@@ -199,7 +201,7 @@ def asking(**cpu):
     return pod_from({"containers": containers})
 
 
-def test_a_pod_that_does_not_fit_is_told_by_resource_and_figures():
+def test_a_pod_that_does_not_fit_is_reported_with_resource_and_figures():
     with pytest.raises(Rejected) as caught:
         check_fit(asking(a="500m"), [asking(a="7600m")], {"cpu": "8", "pods": "110"})
     assert caught.value.reason == "OutOfcpu"
@@ -238,7 +240,7 @@ def test_sidecars_count_beside_the_others_and_init_containers_by_the_largest():
         (["--node", "n", "--status-interval-s", "0"], "give more than 0"),
     ],
 )
-def test_options_that_cannot_be_are_told_by_name(arguments, text):
+def test_impossible_options_are_reported_by_name(arguments, text):
     with pytest.raises(BadSettings, match=text):
         read_settings([*arguments, "--root", "/tmp/k", "--token", "t"])
 

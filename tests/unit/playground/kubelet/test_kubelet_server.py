@@ -73,7 +73,7 @@ async def over_tls(tmp_path):
         "server": authority.issue("kubelet", hosts=["127.0.0.1"]),
         "API server": authority.issue("kube-apiserver-kubelet-client", organizations=["system:masters"]),
         "node": authority.issue("system:node:other", organizations=["system:nodes"]),
-        "nobody": None,
+        "anonymous": None,
         "stranger": stranger.issue("kube-apiserver-kubelet-client", organizations=["system:masters"]),
     }
     (tmp_path / "ca.crt").write_bytes(authority.identity.certificate_pem)
@@ -93,7 +93,7 @@ async def over_tls(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("who", "status"), [("API server", 200), ("node", 401), ("nobody", 401), ("stranger", None)]
+    ("who", "status"), [("API server", 200), ("node", 401), ("anonymous", 401), ("stranger", None)]
 )
 async def test_over_tls_only_the_api_server_may_ask(over_tls, who, status):
     port, contexts = over_tls
@@ -107,16 +107,16 @@ async def test_over_tls_only_the_api_server_may_ask(over_tls, who, status):
             assert answer.status == status
 
 
-async def test_an_empty_token_lets_nobody_in_over_tls(over_tls):
+async def test_an_empty_token_is_refused_over_tls(over_tls):
     port, contexts = over_tls
     async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=contexts["nobody"])) as client,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=contexts["anonymous"])) as client,
         client.get(f"https://127.0.0.1:{port}/pods", headers={"Authorization": "Bearer "}) as answer,
     ):
         assert answer.status == 401
 
 
-def test_a_key_of_another_certificate_is_told(tmp_path):
+def test_a_key_of_another_certificate_is_reported(tmp_path):
     authority = Authority.new("authority")
     one, other = (authority.issue("kubelet", hosts=["127.0.0.1"]) for _ in range(2))
     (tmp_path / "crt").write_bytes(one.certificate_pem)

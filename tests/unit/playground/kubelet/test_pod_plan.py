@@ -123,26 +123,26 @@ def status(pod, doing, outcome="", now=100.0):
     )
 
 
-def condition(told, kind):
-    return next(one for one in told["conditions"] if one["type"] == kind)
+def condition(found, kind):
+    return next(one for one in found["conditions"] if one["type"] == kind)
 
 
 def test_a_running_pod_is_ready():
     pod = pod_of("a")
-    told = status(pod, states(pod, a=None))
-    assert (told["phase"], told["podIP"], told["hostIP"]) == ("Running", "127.64.0.9", "127.0.0.2")
-    assert {one["type"]: one["status"] for one in told["conditions"]} == dict.fromkeys(
+    found = status(pod, states(pod, a=None))
+    assert (found["phase"], found["podIP"], found["hostIP"]) == ("Running", "127.64.0.9", "127.0.0.2")
+    assert {one["type"]: one["status"] for one in found["conditions"]} == dict.fromkeys(
         ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"), "True"
     )
-    assert told["containerStatuses"][0]["state"] == {"running": {"startedAt": "1970-01-01T00:00:01Z"}}
+    assert found["containerStatuses"][0]["state"] == {"running": {"startedAt": "1970-01-01T00:00:01Z"}}
 
 
 def test_a_pod_whose_init_container_runs_is_pending_and_says_what_is_missing():
     pod = pod_of("a", init=("i",))
-    told = status(pod, states(pod, i=None))
-    assert told["phase"] == "Pending"
-    assert condition(told, "Initialized")["message"] == "containers with incomplete status: [i]"
-    assert told["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+    found = status(pod, states(pod, i=None))
+    assert found["phase"] == "Pending"
+    assert condition(found, "Initialized")["message"] == "containers with incomplete status: [i]"
+    assert found["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
 
 
 def test_a_crashing_container_waits_and_shows_its_last_end():
@@ -157,10 +157,10 @@ def test_a_crashing_container_waits_and_shows_its_last_end():
 
 def test_a_finished_pod_is_not_ready_because_it_has_completed():
     pod = pod_of("a", policy="Never")
-    told = status(pod, states(pod, a=0), outcome="Succeeded")
-    assert told["phase"] == "Succeeded"
-    assert condition(told, "Ready")["reason"] == "PodCompleted"
-    assert told["containerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
+    found = status(pod, states(pod, a=0), outcome="Succeeded")
+    assert found["phase"] == "Succeeded"
+    assert condition(found, "Ready")["reason"] == "PodCompleted"
+    assert found["containerStatuses"][0]["state"]["terminated"]["reason"] == "Completed"
 
 
 def test_a_condition_keeps_the_time_of_its_last_change_and_others_are_left_alone():
@@ -170,13 +170,13 @@ def test_a_condition_keeps_the_time_of_its_last_change_and_others_are_left_alone
         {"type": "Initialized", "status": "False", "lastTransitionTime": "2020-01-01T00:00:00Z"},
         {"type": "example.com/gate", "status": "True"},
     ]
-    told = status(pod, states(pod, a=None))
-    assert condition(told, "Ready")["lastTransitionTime"] == "2020-01-01T00:00:00Z"
-    assert condition(told, "Initialized")["lastTransitionTime"] == "1970-01-01T00:00:01Z"
-    assert {"type": "example.com/gate", "status": "True"} in told["conditions"]
+    found = status(pod, states(pod, a=None))
+    assert condition(found, "Ready")["lastTransitionTime"] == "2020-01-01T00:00:00Z"
+    assert condition(found, "Initialized")["lastTransitionTime"] == "1970-01-01T00:00:01Z"
+    assert {"type": "example.com/gate", "status": "True"} in found["conditions"]
 
 
 def test_a_rejected_pod_has_failed_with_the_reason():
-    told = rejected_status(pod_of("a"), "OutOfcpu", "Node didn't have enough resource: cpu", SECOND)
-    assert (told["phase"], told["reason"]) == ("Failed", "OutOfcpu")
-    assert told["message"] == "Pod was rejected: Node didn't have enough resource: cpu"
+    found = rejected_status(pod_of("a"), "OutOfcpu", "Node didn't have enough resource: cpu", SECOND)
+    assert (found["phase"], found["reason"]) == ("Failed", "OutOfcpu")
+    assert found["message"] == "Pod was rejected: Node didn't have enough resource: cpu"

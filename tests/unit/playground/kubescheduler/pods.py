@@ -18,8 +18,8 @@ def a_node(
     name: str = "n1", *, labels: Json | None = None, taints: list[Json] | None = None, **amounts: str
 ) -> Json:
     """A node; ``amounts`` name allocatable resources (``gpu_mem`` for aliyun.com/gpu-mem)."""
-    given = {"cpu": "8", "memory": "16Gi", "pods": "110", **amounts}
-    allocatable = {{"gpu_mem": "aliyun.com/gpu-mem"}.get(key, key): value for key, value in given.items()}
+    capacity = {"cpu": "8", "memory": "16Gi", "pods": "110", **amounts}
+    allocatable = {{"gpu_mem": "aliyun.com/gpu-mem"}.get(key, key): value for key, value in capacity.items()}
     spec = {"taints": taints} if taints else {}
     return {
         "metadata": {

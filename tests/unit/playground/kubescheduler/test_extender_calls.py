@@ -118,17 +118,17 @@ async def test_an_extender_that_is_down_is_named_as_go_names_it() -> None:
     assert str(caught.value) == f'Post "{url}": dial tcp 127.0.0.1:{port}: connect: connection refused'
 
 
-async def test_an_extender_that_does_not_answer_is_given_up() -> None:
-    given_up = asyncio.Event()
+async def test_an_extender_that_does_not_answer_times_out() -> None:
+    cancelled = asyncio.Event()
 
     async def answer(request: web.Request) -> web.Response:
-        await given_up.wait()
+        await cancelled.wait()
         return web.Response()
 
     async with serving(answer, timeout_s=0.05) as extender:
         with pytest.raises(ExtenderError, match="context deadline exceeded"):
             await extender.filter(GPU_POD, ["n1"])
-        given_up.set()
+        cancelled.set()
 
 
 async def test_a_connection_that_is_cut_is_the_end_of_the_answer() -> None:

@@ -1,4 +1,4 @@
-"""One scheduler leads: whoever holds the lease, until it has not been renewed for long enough by the others' own clocks."""
+"""One scheduler leads: the holder of the lease, until it has not been renewed for long enough by the others' own clocks."""
 
 import asyncio
 import json

@@ -152,7 +152,7 @@ async def test_a_pod_that_is_gone_does_not_come_back(queue: SchedulingQueue) -> 
     assert queue.place_of("uid-p") is None
 
 
-async def test_whoever_waits_is_woken_by_a_new_pod(queue: SchedulingQueue) -> None:
+async def test_a_waiting_consumer_is_woken_by_a_new_pod(queue: SchedulingQueue) -> None:
     taking = asyncio.ensure_future(queue.take())
     await asyncio.sleep(0)
     queue.add(a_pod())

@@ -21,7 +21,7 @@ GPU = {"aliyun.com/gpu-mem": "8"}
 
 
 class ScriptedExtender(Extender):
-    """Does what it is told, and remembers what it was asked."""
+    """An extender with scripted answers that records its requests."""
 
     def __init__(self, api: MemoryApi) -> None:
         self.api = api
@@ -210,7 +210,7 @@ async def test_a_pod_that_the_extender_refused_is_tried_again_when_anything_happ
     assert await world.placed() == "n1"
 
 
-async def test_heartbeats_and_own_conditions_wake_nobody(world: World) -> None:
+async def test_heartbeats_and_own_conditions_retry_no_pod(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
     world.extender.refused = {"n1": "full"}
     world.add_pod(asks=GPU)
@@ -255,7 +255,7 @@ async def test_a_failed_binding_frees_the_place_and_is_an_error_to_be_tried_agai
     assert await world.placed() == "n1"
 
 
-async def test_an_extender_that_is_down_is_told_and_asked_again_later(world: World) -> None:
+async def test_an_extender_that_is_down_is_reported_and_asked_again_later(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
     world.extender.down = (
         'Post "http://127.0.0.1:1/filter": dial tcp 127.0.0.1:1: connect: connection refused'
@@ -303,7 +303,7 @@ async def test_a_gated_pod_waits_for_its_gates(world: World) -> None:
     assert await world.placed() == "n1"
 
 
-async def test_a_place_that_went_while_the_extender_was_asked_is_not_given_twice(world: World) -> None:
+async def test_capacity_taken_while_the_extender_was_asked_is_not_allocated_twice(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15", cpu="1"))
 
     async def slow_filter(pod: Json, nodes: list[str]) -> FilterResult:

@@ -138,7 +138,7 @@ class Scaling(World):
             self.placeholders.upsert(one)
 
     async def look(self, seconds: float = 0.0) -> None:
-        """Time passes, the controller looks, and the watch tells."""
+        """Let time pass, the controller run, and the watch deliver."""
         self.clock.now_s += seconds
         await self.placeholders.look()
         self.watch()

@@ -147,12 +147,12 @@ def test_the_command_line_says_what_is_asked_for(options: list[str], expected: A
         (["--placeholder-pods-max", "0"], "1 to 100"),
     ],
 )
-def test_a_mistake_is_told(options: list[str], says: str) -> None:
+def test_a_mistake_is_reported(options: list[str], says: str) -> None:
     with pytest.raises((ValueError, InvalidSettings), match=says):
         autoscaling_of(read(ROLE, options, {}))
 
 
-def test_a_stand_in_asks_for_gpus_and_is_nobody_of_ours() -> None:
+def test_a_placeholder_pod_requests_gpus_and_is_not_ours_to_place() -> None:
     world = World()
     pod = world.create("p", 4)
     assert pod.metadata.uid in world.view.waiting

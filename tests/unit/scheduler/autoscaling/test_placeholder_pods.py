@@ -1,4 +1,4 @@
-"""A pod that a node's sum holds and no GPU does gets one placeholder pod, of the right kind, for as long as it needs it; nobody else does."""
+"""A pod that a node's sum holds and no GPU does gets one placeholder pod, of the right kind, for as long as it needs it; no other pod does."""
 
 import asyncio
 from typing import Any
@@ -114,7 +114,7 @@ async def test_no_node_is_asked_for_that_would_not_do(scaling: Scaling) -> None:
     assert "vast" not in scaling.there()
 
 
-async def test_nodes_without_a_kind_are_told_of_once() -> None:
+async def test_nodes_without_an_instance_type_are_reported_once() -> None:
     scaling = Scaling()
     scaling.node("n", 16, 16, kind="")
     for number in range(2):
@@ -182,7 +182,7 @@ async def test_only_the_one_whose_kube_scheduler_leads_writes_and_the_next_goes_
     scaling.scaling_api.holder = "here_1"
     await scaling.look(1)
     assert scaling.there()
-    # A process that was started anew knows what it reads, and nothing of refusals.
+    # A restarted process knows what it reads, and nothing of refusals.
     successor = Scaling(scaling.scaling_api)
     successor.read = False
     successor.watch()
@@ -196,8 +196,8 @@ async def test_only_the_one_whose_kube_scheduler_leads_writes_and_the_next_goes_
     successor.read = True
     await successor.look(WAIT_S)
     assert successor.there() == {"large": BOTH}
-    (told,) = successor.placeholders._existing.values()
-    assert told.told, "what the last one did not come to is done"
+    (placeholder,) = successor.placeholders._existing.values()
+    assert placeholder.unschedulable, "what the last one did not come to is done"
     assert not successor.ask("large", "n1")
     for _ in range(3):
         await successor.look(WAIT_S)
@@ -207,7 +207,7 @@ async def test_only_the_one_whose_kube_scheduler_leads_writes_and_the_next_goes_
     assert not successor.there()
 
 
-async def test_who_has_more_to_ask_of_a_node_is_told_that_none_is_asked_for(scaling: Scaling) -> None:
+async def test_a_pod_with_other_demands_on_a_node_gets_an_event_and_no_placeholder(scaling: Scaling) -> None:
     scaling.api.pods["default/large"]["spec"]["hostNetwork"] = True
     for _ in range(3):
         await scaling.look(WAIT_S)
@@ -269,7 +269,7 @@ async def test_the_compute_of_a_gpu_per_container_is_added_up() -> None:
         assert bool(scaling.there()) is made
 
 
-async def test_what_fails_is_tried_again_and_what_is_forbidden_is_told(scaling: Scaling) -> None:
+async def test_a_failed_request_is_retried_and_a_forbidden_one_reported(scaling: Scaling) -> None:
     scaling.scaling_api.failing.append(ApiError(500, "InternalError", "no", ""))
     with pytest.raises(ApiError):
         await scaling.look(WAIT_S)
@@ -281,7 +281,7 @@ async def test_what_fails_is_tried_again_and_what_is_forbidden_is_told(scaling: 
     assert not scaling.there(), "not at once"
     await scaling.look(4 * SETTLE_S)
     assert scaling.there()
-    # One that is there already, which the watch has not told of: the same name, so nothing is doubled.
+    # One exists already that the watch has not shown: the name is the same, so none is created twice.
     scaling.placeholders._existing.clear()
     await scaling.placeholders.look()
     scaling.clock.now_s += 600
@@ -315,11 +315,11 @@ async def test_a_pod_that_is_gone_or_another_or_bound_when_it_is_read_gets_none(
         await scaling.look(WAIT_S)
         assert not scaling.there()
         scaling.api.pods["default/large"] = pod
-    await scaling.placeholders._make("uid-nobody", 0.0)
+    await scaling.placeholders._make("uid-unknown", 0.0)
     assert not scaling.there()
 
 
-async def test_more_nodes_than_a_pod_may_name_are_told_of(scaling: Scaling) -> None:
+async def test_more_nodes_than_a_pod_may_name_are_reported(scaling: Scaling) -> None:
     for number in range(MOST_NAMED):
         scaling.marks[f"m{number}"] = Marks(f"host-m{number}", "two")
     refused = scaling.placeholders._refused["uid-large"]
@@ -380,7 +380,7 @@ async def test_where_very_many_are_refused_again_and_again_a_node_is_asked_for_a
     assert scaling.there()
 
 
-async def test_it_waits_where_nobody_was_refused() -> None:
+async def test_it_waits_while_no_pod_is_refused() -> None:
     scaling = Scaling()
     running = asyncio.create_task(scaling.placeholders.run())
     for _ in range(5):

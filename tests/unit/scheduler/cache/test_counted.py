@@ -85,7 +85,7 @@ def test_each_reason_of_a_node_reads_right_for_one_node_and_for_several(count: i
         right(on_nodes(count, head))
         one = Group("node", head, True, count, (Example("n1", text),))
         right(reason_text(Summary(count, 0, 0, count, (one,), ())))
-        # More than one reason, more than are told, and some that stand for all.
+        # More than one reason, more than are shown, and some that stand for all.
         groups = (one,) + (
             Group("size", "asks for 8 GiB", True, count, (Example("n2", "asks for 8 GiB"),)),
         ) * 4
@@ -101,8 +101,8 @@ def test_what_counts_nodes_says_so_plainly() -> None:
     assert on_nodes(2, "other reasons") == "2 nodes for other reasons"
 
     alone = Group("node", head, True, 2, (Example("n1", text),))
-    told = reason_text(Summary(2, 0, 0, 2, (alone,), ()))
-    assert told.startswith("none of 2 nodes takes it: each gives out no compute (it is in mode cgpu; ")
+    line = reason_text(Summary(2, 0, 0, 2, (alone,), ()))
+    assert line.startswith("none of 2 nodes takes it: each gives out no compute (it is in mode cgpu; ")
     size = Group("size", "asks for 9 GiB, the largest GPU has 8 GiB", True, 1, (Example("n3", "x"),))
     assert reason_text(Summary(3, 0, 0, 3, (alone, size), ())) == (
         "none of 3 nodes takes it; 2 nodes: each gives out no compute; 1 node: asks for 9 GiB, the largest GPU has 8 GiB"

@@ -41,11 +41,13 @@ def see_node(world: World, devices: NodeDevices, allocatable: dict[str, Any] | N
 
 
 def asked(world: World, pod: dict[str, Any], *nodes: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
-    """The filter's answer: nodes that take the pod, that refuse it, and that do so whoever ends."""
-    told: list[str] = []
+    """The filter's answer: nodes that take the pod, that refuse it, and that refuse it whatever is evicted."""
+    refused_on: list[str] = []
     body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}).encode()
     answer = filter_nodes(
-        world.view, Bodies().read(body), world.framework(refused=lambda uid, refused: told.extend(refused))
+        world.view,
+        Bodies().read(body),
+        world.framework(refused=lambda uid, refused: refused_on.extend(refused)),
     )
     read = json.loads(answer)
     return read["NodeNames"], read["FailedNodes"], read["FailedAndUnresolvableNodes"]
@@ -63,7 +65,7 @@ def args(name: str) -> BindingArgs:
     return BindingArgs("default", name, f"uid-{name}", "n2")
 
 
-async def test_what_pods_hold_without_a_record_is_not_given_to_others(world: World) -> None:
+async def test_what_pods_hold_without_a_record_is_not_allocated_to_others(world: World) -> None:
     see_node(world, two(), {names.GPU_MEM: "32"})
     bound(world, "by-hand", 20)
     world.create("fits", 12)
@@ -80,7 +82,7 @@ async def test_what_pods_hold_without_a_record_is_not_given_to_others(world: Wor
     assert world.used_mib("n2") == [0, 0]
     await world.binder.bind(args("fits"))
     world.create("one", 1)
-    assert asked(world, pod_object("one", 1), "n2")[0] == [], "what was given since counts, too"
+    assert asked(world, pod_object("one", 1), "n2")[0] == [], "what was allocated since counts, too"
     assert asked(world, pod_object("fits", 12), "n2")[0] == ["n2"], "its own binding may still arrive"
     freed: list[str] = []
     world.view.capacity_freed.subscribe(lambda: freed.append("freed"))
@@ -93,7 +95,7 @@ def record_of_bound(name: str, units: int) -> Any:
     return record_of(decode_pod(pod_object(name, units, node="n2", phase="Running")))
 
 
-def test_a_node_whose_kubelet_offers_nothing_takes_nothing_and_ends_nobody(world: World) -> None:
+def test_a_node_whose_kubelet_offers_nothing_takes_no_pod_and_evicts_none(world: World) -> None:
     see_node(world, two(), {names.GPU_MEM: "0"})
     freed: list[str] = []
     world.view.capacity_freed.subscribe(lambda: freed.append("freed"))
@@ -110,7 +112,7 @@ def test_a_node_whose_kubelet_offers_nothing_takes_nothing_and_ends_nobody(world
     assert asked(world, pod_object("a", 16), "n2")[0] == ["n2"]
 
 
-async def test_of_a_node_of_which_a_part_is_offered_nothing_is_given_for_which_gpu_is_not_known(
+async def test_a_node_that_offers_only_a_part_takes_no_pod_as_the_gpu_is_unknown(
     world: World,
 ) -> None:
     """One of two GPUs has just come back: the sum of what is offered would take the pod, the kubelet would not."""

@@ -38,7 +38,7 @@ def test_a_foreign_pod_counts_once_its_node_is_known_and_when_its_gpus_change(wo
     assert world.used_mib("late") == [0]
 
 
-def test_malformed_annotations_are_told_once_and_never_guessed(world: World) -> None:
+def test_malformed_annotations_are_reported_once_and_never_guessed(world: World) -> None:
     for _ in range(3):
         world.create("m", 4, node="n1", annotations={names.ANN_SHARE: "{"})
         world.create("w", 4, node="n1", annotations={names.ANN_MEM_INDEX: "7", names.ANN_MEM_POD: "4"})
@@ -60,7 +60,7 @@ def record_of_pod(name: str) -> PodRecord:
     return record
 
 
-def test_an_invalid_request_is_told_as_an_event(world: World) -> None:
+def test_an_invalid_request_is_an_event(world: World) -> None:
     world.create("bad", core=30)
     assert world.events.notes[0][:2] == ("bad", "InvalidGPURequest")
     assert "without aliyun.com/gpu-mem" in world.events.notes[0][2]
@@ -111,24 +111,24 @@ def test_a_node_without_gpus_is_known_and_takes_nothing(world: World) -> None:
     assert plain == NodeRecord(NodeDevices("n9", NodeMode.DEFAULT, MemoryUnit.GIB, ()), "")
 
 
-def test_each_slip_of_a_node_is_an_event_of_its_own_which_whoever_sees_it_tells_by_one_name(
+def test_each_mistake_on_a_node_is_one_event_with_the_same_name_from_every_component(
     world: World,
 ) -> None:
     reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
-    slips = {names.LABEL_MODE: "shared", names.LABEL_PLACEMENT: "sprad"}
+    mistakes = {names.LABEL_MODE: "shared", names.LABEL_PLACEMENT: "sprad"}
 
     def shown(labels: dict[str, str]) -> list[tuple[str, str]]:
         before = len(world.events.notes)
         world.view.upsert_node(reader.read(node_object(labels)))
-        told = world.events.told[before:]
-        return [(reason, telling) for reason, _, telling in told]
+        recorded = world.events.recorded[before:]
+        return [(reason, telling) for reason, _, telling in recorded]
 
-    assert shown(slips) == [("UnknownGPUMode", "standing"), ("InvalidGPULabel", "standing")]
-    assert shown(slips) == []
-    # One is mended; that the other is told still is no news.
+    assert shown(mistakes) == [("UnknownGPUMode", "standing"), ("InvalidGPULabel", "standing")]
+    assert shown(mistakes) == []
+    # One is corrected; the other is not reported as new.
     assert shown({names.LABEL_PLACEMENT: "sprad"}) == []
-    assert shown(slips) == [("UnknownGPUMode", "come")]
-    causes = [cause for _, cause, _ in world.events.told]
+    assert shown(mistakes) == [("UnknownGPUMode", "come")]
+    causes = [cause for _, cause, _ in world.events.recorded]
     assert (
         causes[0]
         == causes[2]
@@ -143,4 +143,4 @@ def test_an_event_is_named_by_what_is_written_wrong_on_the_node(world: World) ->
     node = node_object({names.LABEL_MODE: "share", names.LABEL_MAX_PODS: "many"})
     node.metadata.annotations = {**(node.metadata.annotations or {}), names.ANN_CORDONED: "first"}
     world.view.upsert_node(reader.read(node))
-    assert [reason for reason, _, _ in world.events.told] == ["InvalidGPULabel", "InvalidGPUCordon"]
+    assert [reason for reason, _, _ in world.events.recorded] == ["InvalidGPULabel", "InvalidGPUCordon"]

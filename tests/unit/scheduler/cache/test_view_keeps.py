@@ -46,7 +46,7 @@ async def test_a_share_does_not_become_free_because_its_record_was_removed(world
     assert world.used_mib("n1") == [4096]
 
 
-def test_a_pod_that_was_given_nothing_by_anyone_holds_nothing(world: World) -> None:
+def test_a_pod_without_an_allocation_holds_nothing(world: World) -> None:
     world.create("a", 4, node="n1")
     world.create("b", 1.5, node="n1")
     assert world.used_mib("n1") == [0]

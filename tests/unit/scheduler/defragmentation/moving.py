@@ -62,7 +62,7 @@ class Moving(World):
         self.preemptor._pods = self.preemptor._victim_evictor._pods = self.api
         self.policies = Policies(self.clock)
         self.leads: Callable[[], bool] = lambda: True
-        self.told: list[str] = []
+        self.outcomes: list[str] = []
         self.hurried: list[str] = []
         self.mover = Defragmenter(
             self.view,
@@ -74,7 +74,7 @@ class Moving(World):
             quotas=self.quotas,
             must_lead=self._must_lead,
             retry=self.hurried.extend,
-            count=self.told.append,
+            count=self.outcomes.append,
         )
 
     async def _must_lead(self) -> None:

@@ -23,7 +23,7 @@ async def test_who_moves_has_a_place_and_who_waited_gets_the_room(moving: Moving
     assert not moving.ask("wide")
     await moving.look(INTERVAL_S)
     assert moving.api.evicted == ["a"]
-    assert moving.told == ["made"]
+    assert moving.outcomes == ["made"]
     assert {note[:2] for note in moving.events.notes} == {
         ("a", "EvictedForDefragmentation"),
         ("wide", "DefragmentationSucceeded"),
@@ -40,7 +40,7 @@ async def test_who_moves_has_a_place_and_who_waited_gets_the_room(moving: Moving
     await moving.look()
     assert moving.hurried == ["uid-wide"]
     assert moving.ask("wide") == ["n"]
-    # kube-scheduler may ask about the successor before our watch tells of it.
+    # kube-scheduler may try the successor before our watch shows it.
     moving.api.create(
         pod_object("a2", 10)
         | {"metadata": {**pod_object("a2", 10)["metadata"], "ownerReferences": owner_of("rs")}}
@@ -81,7 +81,7 @@ async def test_a_pod_moves_within_its_node_where_it_can() -> None:
     )
 
 
-async def test_nobody_moves_before_the_pod_has_waited_and_the_interval_is_over(moving: Moving) -> None:
+async def test_no_pod_moves_before_the_pod_has_waited_and_the_interval_is_over(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     # "m" takes it; only "n" was offered.
@@ -115,7 +115,7 @@ async def test_an_act_of_another_scheduler_counts(moving: Moving) -> None:
     assert moving.api.evicted
 
 
-async def test_a_protected_pod_stays_and_another_goes_or_nobody_does(moving: Moving) -> None:
+async def test_a_protected_pod_stays_and_another_moves_or_none_does(moving: Moving) -> None:
     moving.node("m", 16)
     moving.api.pods["default/a"]["metadata"]["labels"] = {"app": "a"}
     moving.budget(0, app="a")
@@ -134,7 +134,7 @@ async def test_a_protected_pod_stays_and_another_goes_or_nobody_does(moving: Mov
     assert not moving.ask("wide", "n")
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
-    assert moving.told == ["protected"]
+    assert moving.outcomes == ["protected"]
     assert moving.events.notes[-1][:2] == ("wide", "DefragmentationRefused")
     assert not moving.api.annotated
 
@@ -150,7 +150,7 @@ async def test_more_important_leaving_and_ownerless_pods_stay() -> None:
     assert not moving.ask("wide", "n")
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
-    assert not moving.told
+    assert not moving.outcomes
 
 
 async def test_what_the_target_does_not_take_stays(moving: Moving) -> None:
@@ -182,7 +182,7 @@ async def test_a_budget_that_forbids_it_meanwhile_gives_everything_back(moving: 
     moving.api.before += [nothing, forbidden]
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
-    assert moving.told == ["protected"]
+    assert moving.outcomes == ["protected"]
     assert moving.ledger.nominations.node_of("uid-wide") == ""
     assert not moving.mover._places
     moving.made("other", 16, "")
@@ -199,11 +199,11 @@ async def test_an_api_server_that_fails_gives_everything_back_too(moving: Moving
 
     moving.api.before.append(broken)
     await moving.look(INTERVAL_S)
-    assert moving.told == ["failed"]
+    assert moving.outcomes == ["failed"]
     assert moving.ledger.nominations.node_of("uid-wide") == ""
     moving.api.reading.append(broken)
     await moving.look(INTERVAL_S)
-    assert moving.told == ["failed", "failed"]
+    assert moving.outcomes == ["failed", "failed"]
     assert not moving.api.evicted
 
 
@@ -227,11 +227,11 @@ async def test_a_pod_that_vanishes_at_the_last_moment_is_as_good_as_evicted(movi
 
     moving.api.before += [lambda: None, vanished]
     await moving.look(INTERVAL_S)
-    assert moving.told == ["made"]
+    assert moving.outcomes == ["made"]
     assert moving.ledger.nominations.node_of("uid-wide") == "n"
 
 
-async def test_room_and_places_that_nobody_comes_for_are_given_up(moving: Moving) -> None:
+async def test_unused_reservations_and_places_are_released(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -287,7 +287,7 @@ async def test_preemption_and_defragmentation_never_act_for_one_pod_at_once(movi
         await asyncio.sleep(0)
     running.cancel()
     assert moving.api.evicted == ["a"]
-    # And the other way round: what preemption keeps room for is nobody's to move others for.
+    # And the other way round: no pods are moved for a pod with a nomination.
     assert not moving.ask("wide", "n")
     await moving.look(INTERVAL_S)
     assert moving.api.evicted == ["a"]
@@ -345,7 +345,7 @@ async def test_who_waits_for_several_gpus_or_with_a_gang_or_politely_is_not_help
 
 
 async def test_who_is_never_seen_is_forgotten_and_many_are_not_remembered(moving: Moving) -> None:
-    moving.mover.post_filter("uid-nobody", [])
+    moving.mover.post_filter("uid-unknown", [])
     assert not moving.mover._refused
     for number in range(300):
         moving.mover.post_filter(f"uid-{number}", ["n"])

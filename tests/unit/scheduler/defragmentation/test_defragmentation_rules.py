@@ -1,4 +1,4 @@
-"""Nobody is moved to a place that the policy or the quota of what replaces it does not let it have; and the place counts there."""
+"""No pod is moved to a place that its successor's policy or quota forbids; and the place counts there."""
 
 from typing import Any
 
@@ -47,23 +47,21 @@ def policy_sees(moving: Moving, name: str) -> None:
     ],
     ids=["the node is in no unit", "an earlier unit comes first", "the unit is full"],
 )
-async def test_nobody_is_moved_to_a_node_that_its_policy_forbids(units: tuple[dict[str, Any], ...]) -> None:
+async def test_no_pod_is_moved_to_a_node_that_its_policy_forbids(units: tuple[dict[str, Any], ...]) -> None:
     moving = await governed(*units, whenTryNextUnits={"policy": "ExceedMax"})
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
     assert not moving.ledger.nominations.node_of("uid-wide")
 
 
-async def test_nobody_is_moved_before_the_pods_of_its_policy_are_read() -> None:
+async def test_no_pod_is_moved_before_the_pods_of_its_policy_are_read() -> None:
     moving = await governed(A, B)
     moving.policies.unread.add("default")
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
 
 
-async def test_a_place_that_the_policy_lets_it_have_counts_in_its_unit_until_it_is_taken_or_given_up() -> (
-    None
-):
+async def test_a_place_in_a_policys_unit_counts_until_it_is_taken_or_released() -> None:
     moving = await governed({**A, "max": 2}, {**B, "max": 1})
     (book,) = moving.policies.census.books()
     await moving.look(INTERVAL_S)
@@ -109,18 +107,18 @@ async def test_the_place_of_who_moves_is_charged_to_its_quota(moving: Moving) ->
     assert moving.api.evicted == ["a"]
     moving.see("a")
     moving.end("a")
-    # Of 36 the other has 10, 12 are kept for who waits and 10 for what comes anew.
+    # Of 36 the other has 10, 12 are reserved for the pending pod and 10 for the successor.
     moving.made("thief", 5, "")
     assert "32 of 36" in moving.quotas.refusal("uid-thief")
     moving.quotas.upsert(tree(quota_of(35), generation=2))
-    assert "32 of 35" in moving.quotas.refusal("uid-thief"), "another tree forgets nobody's place"
+    assert "32 of 35" in moving.quotas.refusal("uid-thief"), "another tree forgets no place"
     moving.made("a2", 10)
     assert moving.quotas.refusal("uid-a2") == ""
     await moving.look(RESERVED_S + 1)
     assert moving.quotas.refusal("uid-thief") == ""
 
 
-async def test_nobody_is_moved_whom_its_quota_would_not_let_in_again(moving: Moving) -> None:
+async def test_no_pod_is_moved_that_its_quota_would_not_admit_again(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -134,7 +132,7 @@ async def test_nobody_is_moved_whom_its_quota_would_not_let_in_again(moving: Mov
 
 
 async def test_a_pod_whose_owner_has_just_forbidden_it_is_not_moved() -> None:
-    """Its watch has not told of that yet; it is read before it moves."""
+    """Its watch has not shown that yet; it is read before it moves."""
     moving = Moving()
     moving.node("n", 16, 16)
     moving.node("m", 16)
@@ -151,7 +149,7 @@ async def test_a_pod_whose_owner_has_just_forbidden_it_is_not_moved() -> None:
     assert moving.api.evicted == ["b"]
 
 
-async def test_nobody_is_moved_for_a_pod_that_ends_while_it_is_noted_that_others_move_for_it(
+async def test_no_pod_is_moved_for_one_that_ends_while_the_move_is_recorded(
     moving: Moving,
 ) -> None:
     moving.node("m", 16)

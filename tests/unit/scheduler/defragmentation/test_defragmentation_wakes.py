@@ -1,4 +1,4 @@
-"""Nobody but us wakes a pod whose room is there: it is asked for again until somebody tries it."""
+"""Only we wake a pod whose capacity was freed: it is retried until kube-scheduler tries it."""
 
 from gpushare.api import names
 from gpushare.scheduler.plugins.defragmentation.plugin import RESERVED_S, RETRY_S
@@ -6,7 +6,7 @@ from gpushare.scheduler.server.protocol import BindingArgs
 from tests.unit.scheduler.defragmentation.moving import INTERVAL_S, Moving
 
 
-async def test_a_pod_whose_room_is_there_is_asked_for_again_until_somebody_tries_it(moving: Moving) -> None:
+async def test_a_pod_whose_capacity_is_free_is_retried_until_kube_scheduler_tries_it(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -35,7 +35,9 @@ async def test_so_is_what_replaces_a_pod_that_moved(moving: Moving) -> None:
     assert moving.hurried == ["uid-a2"] * 2
 
 
-async def test_who_was_refused_for_the_sake_of_kept_room_is_tried_when_it_is_given_up(moving: Moving) -> None:
+async def test_a_pod_refused_because_of_reserved_capacity_is_retried_when_that_is_released(
+    moving: Moving,
+) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -47,7 +49,7 @@ async def test_who_was_refused_for_the_sake_of_kept_room_is_tried_when_it_is_giv
     assert "uid-wide" in moving.hurried
 
 
-async def test_where_room_is_found_as_it_is_nobody_moves_and_the_pod_is_tried_again(moving: Moving) -> None:
+async def test_where_capacity_is_free_already_no_pod_moves_and_the_pod_is_retried(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -69,6 +71,6 @@ async def test_who_was_left_room_by_a_process_that_is_gone_is_tried_when_the_nex
     assert moving.hurried == ["uid-wide"]
 
 
-def test_where_nobody_was_nobody_is(moving: Moving) -> None:
+def test_a_relist_without_pending_pods_retries_none(moving: Moving) -> None:
     moving.mover.pods_listed()
     assert not moving.hurried

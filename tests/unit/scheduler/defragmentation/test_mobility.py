@@ -1,4 +1,4 @@
-"""Who may be moved: pods that their controller makes anew elsewhere, unless people say otherwise."""
+"""Which pods may be moved: those that their controller recreates elsewhere, unless users say otherwise."""
 
 from typing import Any
 

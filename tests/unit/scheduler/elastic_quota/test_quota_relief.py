@@ -1,4 +1,4 @@
-"""For a sum that a quota may not pass others end wherever they are, and nobody ends in vain: for whole GPUs all of their units count."""
+"""For a quota's max, pods are evicted on any node, and none needlessly; of whole GPUs all units count."""
 
 from typing import Any
 
@@ -50,10 +50,10 @@ async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_whe
     assert world.events.notes[-1][2].endswith(
         "elastic quota root/a takes back within its min what root/b had borrowed"
     )
-    told = world.decisions.of("uid-asks")
-    assert told is not None
-    assert told.preemption is not None
-    (found,) = told.preemption.room
+    decision = world.decisions.of("uid-asks")
+    assert decision is not None
+    assert decision.preemption is not None
+    (found,) = decision.preemption.room
     assert (found.count, {one.pod for one in found.victims}) == (2, {"z/b-0", "z/b-1"})
     assert not ask(world, "x", "asks", "n1", "n2", "n3", "large")[0], "they are there still"
     for name in ("b-0", "b-1"):
@@ -61,8 +61,10 @@ async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_whe
     assert ask(world, "x", "asks", "n1", "n2", "n3", "large")[0]
 
 
-async def test_nobody_ends_for_a_whole_gpu_with_more_units_than_the_quota_may_have(world: World) -> None:
-    """Of a GPU that is given whole all units count, however few were asked for."""
+async def test_no_pod_is_evicted_for_a_whole_gpu_with_more_units_than_the_quota_may_have(
+    world: World,
+) -> None:
+    """Of a GPU that is allocated whole all units count, however few were requested."""
     world.add_node(gpu_node("small", 8192))
     world.quotas.upsert(tree(root(a={"min": 8, "max": 12}, b={"min": 2}, whole=16)))
     await bound(world, "z", "on-large", 4, "n1")
@@ -88,7 +90,7 @@ async def test_kube_scheduler_may_end_pods_for_a_whole_gpu_that_the_quota_may_ha
     assert [one["UID"] for one in verb(world, "x", "mine", "there")["n1"]["Pods"]] == ["uid-there"]
 
 
-async def test_for_a_gangs_sum_as_many_end_as_all_of_it_needs_or_nobody(world: World) -> None:
+async def test_for_a_gangs_sum_as_many_are_evicted_as_all_of_it_needs_or_none(world: World) -> None:
     for name in ("n2", "n3"):
         world.add_node(gpu_node(name, 4096))
     world.add_node(gpu_node("large", 16384, 16384))
@@ -246,7 +248,7 @@ async def test_a_pod_without_a_gpu_takes_back_within_its_min_and_keeps_what_come
     world.see("mine")
     assert not world.quotas.keeps("uid-mine")
     await look(world)
-    assert world.api.evicted == ["q"], "within its min nobody has a claim on it"
+    assert world.api.evicted == ["q"], "nothing can be reclaimed within its min"
 
 
 async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_end(world: World) -> None:
@@ -281,7 +283,7 @@ async def test_one_that_is_gone_leaves_the_sum_to_others(world: World) -> None:
     assert ask(world, "z", "again")[0] == ["n1"]
 
 
-async def test_for_a_pod_without_a_gpu_nobody_ends_beyond_its_min_at_its_own_max_or_against_its_wish(
+async def test_a_non_gpu_pod_evicts_none_above_its_min_at_its_own_max_or_with_policy_never(
     world: World,
 ) -> None:
     world.quotas.upsert(tree(of_cpu(max={"cpu": 5})))
@@ -297,7 +299,7 @@ async def test_for_a_pod_without_a_gpu_nobody_ends_beyond_its_min_at_its_own_max
     assert world.api.evicted == []
 
 
-async def test_for_a_pod_without_a_gpu_whose_policy_has_no_place_for_it_nobody_ends(world: World) -> None:
+async def test_a_non_gpu_pod_without_a_place_in_its_policy_evicts_none(world: World) -> None:
     world.quotas.upsert(tree(of_cpu()))
     for name in ("p", "q"):
         come(world, plain("z", name, node="n1", cpu=4))
@@ -325,7 +327,7 @@ async def test_at_its_max_a_more_important_pod_without_a_gpu_has_one_of_its_own_
     assert world.events.notes[-1][2] == "ended for pod x/mine (priority 5)"
 
 
-async def test_a_budget_is_told_to_a_pod_without_a_gpu_and_an_eviction_that_fails_keeps_nothing(
+async def test_a_budget_is_reported_to_a_non_gpu_pod_and_a_failed_eviction_reserves_nothing(
     world: World,
 ) -> None:
     world.quotas.upsert(tree(of_cpu()))
@@ -354,7 +356,7 @@ async def test_a_budget_is_told_to_a_pod_without_a_gpu_and_an_eviction_that_fail
     assert len(world.api.evicted) == 1, "it is looked at again"
 
 
-async def test_once_a_pod_without_a_gpu_is_gone_nobody_more_ends_for_its_sum(world: World) -> None:
+async def test_once_a_non_gpu_pod_is_gone_no_more_pods_are_evicted_for_it(world: World) -> None:
     world.quotas.upsert(tree(of_cpu()))
     for name in ("p", "q", "r", "s"):
         come(world, plain("z", name, node="n1", cpu=2))

@@ -1,4 +1,4 @@
-"""Elastic quotas in the scheduler: who is let in, who gives back, what a tree's change does, and what is told."""
+"""Elastic quotas in the scheduler: admission, reclaim, changes of the tree, and messages."""
 
 import asyncio
 import json
@@ -148,7 +148,7 @@ async def test_a_pod_that_the_informer_has_not_shown_yet_is_held_to_its_quota_to
         await bind(world, "x", "q")
     for number in range(_MOST_OBSERVED + 1):
         world.quotas.observe(f"uid-{number}", "x/p", {})
-    assert world.quotas.refusal("uid-q") == "", "the oldest that nobody showed was forgotten"
+    assert world.quotas.refusal("uid-q") == "", "the oldest that no watch showed was forgotten"
 
 
 async def test_a_gang_that_passes_the_max_is_refused_whole(world: World) -> None:
@@ -163,7 +163,9 @@ async def test_a_gang_that_passes_the_max_is_refused_whole(world: World) -> None
     assert world.quotas.books.held(0, MEM) == 0
 
 
-async def test_all_is_counted_anew_when_a_tree_comes_and_nothing_when_it_goes(world: World) -> None:
+async def test_pods_are_recounted_when_a_tree_is_added_and_none_counts_once_it_is_removed(
+    world: World,
+) -> None:
     hurried: list[str] = []
     world.quotas.retry_wanted.subscribe(hurried.extend)
     await bound(world, "x", "p", 4)
@@ -209,7 +211,7 @@ async def test_what_was_borrowed_is_taken_back_and_the_room_is_the_claimants(wor
     see(world, "x", "mine")
     ask(world, "z", "again")
     await look(world)
-    assert world.api.evicted == ["low"], "both are at their min now: nobody owes anybody"
+    assert world.api.evicted == ["low"], "both are at their min now: nothing is borrowed"
 
 
 async def test_two_claims_at_once_take_no_more_than_was_borrowed(world: World) -> None:
@@ -252,7 +254,7 @@ async def test_at_the_max_a_more_important_pod_ends_one_of_its_own_quota(world: 
     assert ask(world, "x", "high")[0] == ["n1"]
 
 
-async def test_who_leaves_already_is_not_ended_twice_and_nobody_in_its_place(world: World) -> None:
+async def test_a_terminating_pod_is_not_evicted_again_nor_another_in_its_place(world: World) -> None:
     world.quotas.upsert(tree(HALVES))
     await bound(world, "z", "p", 8)
     await bound(world, "z", "q", 8)
@@ -266,7 +268,7 @@ async def test_who_leaves_already_is_not_ended_twice_and_nobody_in_its_place(wor
 
 
 @pytest.mark.parametrize(("least", "ended"), [(2, 2), (3, 0)])
-async def test_a_gang_takes_back_for_all_of_it_or_for_nobody(world: World, least: int, ended: int) -> None:
+async def test_a_gang_reclaims_for_all_its_pods_or_for_none(world: World, least: int, ended: int) -> None:
     world.add_node(gpu_node("n2", 16384))
     world.quotas.upsert(tree(root(a={"min": 16}, b={"min": 16}, whole=32)))
     for number in range(4):
@@ -287,10 +289,10 @@ async def test_a_gang_takes_back_for_all_of_it_or_for_nobody(world: World, least
     assert len(world.api.evicted) == ended
 
 
-async def test_the_end_of_a_pod_that_nobody_knows_is_no_news(world: World) -> None:
+async def test_the_end_of_an_unknown_pod_changes_nothing(world: World) -> None:
     world.quotas.upsert(tree(HALVES))
-    world.quotas.ended("uid-nobody")
-    await bound(world, "x", "nobody", 4)
+    world.quotas.ended("uid-unknown")
+    await bound(world, "x", "unknown", 4)
     assert world.quotas.books.staying(1, MEM) == 4000
 
 
@@ -308,7 +310,7 @@ def verb(world: World, namespace: str, name: str, *victims: str) -> dict[str, An
     return found
 
 
-async def test_kube_scheduler_may_end_nobody_whose_quota_is_sure_of_it(world: World) -> None:
+async def test_kube_scheduler_may_evict_no_pod_within_its_quotas_min(world: World) -> None:
     world.quotas.upsert(tree(HALVES))
     await bound(world, "z", "p", 8, priority=1)
     await bound(world, "x", "q", 8, priority=1)
@@ -322,7 +324,7 @@ async def test_kube_scheduler_may_end_nobody_whose_quota_is_sure_of_it(world: Wo
 # --- trees ------------------------------------------------------------------------------------------
 
 
-def test_a_bad_change_leaves_the_tree_of_before_in_force_and_is_told_once(world: World) -> None:
+def test_an_invalid_change_leaves_the_previous_tree_in_force_and_is_reported_once(world: World) -> None:
     quotas = world.quotas
     quotas.upsert(tree(HALVES))
     before = quotas.books.tree
@@ -349,7 +351,7 @@ def test_the_next_leader_knows_from_the_status_what_was_in_force(world: World) -
     assert (status["inForce"], status["quotas"]) == ("", [])
 
 
-def test_what_is_odd_and_does_no_harm_is_told_in_the_status(world: World) -> None:
+def test_a_harmless_oddity_is_in_the_status(world: World) -> None:
     odd = {**HALVES, "children": [{"name": "a", "namespaces": ["x"], "min": {"cpu": 2}}]}
     world.quotas.upsert(tree(odd))
     status = status_of(world.quotas, world.quotas.trees["tree"])
@@ -360,14 +362,14 @@ def test_what_is_odd_and_does_no_harm_is_told_in_the_status(world: World) -> Non
     assert world.events.notes == []
 
 
-def test_of_two_trees_the_older_counts_and_the_other_is_told(world: World) -> None:
+def test_of_two_trees_the_older_counts_and_the_other_is_reported(world: World) -> None:
     quotas = world.quotas
     quotas.upsert(tree(HALVES, name="young", created="2026-11-22T12:00:00Z"))
     quotas.upsert(tree(root(a={}, b={}), name="old"))
     assert quotas.books.usage()[1].min == {}
     assert [(name, reason) for name, reason, _ in world.events.notes] == [("young", REASON_NOT_IN_FORCE)]
-    assert [telling for _, _, telling in world.events.told] == ["standing"], (
-        "another replica may have told it"
+    assert [telling for _, _, telling in world.events.recorded] == ["standing"], (
+        "another replica may have reported it"
     )
     status = status_of(quotas, quotas.trees["young"])
     assert status["state"] == "NotInForce"
@@ -490,7 +492,7 @@ async def test_a_gang_of_whole_gpus_passes_no_max(world: World) -> None:
     assert world.quotas.books.held(1, MEM) == 0
 
 
-async def test_a_pod_that_is_bound_before_anything_of_it_was_heard_is_held_to_its_quota_too(
+async def test_a_pod_bound_before_the_watch_shows_it_is_held_to_its_quota_too(
     world: World,
 ) -> None:
     """As a new leader is asked to bind what the one before it has let in."""

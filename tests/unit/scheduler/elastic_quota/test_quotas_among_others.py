@@ -1,4 +1,4 @@
-"""Elastic quotas beside what else ends pods: few nodes are looked at and the right ones, and nobody moves in vain."""
+"""Elastic quotas next to other evictions: few nodes are examined, the right ones, and no pod moves needlessly."""
 
 import msgspec
 import pytest
@@ -52,7 +52,7 @@ def verb(world: World, name: str, *nodes: str) -> list[str]:
     return list(msgspec.json.decode(answer)["NodeNameToMetaVictims"])
 
 
-async def test_kube_scheduler_is_told_of_as_many_nodes_as_it_needs_and_of_none_where_it_is_not_enough(
+async def test_kube_scheduler_gets_as_many_nodes_as_it_needs_and_none_where_they_are_not_enough(
     world: World,
 ) -> None:
     children = [
@@ -66,7 +66,7 @@ async def test_kube_scheduler_is_told_of_as_many_nodes_as_it_needs_and_of_none_w
     assert len(verb(world, "small", *nodes)) == len(verb(world, "large", *nodes)) == ENOUGH
     world.quotas.upsert(tree({"name": "root", "min": {MEM: 16 * 21}, "children": children}))
     assert len(verb(world, "small", *nodes)) == ENOUGH
-    assert verb(world, "large", *nodes) == [], "b can spare 4 of each node, and not 12 besides"
+    assert verb(world, "large", *nodes) == [], "b can spare 4 of each node, and not 12 more"
 
 
 @pytest.mark.parametrize(("lent", "most_looks"), [(9, 1), (0, 7)])
@@ -74,7 +74,7 @@ async def test_kube_scheduler_is_told_of_as_many_nodes_as_it_needs_and_of_none_w
 async def test_nodes_that_only_seem_to_help_do_not_hide_one_that_does(
     world: World, lent: int, most_looks: int, *, counted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of b's pods on a node one may go and one may not, which only a look at the node tells. Each look begins elsewhere."""
+    """Of b's pods on a node one may be evicted and one may not, which only an examination of the node shows. Each starts elsewhere."""
     others = 2 * MOST_TRIED
     children = [
         {"name": "a", "namespaces": ["x"], "min": {MEM: 16}},
@@ -95,7 +95,7 @@ async def test_nodes_that_only_seem_to_help_do_not_hide_one_that_does(
     assert world.api.evicted == ["lent"]
 
 
-async def test_nobody_moves_for_a_pod_that_its_quota_keeps_waiting() -> None:
+async def test_no_pod_moves_for_one_that_its_quota_keeps_pending() -> None:
     moving = Moving()
     moving.node("n", 16, 16)
     moving.node("m", 16)

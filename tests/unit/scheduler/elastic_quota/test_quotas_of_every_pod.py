@@ -55,8 +55,8 @@ def come(world: World, pod: dict[str, Any]) -> None:
 
 def used(world: World, name: str) -> dict[str, str]:
     """What the tree's status says of a quota."""
-    told = status_of(world.quotas, world.quotas.trees["tree"])
-    return next(one["used"] for one in told["quotas"] if one["name"] == name)
+    status = status_of(world.quotas, world.quotas.trees["tree"])
+    return next(one["used"] for one in status["quotas"] if one["name"] == name)
 
 
 # --- who counts ---------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_nobody_is_let_in_before_the_pods_of_a_new_namespace_were_read(world: World) -> None:
+async def test_no_pod_is_admitted_before_the_pods_of_a_new_namespace_were_read(world: World) -> None:
     pods, read = Listed(), asyncio.Event()
     reading = CountedPods(world.quotas, pods.relist, read)
     hurried: list[list[str]] = []
@@ -173,7 +173,7 @@ async def test_nobody_is_let_in_before_the_pods_of_a_new_namespace_were_read(wor
     running = asyncio.create_task(reading.run())
     begun = asyncio.create_task(reading.begin())
     await turns()
-    assert not begun.done(), "nobody knows yet which pods are to be followed"
+    assert not begun.done(), "it is not known yet which pods are to be watched"
     world.quotas.upsert(tree(processors(a=4, b=4)))
     read.set()
     await begun
@@ -199,7 +199,7 @@ async def test_nobody_is_let_in_before_the_pods_of_a_new_namespace_were_read(wor
     running.cancel()
 
 
-async def test_namespaces_that_a_tree_names_no_more_hold_nobody_up(world: World) -> None:
+async def test_namespaces_removed_from_a_tree_hold_no_pod_up(world: World) -> None:
     pods, read = Listed(), asyncio.Event()
     read.set()
     reading = CountedPods(world.quotas, pods.relist, read)
@@ -344,7 +344,7 @@ async def test_a_tree_that_counts_the_pod_no_more_ends_its_promise(world: World)
     await bind(world, "x", "p")
     world.quotas.upsert(tree(HALVES, generation=2))
     await world.binder.settle("uid-p", "x/p")
-    assert not world.reservations.deadlines, "nobody would ever show it bound"
+    assert not world.reservations.deadlines, "no watch would ever show it bound"
 
 
 async def test_pods_that_no_quota_counts_are_bound_without_a_promise(world: World) -> None:
@@ -365,14 +365,14 @@ async def test_pods_that_no_quota_counts_are_bound_without_a_promise(world: Worl
 
 def left_of(world: World, namespace: str, name: str, *victims: str) -> bool:
     """Whether kube-scheduler may end ``victims`` on n1 for a pod."""
-    told = {"Pods": [{"UID": f"uid-{one}"} for one in victims], "NumPDBViolations": 0}
-    body = {"Pod": world.api.pods[f"{namespace}/{name}"], "NodeNameToMetaVictims": {"n1": told}}
+    meta_victims = {"Pods": [{"UID": f"uid-{one}"} for one in victims], "NumPDBViolations": 0}
+    body = {"Pod": world.api.pods[f"{namespace}/{name}"], "NodeNameToMetaVictims": {"n1": meta_victims}}
     args = read_preemption(json.dumps(body).encode())
     answer = preempt_pods(world.view, args, world.preemptor.left_to_scheduler, quotas=world.quotas)
     return "n1" in json.loads(answer)["NodeNameToMetaVictims"]
 
 
-def test_kube_scheduler_ends_for_processors_nobody_whose_quota_must_keep_it(world: World) -> None:
+def test_kube_scheduler_evicts_for_cpu_no_pod_within_its_quotas_min(world: World) -> None:
     leaves = [
         {"name": name, "namespaces": [space], "min": {"cpu": 4}, "max": {"cpu": 8}}
         for name, space in (("a", "x"), ("b", "z"))

@@ -157,7 +157,7 @@ async def test_each_kind_of_refusal_has_its_own_suggestion(
         ),
     ],
 )
-async def test_a_pod_whose_rules_leave_a_node_in_the_wrong_mode_is_told_which_and_what_to_do(
+async def test_a_pod_whose_rules_leave_only_nodes_in_the_wrong_mode_gets_the_right_advice(
     browser: Browser, world: World, settings: dict[str, Any], suggestion: str
 ) -> None:
     world.add_node(gpu_node("asked", 8 * GIB, mode=NodeMode.CGPU))
@@ -184,13 +184,13 @@ async def test_a_node_whose_mode_would_be_changed_for_a_pod_may_have_to_be_empti
     await ask(browser, world, "second", "a", "b", mem=2, core=30)
     await ask(browser, world, "third", "a", "c", mem=2, core=40)
 
-    told = {one.key.partition("/")[2]: one.suggestion for one in world.decisions.waiting()}
+    shown = {one.key.partition("/")[2]: one.suggestion for one in world.decisions.waiting()}
 
     once = "--overwrite`, which is of use once its 1 pod with GPU memory alone has ended; or other rules: node d has room"
-    assert told["first"].endswith(f"label node a ack.node.gpu.schedule=core_mem {once}")
-    assert "leave 2 nodes (1 in mode cgpu, 1 in mode share): " in told["second"]
-    assert told["second"].endswith(f"label node a ack.node.gpu.schedule=core_mem {once}")
-    assert told["third"].endswith(
+    assert shown["first"].endswith(f"label node a ack.node.gpu.schedule=core_mem {once}")
+    assert "leave 2 nodes (1 in mode cgpu, 1 in mode share): " in shown["second"]
+    assert shown["second"].endswith(f"label node a ack.node.gpu.schedule=core_mem {once}")
+    assert shown["third"].endswith(
         "label node c ack.node.gpu.schedule=core_mem --overwrite`; or other rules: node d has room"
     )
 
@@ -201,9 +201,9 @@ async def test_where_the_nodes_that_were_asked_about_are_not_kept_none_is_named(
     world.add_node(gpu_node("n1", 8 * GIB, mode=NodeMode.CGPU))
     for name in ("first", "a", "b", "c", "d"):
         await ask(browser, world, name, "n1", mem=2, core=20)
-    told = {one.key.partition("/")[2]: one.suggestion for one in world.decisions.waiting()}
-    assert told["first"].startswith("a node with the label ack.node.gpu.schedule=share (core_mem for")
-    assert told["d"].startswith(
+    shown = {one.key.partition("/")[2]: one.suggestion for one in world.decisions.waiting()}
+    assert shown["first"].startswith("a node with the label ack.node.gpu.schedule=share (core_mem for")
+    assert shown["d"].startswith(
         "node n1 is in mode cgpu: `kubectl label node n1 ack.node.gpu.schedule=core_mem"
     )
 
@@ -214,7 +214,7 @@ async def test_a_mode_that_is_of_no_help_is_not_blamed(browser: Browser, world: 
     world.add_node(gpu_node("bare"))
     world.add_node(gpu_node("whole", 8 * GIB, mode=NodeMode.TOPOLOGY))
     await ask(browser, world, "several", "mps", mem=4, labels={LABEL_POD_GPU_COUNT: "2"})
-    await ask(browser, world, "none", "bare", "nobody", mem=2)
+    await ask(browser, world, "none", "bare", "unknown", mem=2)
     whole = pod_object("gpus")
     whole["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu": 1}
     world.api.create(whole)
@@ -228,15 +228,15 @@ async def test_a_mode_that_is_of_no_help_is_not_blamed(browser: Browser, world: 
     world.see("more")
     await browser.post("filter", filter_body(whole, "mps", "bare"))
 
-    told = {one.key.partition("/")[2]: (one.category, one.suggestion) for one in world.decisions.waiting()}
+    shown = {one.key.partition("/")[2]: (one.category, one.suggestion) for one in world.decisions.waiting()}
 
     assert (
         "leave only node mps, which is in mode mps: `kubectl label node mps ack.node.gpu.schedule=share "
-        in (told["several"][1])
+        in (shown["several"][1])
     )
-    assert told["none"] == ("node", told["none"][1])
-    assert told["none"][1].startswith("a node with the label ack.node.gpu.schedule=share (core_mem for")
-    assert "`kubectl label node mps ack.node.gpu.schedule=topology --overwrite`" in told["more"][1]
+    assert shown["none"] == ("node", shown["none"][1])
+    assert shown["none"][1].startswith("a node with the label ack.node.gpu.schedule=share (core_mem for")
+    assert "`kubectl label node mps ack.node.gpu.schedule=topology --overwrite`" in shown["more"][1]
 
 
 async def test_a_pod_of_a_gang_waits_for_so_many_more(browser: Browser, world: World) -> None:
@@ -258,7 +258,7 @@ async def test_a_pod_of_a_gang_waits_for_so_many_more(browser: Browser, world: W
     assert one.suggestion.startswith("room for 3 pods of gang default/g at once")
 
 
-async def test_the_gpus_of_a_gangs_pod_are_told_before_it_was_asked_about(
+async def test_the_gpus_of_a_gangs_pod_are_known_before_kube_scheduler_sends_it(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB, 8 * GIB))
@@ -291,24 +291,24 @@ async def test_the_record_of_a_bound_pod_says_which_gpu_and_why_that_one(
     assert not await bind(browser, "pod", "n1")
     world.see("pod")
 
-    told = await get(browser, "/default/pod")
+    record = await get(browser, "/default/pod")
 
-    assert (told["state"], told["waiting"], told["said"]) == ("bound", None, "")
-    assert (told["answer"]["nodes"], told["answer"]["fits"]) == (2, 1)
-    assert told["answer"]["groups"][0]["examples"] == [
+    assert (record["state"], record["waiting"], record["said"]) == ("bound", None, "")
+    assert (record["answer"]["nodes"], record["answer"]["fits"]) == (2, 1)
+    assert record["answer"]["groups"][0]["examples"] == [
         {"node": "n2", "reason": "asks for 5 GiB, the largest GPU has 2 GiB"}
     ]
-    assert told["scores"] == {"nodes": 2, "equals": 1, "best": [["n1", 10]]}
-    choice = told["choice"]
+    assert record["scores"] == {"nodes": 2, "equals": 1, "best": [["n1", 10]]}
+    choice = record["choice"]
     assert choice["why"] == "the GPU on which the least is left over, then the lower index"
     assert choice["gpus"] == [
         {"index": 0, "freeMiB": 8 * GIB, "leftMiB": 3 * GIB, "pods": 0, "grown": 0, "chosen": True},
         {"index": 1, "freeMiB": 8 * GIB, "leftMiB": 3 * GIB, "pods": 0, "grown": 0, "chosen": False},
     ]
     assert [gpu["index"] for gpu in choice["gpus"] if gpu["chosen"]] == [
-        gpu["index"] for gpu in told["holds"]["gpus"]
+        gpu["index"] for gpu in record["holds"]["gpus"]
     ]
-    assert told["bind"]["error"] == ""
+    assert record["bind"]["error"] == ""
 
 
 async def test_a_bind_that_failed_is_why_the_pod_waits(browser: Browser, world: World) -> None:
@@ -335,20 +335,20 @@ async def test_a_pod_that_has_room_is_left_to_kube_scheduler(browser: Browser, w
     assert one.reason == "there is room on 1 node (n1): kube-scheduler has not bound it"
 
 
-async def test_a_pod_that_nobody_asked_about_says_so(browser: Browser, world: World) -> None:
+async def test_a_pod_that_kube_scheduler_never_sent_says_so(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.create("pod", 2)
 
     (one,) = world.decisions.waiting()
-    told = await get(browser, "/default/pod")
+    record = await get(browser, "/default/pod")
 
     assert one.category == "unasked"
-    assert told["said"].startswith("no kube-scheduler has asked this scheduler anything since it started")
+    assert record["said"].startswith("no kube-scheduler has asked this scheduler anything since it started")
     assert (await get(browser))["scheduler"]["firstAsked"] is None
 
     await ask(browser, world, "other", "n1")
-    told = await get(browser, "/default/pod")
-    assert told["said"] == "kube-scheduler has not asked about the pod since this scheduler leads"
+    record = await get(browser, "/default/pod")
+    assert record["said"] == "kube-scheduler has not asked about the pod since this scheduler leads"
 
 
 async def test_a_new_leader_says_that_the_pod_was_bound_before_its_time(
@@ -358,16 +358,16 @@ async def test_a_new_leader_says_that_the_pod_was_bound_before_its_time(
     await give(browser, world, "pod", "n1", 2)
     world.decisions.forget("uid-pod")
 
-    told = await get(browser, "/default/pod")
+    record = await get(browser, "/default/pod")
 
-    assert told["said"] == (
+    assert record["said"] == (
         "the pod was bound before this scheduler led: of that decision there is the pod's own record alone"
     )
-    assert told["holds"]["gpus"][0]["index"] == 0
+    assert record["holds"]["gpus"][0]["index"] == 0
 
 
 async def test_what_is_not_there_is_said_plainly(browser: Browser, world: World) -> None:
-    assert (await get(browser, "/default/nobody"))["state"] == "unknown"
+    assert (await get(browser, "/default/unknown"))["state"] == "unknown"
     for path in ("/default", "/default/x/y", "x", "//x"):
         status, body = await browser.call("GET", f"/gpushare/decisions{path}")
         assert status == 404
@@ -429,7 +429,7 @@ async def test_when_there_is_no_time_some_nodes_stand_for_all(world: World) -> N
     assert last.summary.sampled == 1000
 
 
-async def test_answers_about_many_nodes_are_summed_up_when_nobody_asks(world: World) -> None:
+async def test_answers_about_many_nodes_are_summed_up_when_idle(world: World) -> None:
     nodes = [f"n{number}" for number in range(1000)]
     running = asyncio.create_task(world.decisions.run())
     for names in (nodes, ["n1"]):
@@ -444,7 +444,7 @@ async def test_answers_about_many_nodes_are_summed_up_when_nobody_asks(world: Wo
     running.cancel()
 
 
-async def test_hundreds_of_different_reasons_are_told_together(world: World) -> None:
+async def test_hundreds_of_different_reasons_are_grouped(world: World) -> None:
     nodes = [f"n{number}" for number in range(3000)]
     said = {name: f"reason {name}" for name in nodes}
     world.decisions.filtered("uid", "default/p", None, nodes, Verdict([], said, {}))
@@ -459,7 +459,7 @@ async def test_hundreds_of_different_reasons_are_told_together(world: World) -> 
     assert answers[-1].reason == "one of too many different reasons to be kept"
 
 
-def test_every_category_is_told_by_how_its_reasons_begin() -> None:
+def test_every_category_is_recognized_by_how_its_reasons_begin() -> None:
     from gpushare.api.request.gpu_selection import UUID_EXCLUDE, GpuSelection
     from gpushare.api.request.request import Request
     from gpushare.ledger.fit import reasons

@@ -20,7 +20,7 @@ LogContext = tuple[str, str, str, str]
 
 
 class Watched:
-    """Tells what the watch would tell of the pods of ``world``, as the process hears it."""
+    """Delivers the pods of ``world`` as the watch would."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -48,7 +48,7 @@ def _info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "gpushare.scheduler")
 
 
-def told(caplog: pytest.LogCaptureFixture, name: str) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture, name: str) -> list[str]:
     """What a search for the pod's UID finds."""
     found = []
     for record in caplog.records:
@@ -69,7 +69,7 @@ async def bind(world: World, name: str) -> None:
     world.decisions.bind_ended(f"uid-{name}", f"default/{name}", "n1", error)
 
 
-async def test_a_pod_that_waits_is_told_once_and_its_end_too(
+async def test_a_pending_pod_is_logged_once_and_its_end_too(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     pod = pod_object("a", 4)
@@ -85,14 +85,14 @@ async def test_a_pod_that_waits_is_told_once_and_its_end_too(
     for _ in range(2):
         watched.see("a")
     watched.lose("a")
-    assert told(caplog, "a") == [
+    assert logged(caplog, "a") == [
         "pod default/a: waits for ack-co-scheduler, asks for aliyun.com/gpu-mem: 4",
         "pod default/a: has succeeded",
     ]
 
 
 @pytest.mark.parametrize("bind_first", [True, False], ids=["bound", "waiting"])
-async def test_a_pod_that_is_deleted_is_told_to_be_gone(
+async def test_a_deleted_pod_is_logged_as_gone(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture, bind_first: bool
 ) -> None:
     world.api.create(pod_object("a", 4))
@@ -101,10 +101,10 @@ async def test_a_pod_that_is_deleted_is_told_to_be_gone(
         await bind(world, "a")
         watched.see("a")
     watched.lose("a")
-    assert told(caplog, "a")[1:] == ["pod default/a: is gone"]
+    assert logged(caplog, "a")[1:] == ["pod default/a: is gone"]
 
 
-async def test_the_mark_that_admission_left_on_a_pod_is_told_at_first_sight(
+async def test_what_admission_counted_is_logged_when_a_pod_is_first_seen(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     pod = pod_object("counted", 6)
@@ -113,13 +113,13 @@ async def test_the_mark_that_admission_left_on_a_pod_is_told_at_first_sight(
     pod["metadata"]["annotations"] = {names.ANN_REQUESTED: note}
     world.api.create(pod)
     watched.see("counted")
-    (line,) = told(caplog, "counted")
+    (line,) = logged(caplog, "counted")
     assert line.endswith(
         f"asks for gpushare.dev/gpu-memory: 6 GiB (gpushare.dev/requested: {container} 6144Mi)"
     )
 
 
-async def test_what_keeps_a_pod_back_and_what_cannot_be_read_is_told_at_first_sight(
+async def test_gates_and_unreadable_requests_are_logged_when_a_pod_is_first_seen(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     gated = pod_object("gated", 4)
@@ -128,13 +128,13 @@ async def test_what_keeps_a_pod_back_and_what_cannot_be_read_is_told_at_first_si
     world.api.create(pod_object("wrong", 4, core=7))
     for name in ("gated", "wrong"):
         watched.see(name)
-    (gated_line,), (first, second) = told(caplog, "gated"), told(caplog, "wrong")
+    (gated_line,), (first, second) = logged(caplog, "gated"), logged(caplog, "wrong")
     assert gated_line.endswith("asks for aliyun.com/gpu-mem: 4, held back by quota")
     assert first.endswith("asks for what cannot be read")
     assert second.startswith("pod default/wrong cannot be placed: ")
 
 
-async def test_a_binding_of_which_nobody_heard_is_told_when_it_is_seen(
+async def test_a_binding_without_an_answer_is_logged_when_the_watch_shows_it(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.api.create(pod_object("a", 4))
@@ -142,13 +142,13 @@ async def test_a_binding_of_which_nobody_heard_is_told_when_it_is_seen(
     world.api.after.append(fail(LOST))
     world.api.reading.append(fail(LOST))
     await bind(world, "a")
-    assert told(caplog, "a")[1:] == [f"pod default/a may or may not be bound to node n1: {LOST}"]
+    assert logged(caplog, "a")[1:] == [f"pod default/a may or may not be bound to node n1: {LOST}"]
     watched.see("a")
     watched.see("a")
-    assert told(caplog, "a")[2:] == ["pod default/a: is seen on node n1"]
+    assert logged(caplog, "a")[2:] == ["pod default/a: is seen on node n1"]
 
 
-async def test_what_another_scheduler_binds_is_told(
+async def test_a_binding_by_another_scheduler_is_logged(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     pod = pod_object("a", 4)
@@ -156,10 +156,10 @@ async def test_what_another_scheduler_binds_is_told(
     watched.see("a")
     pod["spec"]["nodeName"] = "n1"
     watched.see("a")
-    assert told(caplog, "a")[1:] == ["pod default/a: is seen on node n1"]
+    assert logged(caplog, "a")[1:] == ["pod default/a: is seen on node n1"]
 
 
-async def test_a_binding_that_is_seen_before_its_answer_is_not_told_twice(
+async def test_a_binding_seen_before_its_answer_is_not_logged_twice(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.api.create(pod_object("a", 4))
@@ -167,10 +167,10 @@ async def test_a_binding_that_is_seen_before_its_answer_is_not_told_twice(
     world.api.after.append(lambda: watched.see("a"))
     await bind(world, "a")
     watched.see("a")
-    assert len(told(caplog, "a")) == 1
+    assert len(logged(caplog, "a")) == 1
 
 
-async def test_pods_that_were_there_before_or_are_not_ours_are_not_told(
+async def test_existing_pods_and_those_of_others_are_not_logged(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.api.create(pod_object("ended", 4, phase="Failed"))
@@ -194,8 +194,8 @@ async def test_who_ends_for_another_is_found_by_its_own_uid_too(
     world.create("high", 8, priority=9)
     ask(world, "high")
     await look(world)
-    assert told(caplog, "low") == ["pod default/low: its end is asked for, room for pod default/high"]
-    (line,) = told(caplog, "high")
+    assert logged(caplog, "low") == ["pod default/low: its end is asked for, room for pod default/high"]
+    (line,) = logged(caplog, "high")
     assert line.endswith("room is made on node n1 by ending default/low (priority 1)")
 
 
@@ -208,5 +208,5 @@ async def test_who_moves_for_another_is_found_by_either_uid(
     moving.ask("wide")
     await moving.look(INTERVAL_S)
     (moved,) = moving.api.evicted
-    assert any(line.startswith(f"pod default/{moved} leaves ") for line in told(caplog, moved))
-    assert any(f": pod default/{moved} leaves " in line for line in told(caplog, "wide"))
+    assert any(line.startswith(f"pod default/{moved} leaves ") for line in logged(caplog, moved))
+    assert any(f": pod default/{moved} leaves " in line for line in logged(caplog, "wide"))

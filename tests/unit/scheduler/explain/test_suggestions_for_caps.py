@@ -48,7 +48,7 @@ async def test_a_larger_cap_is_advised_where_a_label_can_give_it(
     assert (one.category, one.suggestion) == ("pods", suggestion)
 
 
-async def test_what_is_short_besides_the_most_pods_of_an_isolated_gpu_is_told(
+async def test_what_else_is_short_next_to_the_pod_limit_of_an_isolated_gpu_is_reported(
     browser: Browser, world: World
 ) -> None:
     world.view.isolated_cap = 1

@@ -45,9 +45,9 @@ async def test_beside_a_gpu_that_is_out_of_service_the_cordoned_node_is_named(
 ) -> None:
     cordon(world, gpu_node("a", 8 * GIB))
     world.add_node(sick("b"))
-    told = await suggestion(browser, world, "b")
-    assert told.startswith("GPUs that are back in service: GPU 0 of node b: ")
-    assert told.endswith(UNCORDON)
+    text = await suggestion(browser, world, "b")
+    assert text.startswith("GPUs that are back in service: GPU 0 of node b: ")
+    assert text.endswith(UNCORDON)
 
     world.add_node(gpu_node("a", 8 * GIB))
     assert "cordon" not in await suggestion(browser, world, "b")
@@ -62,23 +62,23 @@ async def test_where_a_gpu_waits_for_pods_from_before_a_change_of_mode_their_end
     await give(browser, world, "whole", "b", 8)
     held = msgspec.structs.replace(node.devices[0], healthy=False, reason=why, kept_back=True)
     world.add_node(msgspec.structs.replace(node, devices=(held,)))
-    told = await suggestion(browser, world, "b")
-    assert told == (
+    text = await suggestion(browser, world, "b")
+    assert text == (
         "the end of pods that hold GPUs from before the node's mode changed: node b: "
         f"no GPU that could hold 4 GiB is in service (GPU 0 is {why})"
     )
 
 
-async def test_beside_a_full_gpu_the_cordon_is_told_and_no_rule_of_the_pod(
+async def test_next_to_a_full_gpu_the_cordon_is_reported_and_no_rule_of_the_pod(
     browser: Browser, world: World
 ) -> None:
     cordon(world, gpu_node("a", 8 * GIB))
     world.add_node(gpu_node("b", 8 * GIB))
     await give(browser, world, "there", "b", 6)
-    told = await suggestion(browser, world, "b")
+    text = await suggestion(browser, world, "b")
     ends = "; the end of pod default/there (6 GiB) there would be enough"
-    assert told.endswith(f"the nearest has 2 GiB free, GPU 0 of node b{ends}{UNCORDON}")
-    assert "keep it off" not in told
+    assert text.endswith(f"the nearest has 2 GiB free, GPU 0 of node b{ends}{UNCORDON}")
+    assert "keep it off" not in text
 
 
 async def test_a_cordoned_node_without_room_is_not_named(browser: Browser, world: World) -> None:
@@ -87,14 +87,14 @@ async def test_a_cordoned_node_without_room_is_not_named(browser: Browser, world
     assert "cordon" not in await suggestion(browser, world, "b")
 
 
-@pytest.mark.parametrize(("zone", "told"), [("east", True), ("west", False)])
+@pytest.mark.parametrize(("zone", "expected"), [("east", True), ("west", False)])
 async def test_a_node_that_the_selector_leaves_out_is_not_named(
-    browser: Browser, world: World, zone: str, told: bool
+    browser: Browser, world: World, zone: str, expected: bool
 ) -> None:
     cordon(world, gpu_node("a", 8 * GIB), zone="east", other="x")
     world.add_node(sick("b"))
     said = await suggestion(browser, world, "b", nodeSelector={"zone": zone})
-    assert said.endswith(UNCORDON) is told
+    assert said.endswith(UNCORDON) is expected
 
 
 async def test_what_node_affinity_wants_is_left_open(browser: Browser, world: World) -> None:
@@ -119,7 +119,7 @@ async def test_a_node_that_was_cordoned_since_it_was_asked_about_is_not_said_to_
 
 
 @pytest.mark.parametrize(
-    ("tolerations", "told"),
+    ("tolerations", "expected"),
     [
         ([], False),
         ([{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}], False),
@@ -129,12 +129,12 @@ async def test_a_node_that_was_cordoned_since_it_was_asked_about_is_not_said_to_
     ],
 )
 async def test_a_node_with_another_taint_is_named_to_a_pod_alone_that_tolerates_it(
-    browser: Browser, world: World, tolerations: list[dict[str, str]], told: bool
+    browser: Browser, world: World, tolerations: list[dict[str, str]], expected: bool
 ) -> None:
     taint = Taint("dedicated", "team", "NoSchedule")
     world.view.upsert_node(NodeRecord(gpu_node("a", 8 * GIB), "", cordoned={}, taints=(taint,)))
     world.add_node(sick("b"))
-    assert (await suggestion(browser, world, "b", tolerations=tolerations)).endswith(UNCORDON) is told
+    assert (await suggestion(browser, world, "b", tolerations=tolerations)).endswith(UNCORDON) is expected
 
     cordon(world, gpu_node("a", 8 * GIB))
     assert (await suggestion(browser, world, "b")).endswith(UNCORDON)

@@ -43,7 +43,7 @@ async def test_more_than_three_are_not_named(browser: Browser, world: World) -> 
     assert suggestion(world) == "a GPU with 16 GiB free: the nearest has 4 GiB free, GPU 0 of node n"
 
 
-async def test_of_compute_it_is_told_too_who_has_how_much(browser: Browser, world: World) -> None:
+async def test_pods_to_end_are_named_with_their_compute(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n", 16 * GIB, mode=NodeMode.CORE_MEM))
     await give(browser, world, "little", "n", 6, core=10)
     await give(browser, world, "much", "n", 2, core=70)
@@ -52,7 +52,7 @@ async def test_of_compute_it_is_told_too_who_has_how_much(browser: Browser, worl
     assert suggestion(world).endswith("; the end of pod default/much (2 GiB and 70%) there would be enough")
 
 
-async def test_what_is_needed_and_what_is_free_are_told_in_one_unit(browser: Browser, world: World) -> None:
+async def test_needed_and_free_memory_are_in_the_same_unit(browser: Browser, world: World) -> None:
     node = gpu_node("n", 1024)
     world.add_node(msgspec.structs.replace(node, unit=MemoryUnit.parse("128MiB")))
     await give(browser, world, "there", "n", 3)

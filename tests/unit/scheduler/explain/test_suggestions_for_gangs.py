@@ -53,7 +53,7 @@ async def test_a_smaller_number_is_advised_for_which_there_is_room(world: World)
     assert ask(world, "p2", "n1")[0] == ["n1"]
 
 
-async def test_what_is_tried_for_a_gang_is_neither_kept_nor_told(world: World) -> None:
+async def test_trying_a_gang_reserves_nothing_and_notifies_nothing(world: World) -> None:
     browser = Browser(world)
     world.add_node(gpu_node("n1", 8 * GIB))
     await give(browser, world, "there", "n1", 4)
@@ -74,7 +74,7 @@ async def test_what_is_tried_for_a_gang_is_neither_kept_nor_told(world: World) -
     assert not changed
 
 
-async def test_room_that_is_kept_for_a_gang_meanwhile_is_told(world: World) -> None:
+async def test_capacity_freed_for_a_gang_meanwhile_is_reported(world: World) -> None:
     browser = Browser(world)
     world.add_node(gpu_node("n1", 8 * GIB))
     await give(browser, world, "there", "n1", 8)
@@ -91,7 +91,7 @@ async def test_room_that_is_kept_for_a_gang_meanwhile_is_told(world: World) -> N
     assert suggestion(world, "c") == BY_ITSELF
 
 
-async def test_a_gang_that_gives_way_to_others_is_not_told_to_find_room(world: World) -> None:
+async def test_a_gang_that_gives_way_to_others_is_not_advised_to_find_room(world: World) -> None:
     browser = Browser(world)
     world.add_node(gpu_node("n1", 8 * GIB))
     for name in "abc":
@@ -106,7 +106,7 @@ async def test_a_gang_that_gives_way_to_others_is_not_told_to_find_room(world: W
     assert suggestion(world, "b") == BY_ITSELF
 
 
-async def test_a_pod_that_is_being_deleted_is_told_that_nothing_is_to_be_done(world: World) -> None:
+async def test_a_pod_being_deleted_needs_nothing(world: World) -> None:
     browser = Browser(world)
     world.add_node(gpu_node("n1", 8 * GIB))
     for name in "abc":
@@ -222,7 +222,7 @@ async def test_room_is_looked_for_in_another_order_where_the_largest_do_not_fit_
     assert suggestion(world, "a").startswith(said)
 
 
-async def test_a_gang_that_its_policy_keeps_from_every_node_is_told_so() -> None:
+async def test_a_gang_that_its_policy_keeps_from_every_node_gets_that_reason() -> None:
     world = PolicyWorld()
     world.in_turn = world.policies.by_unit
     world.add_node(gpu_node("a1", 8 * GIB))
@@ -252,10 +252,10 @@ async def test_for_more_gangs_than_are_tried_at_a_time_less_is_said(
         world.create(name, 8, labels=gang(name[0], 2))
         await ask_again(browser, world, name, "n1")
 
-    told = [suggestion(world, name) for name in ("a1", "b1")]
+    texts = [suggestion(world, name) for name in ("a1", "b1")]
 
-    assert [one.partition(", or ")[0] for one in told] == [
+    assert [one.partition(", or ")[0] for one in texts] == [
         "room for 2 pods of gang default/a at once",
         "room for 2 pods of gang default/b at once",
     ]
-    assert told[1] == "room for 2 pods of gang default/b at once"
+    assert texts[1] == "room for 2 pods of gang default/b at once"

@@ -26,7 +26,7 @@ async def keep(
 
 
 @pytest.mark.parametrize(("uid", "whose"), [("", "pod default/first"), ("moved:uid-x", "another pod")])
-async def test_whose_room_it_would_have_is_told_where_memory_is_kept(
+async def test_the_owner_of_reserved_memory_is_named(
     browser: Browser, world: World, uid: str, whose: str
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -42,7 +42,7 @@ async def test_whose_room_it_would_have_is_told_where_memory_is_kept(
     assert "keeps it" not in suggestion(world)
 
 
-async def test_kept_room_that_is_not_in_the_way_is_not_told(browser: Browser, world: World) -> None:
+async def test_reservations_that_are_not_in_the_way_are_not_named(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await give(browser, world, "there", "n1", 5)
     await keep(browser, world, mem=2)
@@ -61,7 +61,7 @@ async def test_compute_that_is_kept_is_not_said_to_be_free(browser: Browser, wor
     assert suggestion(world).endswith(f"GPU 0 of node n1, which has 40% compute free{KEEPS}")
 
 
-async def test_nobody_is_said_to_end_where_all_places_are_kept(browser: Browser, world: World) -> None:
+async def test_no_pod_to_end_is_named_where_all_places_are_reserved(browser: Browser, world: World) -> None:
     world.add_node(structs.replace(gpu_node("n1", 8 * GIB), max_pods=1))
     await keep(browser, world, mem=2)
     await ask(browser, world, "waits", "n1", mem=2)

@@ -33,9 +33,9 @@ async def test_a_node_is_named_that_has_room_for_the_pod_then(browser: Browser, 
     world.view.upsert_node(NodeRecord(gpu_node("d", 16 * GIB), "", cordoned={}))
     await give(browser, world, "there", "b", 6)
 
-    told = SELECTS.format("disk=ssd")
+    advice = SELECTS.format("disk=ssd")
     assert suggestion(world, disk="ssd") == (
-        f"{told}`kubectl label node c disk=ssd` (it has room for the pod); or another selector"
+        f"{advice}`kubectl label node c disk=ssd` (it has room for the pod); or another selector"
     )
 
 
@@ -45,8 +45,10 @@ async def test_what_else_its_scheduler_says_of_nodes_may_be_of_the_one_that_is_n
     world.add_node(gpu_node("a", 8 * GIB))
     says = "1 node(s) had untolerated taint {team: ml}, 2 node(s) didn't match Pod's node affinity/selector."
 
-    told = "`kubectl label node a disk=ssd` (it has room for the pod, if no other rule keeps the pod off); or"
-    assert told in suggestion(world, says, disk="ssd")
+    advice = (
+        "`kubectl label node a disk=ssd` (it has room for the pod, if no other rule keeps the pod off); or"
+    )
+    assert advice in suggestion(world, says, disk="ssd")
 
 
 async def test_where_no_node_has_room_it_is_said_in_place_of_a_command(
@@ -54,29 +56,29 @@ async def test_where_no_node_has_room_it_is_said_in_place_of_a_command(
 ) -> None:
     world.add_node(gpu_node("a", 16 * GIB, mode=NodeMode.TOPOLOGY))
     world.add_node(gpu_node("b", 8 * GIB))
-    told, then = (
+    advice, then = (
         SELECTS.format("disk=ssd"),
         "has room for the pod now, whatever its labels; or another selector",
     )
-    assert suggestion(world, mem=9, disk="ssd") == f"{told}no node {then}"
+    assert suggestion(world, mem=9, disk="ssd") == f"{advice}no node {then}"
 
     world.view.upsert_node(NodeRecord(gpu_node("d", 16 * GIB), "", cordoned={}))
-    assert suggestion(world, mem=9, disk="ssd") == f"{told}no node that is not cordoned {then}"
+    assert suggestion(world, mem=9, disk="ssd") == f"{advice}no node that is not cordoned {then}"
 
 
 @pytest.mark.parametrize(
-    ("mem", "told"),
+    ("mem", "expected"),
     [
         (4, "`kubectl label node b pool=a` (it has room for the pod); or another selector"),
         (9, "no node in mode cgpu has room for the pod now, whatever its labels; or another selector"),
     ],
 )
 async def test_of_nodes_in_the_mode_that_it_wants_too_one_is_named(
-    browser: Browser, world: World, mem: int, told: str
+    browser: Browser, world: World, mem: int, expected: str
 ) -> None:
     world.add_node(gpu_node("a", 16 * GIB))
     world.add_node(gpu_node("b", 8 * GIB, mode=NodeMode.CGPU))
 
     selector = {"ack.node.gpu.schedule": "cgpu", "pool": "a"}
     wanted = SELECTS.format("ack.node.gpu.schedule=cgpu and pool=a")
-    assert suggestion(world, mem=mem, **selector) == f"{wanted}{told}"
+    assert suggestion(world, mem=mem, **selector) == f"{wanted}{expected}"

@@ -108,7 +108,7 @@ async def test_a_list_of_many_requests_says_of_how_few_nodes_it_speaks(
         await ask(browser, world, name, *names, "z", mem=mem)
     few = "; of 300 nodes those 128 with the most free were looked at"
 
-    told = [suggestion(world, name) for name in ("first", "second", "third")]
+    texts = [suggestion(world, name) for name in ("first", "second", "third")]
 
-    assert [one.endswith(few) for one in told] == [False, True, False]
-    assert told[1].removesuffix(few) == told[0]
+    assert [one.endswith(few) for one in texts] == [False, True, False]
+    assert texts[1].removesuffix(few) == texts[0]

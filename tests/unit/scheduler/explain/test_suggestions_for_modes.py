@@ -45,7 +45,7 @@ async def test_the_node_without_pods_is_labelled_for_a_selector_and_what_mps_nee
 
 
 @pytest.mark.parametrize(
-    ("mode", "told"),
+    ("mode", "expected"),
     [
         (
             "mps",
@@ -55,12 +55,12 @@ async def test_the_node_without_pods_is_labelled_for_a_selector_and_what_mps_nee
     ],
 )
 async def test_pods_that_are_held_to_their_share_end_before_their_nodes_mode_is_another(
-    browser: Browser, world: World, mode: str, told: str
+    browser: Browser, world: World, mode: str, expected: str
 ) -> None:
     world.add_node(gpu_node("a", 8 * GIB, mode=NodeMode.CGPU))
     await give(browser, world, "there", "a", 2)
 
-    assert told in selects(world, mode).suggestion
+    assert expected in selects(world, mode).suggestion
 
 
 async def test_a_node_whose_pods_lose_nothing_is_labelled_under_them(browser: Browser, world: World) -> None:
@@ -89,8 +89,10 @@ async def test_for_whole_gpus_a_node_that_holds_pods_to_their_share_comes_after_
     )
 
 
-async def test_compute_is_given_beside_those_that_mode_cgpu_holds(browser: Browser, world: World) -> None:
-    """Nobody loses anything by it; the two kinds are kept apart for all that."""
+async def test_compute_in_mode_cgpu_is_suggested_once_its_memory_pods_have_ended(
+    browser: Browser, world: World
+) -> None:
+    """It would take nothing from other pods, but the two kinds are kept apart all the same."""
     world.add_node(gpu_node("a", 8 * GIB, mode=NodeMode.CGPU))
     await give(browser, world, "there", "a", 2)
     await ask(browser, world, "waits", "a", mem=2, core=20)
@@ -99,17 +101,17 @@ async def test_compute_is_given_beside_those_that_mode_cgpu_holds(browser: Brows
 
 
 @pytest.mark.parametrize(
-    ("slip", "helps"),
+    ("mistake", "helps"),
     [
         ("label ack.node.gpu.schedule=shrae is unknown; use one of default, share", True),
         ("label gpushare.dev/max-pods=many is not a number from 1; correct or remove it", False),
     ],
 )
 async def test_a_correction_is_advised_where_the_node_would_take_the_pod_then(
-    browser: Browser, world: World, slip: str, helps: bool
+    browser: Browser, world: World, mistake: str, helps: bool
 ) -> None:
     shut = gpu_node("a", 8 * GIB, mode=NodeMode.TOPOLOGY)
-    world.add_node(structs.replace(shut, refusal=slip, problem=slip))
+    world.add_node(structs.replace(shut, refusal=mistake, problem=mistake))
     await ask(browser, world, "waits", "a", mem=2)
 
     assert waits(world).suggestion.startswith("node a, once what is written on it is corrected") is helps

@@ -34,7 +34,7 @@ async def ask_whole(browser: Browser, world: World, mem: int, *nodes: str, count
 
 
 @pytest.mark.parametrize(
-    ("root", "leaf", "told"),
+    ("root", "leaf", "expected"),
     [
         (30, 4, "pods of elastic quota root/leaf that end, or a larger max of it"),
         (4, 4, "pods of elastic quotas root/leaf and root that end, or a larger max of each"),
@@ -42,17 +42,17 @@ async def ask_whole(browser: Browser, world: World, mem: int, *nodes: str, count
     ],
 )
 async def test_every_quota_that_is_passed_is_named(
-    browser: Browser, world: World, root: int, leaf: int, told: str
+    browser: Browser, world: World, root: int, leaf: int, expected: str
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await give(browser, world, "there", "n1", 2)
     limit(world, root=root, leaf=leaf)
     await ask(browser, world, "waits", "n1", mem=3)
 
-    assert suggestion(world) == told
+    assert suggestion(world) == expected
 
 
-async def test_where_there_is_no_room_besides_that_is_said(browser: Browser, world: World) -> None:
+async def test_a_lack_of_capacity_is_mentioned_next_to_the_quota(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await give(browser, world, "there", "n1", 6)
     limit(world, root=30, leaf=8)
@@ -75,7 +75,9 @@ async def test_no_room_is_promised_to_whom_its_quota_refuses_by_now(browser: Bro
     assert suggestion(world) == "pods of elastic quota root/leaf that end, or a larger max of it"
 
 
-async def test_once_its_quota_lets_it_in_what_is_short_now_is_told(browser: Browser, world: World) -> None:
+async def test_once_its_quota_admits_a_pod_what_is_short_now_is_reported(
+    browser: Browser, world: World
+) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await give(browser, world, "there", "n1", 2)
     limit(world, root=30, leaf=4)
@@ -103,7 +105,7 @@ async def test_no_room_is_promised_to_whom_its_quota_refuses_the_whole_gpus_that
 
 
 @pytest.mark.parametrize(
-    ("leaf", "count", "told"),
+    ("leaf", "count", "expected"),
     [
         (7, 1, SMALLER.format(8)),
         (8, 1, ENDS),
@@ -112,7 +114,7 @@ async def test_no_room_is_promised_to_whom_its_quota_refuses_the_whole_gpus_that
     ],
 )
 async def test_whole_gpus_count_with_all_their_units(
-    browser: Browser, world: World, leaf: int, count: int, told: str
+    browser: Browser, world: World, leaf: int, count: int, expected: str
 ) -> None:
     for name, size in (("n0", 16), ("n1", 8)):
         world.add_node(gpu_node(name, size * GIB, size * GIB))
@@ -121,7 +123,7 @@ async def test_whole_gpus_count_with_all_their_units(
     limit(world, root=60, leaf=leaf)
     await ask_whole(browser, world, 4 * count, "n0", "n1", count=count)
 
-    assert suggestion(world) == told
+    assert suggestion(world) == expected
 
 
 async def test_room_is_advised_of_those_gpus_alone_that_the_quota_lets_the_pod_have(
@@ -149,9 +151,9 @@ async def test_neither_a_label_nor_a_division_is_advised_for_gpus_that_the_quota
     assert suggestion(world).startswith("node n1 is in mode topology: `kubectl label node n1 ")
     limit(world, root=30, leaf=12, generation=2)
     assert suggestion(world).startswith("a node with the label ack.node.gpu.schedule=share ")
-    slip = "label gpushare.dev/max-pods=many is not a number from 1; correct or remove it"
+    mistake = "label gpushare.dev/max-pods=many is not a number from 1; correct or remove it"
     shut = gpu_node("n1", 16 * GIB, 16 * GIB)
-    world.add_node(msgspec.structs.replace(shut, refusal=slip, problem=slip))
+    world.add_node(msgspec.structs.replace(shut, refusal=mistake, problem=mistake))
     assert suggestion(world).startswith("a node with the label ack.node.gpu.schedule=share ")
     limit(world, root=30, leaf=30, generation=3)
     assert suggestion(world).startswith("node n1, once what is written on it is corrected")

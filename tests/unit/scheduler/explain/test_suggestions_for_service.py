@@ -38,7 +38,7 @@ def suggestion(world: World) -> str:
     return one.suggestion
 
 
-async def test_how_a_lost_gpu_comes_back_is_told_and_which_node_the_pods_rules_leave_out(
+async def test_the_reset_of_a_lost_gpu_and_the_node_excluded_by_the_pods_rules_are_named(
     browser: Browser, world: World
 ) -> None:
     world.add_node(without(lost="0"))
@@ -64,7 +64,7 @@ async def test_a_driver_that_does_not_work_needs_no_reset_of_its_gpus(
     assert world.decisions.waiting()[0].reason == refusal
 
 
-async def test_each_gpu_is_told_with_what_brings_it_back(browser: Browser, world: World) -> None:
+async def test_each_gpu_is_listed_with_what_brings_it_back(browser: Browser, world: World) -> None:
     world.add_node(without(lost="02", cordoned="1"))
     await ask(browser, world, "waits", "n", mem=2)
 

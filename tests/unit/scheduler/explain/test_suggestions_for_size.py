@@ -194,9 +194,9 @@ async def test_no_division_is_advised_that_only_gpus_out_of_service_would_hold(
     assert (one.category, one.suggestion) == ("size", PLAIN)
 
 
-@pytest.mark.parametrize(("core", "besides"), [(60, ", which has 50% compute free"), (50, ""), (40, "")])
-async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
-    browser: Browser, world: World, core: int, besides: str
+@pytest.mark.parametrize(("core", "also_lacks"), [(60, ", which has 50% compute free"), (50, ""), (40, "")])
+async def test_the_nearest_gpu_is_listed_with_its_lack_of_compute(
+    browser: Browser, world: World, core: int, also_lacks: str
 ) -> None:
     world.add_node(gpu_node("n1", 16 * GIB, mode=NodeMode.CORE_MEM))
     await give(browser, world, "there", "n1", 6, core=50)
@@ -205,7 +205,7 @@ async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
     (one,) = world.decisions.waiting()
 
     assert one.suggestion == (
-        f"a GPU with 14 GiB and {core}% compute free: the nearest has 10 GiB free, GPU 0 of node n1{besides}; "
+        f"a GPU with 14 GiB and {core}% compute free: the nearest has 10 GiB free, GPU 0 of node n1{also_lacks}; "
         "the end of pod default/there (6 GiB and 50%) there would be enough"
     )
 
@@ -226,7 +226,7 @@ async def test_the_nearest_gpu_is_told_to_lack_compute_besides_memory(
         ),
     ],
 )
-async def test_whoever_wrote_bytes_or_mib_is_told_to_write_units_where_nodes_differ_in_size(
+async def test_a_request_in_bytes_or_mib_is_corrected_where_nodes_differ_in_size(
     browser: Browser, world: World, written: str, suggestion: str, end: str
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -244,7 +244,7 @@ async def test_whoever_wrote_bytes_or_mib_is_told_to_write_units_where_nodes_dif
 
 
 @pytest.mark.parametrize("sizes", [(8, 8), (8, 15), (8, 10, 12, 14, 15, 16), (8, 0)])
-async def test_the_line_of_whoever_wrote_bytes_says_once_that_units_are_meant_whatever_the_nodes(
+async def test_the_line_of_a_request_in_bytes_says_once_that_units_are_meant_whatever_the_nodes(
     browser: Browser, world: World, sizes: tuple[int, ...]
 ) -> None:
     nodes = [f"n{number}" for number in range(len(sizes))]

@@ -1,4 +1,4 @@
-"""Pods that nobody asks about: what keeps them is told in their scheduler's own words, with what would help."""
+"""Pods that kube-scheduler never sends: their reason is quoted from their scheduler, with what would help."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ SELECTOR = (
 )
 
 
-async def test_the_schedulers_own_rules_are_told_in_its_words_with_what_would_help(world: World) -> None:
+async def test_the_schedulers_own_rules_are_quoted_with_what_would_help(world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     see(world, "pod", says=SELECTOR)
 
@@ -116,7 +116,7 @@ async def test_the_labels_that_a_selector_wants_are_named_and_the_command_that_g
     )
 
 
-async def test_what_the_gpus_lack_besides_is_told_too_and_alone_where_gpus_were_what_it_counted(
+async def test_what_the_gpus_lack_is_added_and_stands_alone_if_only_gpus_were_counted(
     world: World,
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -195,7 +195,7 @@ async def test_what_an_earlier_leader_of_ours_has_refused_is_no_rule_of_the_sche
     assert one.category == "unasked"
 
 
-async def test_gates_are_told_by_name(world: World) -> None:
+async def test_gates_are_listed_by_name(world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     see(world, "pod", gates=[{"name": "example.com/quota"}, {"name": "b"}])
 
@@ -206,13 +206,13 @@ async def test_gates_are_told_by_name(world: World) -> None:
     assert one.suggestion.startswith("nothing but their removal by whoever sets them")
 
 
-async def test_a_pod_whose_scheduler_does_not_run_is_told_after_a_while(
+async def test_a_pod_whose_scheduler_does_not_run_is_reported_after_a_while(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.clock.now_s = 1_800_000_000.0
     pod = pod_object("pod", 2)
-    pod["spec"]["schedulerName"] = "nobody"
+    pod["spec"]["schedulerName"] = "absent"
     pod["metadata"]["creationTimestamp"] = "2027-01-15T08:00:00Z"
     world.api.create(pod)
     world.see("pod")
@@ -221,21 +221,21 @@ async def test_a_pod_whose_scheduler_does_not_run_is_told_after_a_while(
     await world.clock.turn(11)
     one = only(world)
     assert one.category == "unserved"
-    assert one.reason == "no scheduler has looked at it: none seems to run for schedulerName nobody"
+    assert one.reason == "no scheduler has looked at it: none seems to run for schedulerName absent"
     assert (
         one.suggestion
-        == "the pod recreated with schedulerName ack-co-scheduler, or a scheduler that runs for nobody"
+        == "the pod recreated with schedulerName ack-co-scheduler, or a scheduler that runs for absent"
     )
 
-    # Somebody asks for pods of that name: the pod's turn is still to come.
+    # A scheduler of that name sends pods: this pod's turn is still to come.
     other = pod_object("other", 2)
-    other["spec"]["schedulerName"] = "nobody"
+    other["spec"]["schedulerName"] = "absent"
     world.api.create(other)
     await browser.post("filter", filter_body(other, "n1"))
     assert only(world).category == "unasked"
 
 
-async def test_of_our_own_name_nobody_is_said_to_be_missing(world: World) -> None:
+async def test_our_own_scheduler_is_never_reported_as_missing(world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     see(world, "pod")
     await world.clock.turn(60)
@@ -341,12 +341,12 @@ async def test_a_scheduler_that_never_asks_is_named(browser: Browser, world: Wor
     )
 
 
-async def test_each_is_told_once_on_the_pod(world: World) -> None:
+async def test_each_reason_is_one_event_on_the_pod(world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.clock.now_s = 2_000_000_000.0
     see(world, "selects", says=SELECTOR)
     see(world, "gated", gates=[{"name": "g"}])
-    see(world, "lost", scheduler="nobody")
+    see(world, "lost", scheduler="absent")
     news = PendingPodEvents(FromDecisions(world.decisions), world.events, world.clock, Leads())
 
     for _ in range(3):
@@ -354,9 +354,9 @@ async def test_each_is_told_once_on_the_pod(world: World) -> None:
         # The number of nodes in the text is another one; the kind of reason is not.
         see(world, "selects", says=SELECTOR.replace("0/2", "0/3"))
 
-    told = {name: note for name, reason, note in world.events.notes if reason == "GPUSchedulingPending"}
-    assert len(world.events.notes) == len(told) == 3
-    assert told["gated"].startswith(
+    notes = {name: note for name, reason, note in world.events.notes if reason == "GPUSchedulingPending"}
+    assert len(world.events.notes) == len(notes) == 3
+    assert notes["gated"].startswith(
         "waits for aliyun.com/gpu-mem: 2: scheduling gates keep every scheduler from it: g. What "
     )
     assert {kind: news.by_reason[kind] for kind in ("rules", "gates", "unserved")} == dict.fromkeys(
@@ -383,30 +383,30 @@ def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "slip",
+    "mistake",
     [
         "label ack.node.gpu.schedule=cgppu is unknown; use one of default, share, cgpu, core_mem, mps, topology, dra",
         "annotation gpushare.dev/cordoned-gpus names no GPU with 'gpu-1': write indices or UUIDs, with commas",
     ],
 )
-async def test_a_slip_on_a_node_is_no_rule_of_the_schedulers_and_its_correction_is_what_helps(
-    browser: Browser, world: World, slip: str
+async def test_a_mistake_on_a_node_is_no_rule_of_the_schedulers_and_its_correction_is_suggested(
+    browser: Browser, world: World, mistake: str
 ) -> None:
-    wrong = msgspec.structs.replace(gpu_node("n1", 8 * GIB), refusal=slip, problem=slip)
+    wrong = msgspec.structs.replace(gpu_node("n1", 8 * GIB), refusal=mistake, problem=mistake)
     world.add_node(wrong)
     world.add_node(gpu_node("n2", 8 * GIB))
     see(
         world,
         "pod",
-        says=f"0/2 nodes are available: 1 {slip}, 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate",
+        says=f"0/2 nodes are available: 1 {mistake}, 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate",
     )
     await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
     await world.clock.turn(5)
 
     one = only(world)
 
-    assert (one.category, one.reason) == ("node", slip)
-    assert one.suggestion == f"node n1, once what is written on it is corrected: {slip}"
+    assert (one.category, one.reason) == ("node", mistake)
+    assert one.suggestion == f"node n1, once what is written on it is corrected: {mistake}"
 
 
 def test_a_resource_that_is_nearly_ours_is_helped_by_its_right_name() -> None:
@@ -416,8 +416,8 @@ def test_a_resource_that_is_nearly_ours_is_helped_by_its_right_name() -> None:
     )
 
 
-async def test_of_a_request_that_cannot_be_read_the_reason_alone_is_told(world: World) -> None:
+async def test_an_unreadable_request_gets_only_a_reason(world: World) -> None:
     see(world, "pod", "-3")
     await PendingPodEvents(FromDecisions(world.decisions), world.events, world.clock, Leads()).look()
-    (told,) = [note for _, reason, note in world.events.notes if reason == "GPUSchedulingPending"]
-    assert told.startswith("waits: ")
+    (note,) = [note for _, reason, note in world.events.notes if reason == "GPUSchedulingPending"]
+    assert note.startswith("waits: ")

@@ -72,13 +72,13 @@ class Tried(Scene):
         body = {"Pod": answer.pod, "Nodes": None, "NodeNames": answer.fits}
         above = {one["Host"]: one["Score"] for one in await self.post("prioritize", body)}
         scores = self.naive.scores(answer.request, answer.fits, self.policy)
-        told = [above.get(node, 0) for node in answer.fits]
-        assert told == [score - min(scores) for score in scores]
+        shown = [above.get(node, 0) for node in answer.fits]
+        assert shown == [score - min(scores) for score in scores]
         best = sorted(((node, score) for node, score in above.items()), key=lambda one: -one[1])
         said = self.says(name)["scores"]
         assert said == {
             "nodes": len(answer.fits),
-            "equals": told.count(max(told)),
+            "equals": shown.count(max(shown)),
             "best": [list(one) for one in best[:5]],
         }
 
@@ -113,13 +113,13 @@ class Tried(Scene):
             "NodeNameToMetaVictims"
         ]
         said = self.says(name)
-        told = said["preemption"]
-        assert (told["by"], told["nodes"]) == ("kube-scheduler", len(offered))
-        assert {room["node"]: [one["uid"] for one in room["victims"]] for room in told["room"]} == {
+        preemption = said["preemption"]
+        assert (preemption["by"], preemption["nodes"]) == ("kube-scheduler", len(offered))
+        assert {room["node"]: [one["uid"] for one in room["victims"]] for room in preemption["room"]} == {
             node: [one["UID"] for one in victims["Pods"]] for node, victims in answer.items()
         }
-        assert len(told["room"]) + sum(one["nodes"] for one in told["refused"]) == len(offered)
-        for room in told["room"]:
+        assert len(preemption["room"]) + sum(one["nodes"] for one in preemption["refused"]) == len(offered)
+        for room in preemption["room"]:
             uids = [one["uid"] for one in room["victims"]]
             assert [one["uid"] for one in room["victims"] if not one["besides"]] == mind[room["node"]]
             assert {one["pod"] for one in room["victims"]} == {
@@ -130,7 +130,7 @@ class Tried(Scene):
                 ends_for = self.says(uid.removeprefix("uid-"))["endsFor"]
                 assert f"default/{name}" in [one["pod"] for one in ends_for]
         if not self.units:
-            # Nobody is left out on whose node ends would help.
+            # No node is left out on which evictions would help.
             could = {node for node, uids in lesser.items() if self._without(uids, request, node)}
             assert could == set(answer)
         return "would end" if answer else "waits"
@@ -145,16 +145,16 @@ class Tried(Scene):
         before = len(self.world.api.evicted)
         await look(self.world)
         evicted = [f"uid-{one}" for one in self.world.api.evicted[before:]]
-        told = self.says(name)["preemption"]
-        assert (told["by"], told["nodes"]) == ("gpushare", len(nodes))
+        preemption = self.says(name)["preemption"]
+        assert (preemption["by"], preemption["nodes"]) == ("gpushare", len(nodes))
         if not could:
-            assert (told["room"], evicted) == ([], [])
+            assert (preemption["room"], evicted) == ([], [])
             assert (
-                told["said"]
+                preemption["said"]
                 == "on no node would there be room for it if all the pods that may be ended had ended"
             )
             return ""
-        (room,) = told["room"]
+        (room,) = preemption["room"]
         assert [one["uid"] for one in room["victims"]] == evicted
         assert self.world.ledger.nominations.node_of(uid) == room["node"]
         assert room["node"] in could
@@ -169,7 +169,7 @@ class Tried(Scene):
             )["endsFor"]
             self.end(gone)
         assert self.says(name)["awaited"] == []
-        # What it would take now is given back: the pods that follow meet the cluster that the naive ledger knows.
+        # What it would take now is released: the pods that follow meet the cluster that the naive ledger knows.
         self.leave(name)
         return "ended"
 
@@ -205,15 +205,15 @@ class Tried(Scene):
 
     def _counted(self, said: Any, answer: Answer, expected: dict[str, str]) -> None:
         """Each node is counted once, where it belongs, and with its own words."""
-        told, naive, request = said["answer"], self.naive, answer.request
+        shown, naive, request = said["answer"], self.naive, answer.request
         left_out = [node for node, reason in expected.items() if reason == "not in the unit"]
-        assert (told["nodes"], told["fits"], told["leftOut"], told["sampled"]) == (
+        assert (shown["nodes"], shown["fits"], shown["leftOut"], shown["sampled"]) == (
             len(answer.offered),
             len(answer.fits),
             len(left_out),
             len(answer.texts),
         )
-        assert told["fitting"] == answer.fits[:3]
+        assert shown["fitting"] == answer.fits[:3]
         assert said["notOffered"] == len(self.pool_of) - len(answer.offered)
         assert said["asks"] == why_truth.asks(answer.pod)
         kinds = {
@@ -223,14 +223,14 @@ class Tried(Scene):
             node: (text, kinds[node] == "policy" or not self.takes_when_empty(request, node))
             for node, text in answer.texts.items()
         }
-        why_truth.groups_are_true(told["groups"], texts, kinds)
+        why_truth.groups_are_true(shown["groups"], texts, kinds)
 
     def takes_when_empty(self, request: Request, node: str) -> bool:
         """Whether any end of pods, and of what else holds its GPUs, could make room there."""
         kept, full = self.naive.holdings, self.naive.nodes[node]
-        nobody = tuple(msgspec.structs.replace(one, foreign_mib=0) for one in full.devices)
+        devices = tuple(msgspec.structs.replace(one, foreign_mib=0) for one in full.devices)
         self.naive.holdings = {}
-        self.naive.nodes[node] = msgspec.structs.replace(full, devices=nobody)
+        self.naive.nodes[node] = msgspec.structs.replace(full, devices=devices)
         try:
             return self.naive.reason(request, node) is None
         finally:

@@ -1,4 +1,4 @@
-"""Pods without a GPU that a ResourcePolicy or an elastic quota keeps: why they wait is told of them, too."""
+"""Pods without a GPU that a ResourcePolicy or an elastic quota keeps: their reasons are reported, too."""
 
 import json
 from typing import Any
@@ -48,7 +48,7 @@ def line(world: World) -> Any:
     return json.loads(at_once(decisions_response(world.decisions, "/gpushare/decisions")))
 
 
-async def test_a_pod_that_its_policy_keeps_waiting_is_told_why(governed: PolicyWorld) -> None:
+async def test_a_pod_that_its_policy_keeps_pending_is_explained(governed: PolicyWorld) -> None:
     governed.make("web")
     ask(governed, "web")
 
@@ -69,7 +69,7 @@ async def test_a_pod_that_its_policy_keeps_waiting_is_told_why(governed: PolicyW
     assert (line(governed)["waiting"], governed.decisions.categories()["policy"]) == ([], 0)
 
 
-async def test_once_it_has_a_node_nothing_is_told_of_it_any_more(governed: PolicyWorld) -> None:
+async def test_a_pod_with_a_node_is_no_longer_listed(governed: PolicyWorld) -> None:
     governed.make("web")
     ask(governed, "web")
     assert [one["key"] for one in line(governed)["besides"]] == ["default/web"]
@@ -94,7 +94,7 @@ async def test_once_its_policy_is_gone_or_it_was_bound_it_is_kept_by_nothing(gov
     assert line(governed)["besides"] == []
 
 
-async def test_a_pod_whose_quota_is_used_up_is_told_so(world: World) -> None:
+async def test_a_pod_whose_quota_is_used_up_is_explained(world: World) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
     for pod in (plain("x", "there", node="n1", cpu=4), plain("x", "late", cpu=1)):
         world.api.create(pod)

@@ -83,22 +83,22 @@ def asks(pod: dict[str, Any]) -> str:
 
     if whole := total("aliyun.com/gpu"):
         return f"aliyun.com/gpu: {whole}"
-    told = [f"aliyun.com/gpu-mem: {total('aliyun.com/gpu-mem')}"]
+    requests = [f"aliyun.com/gpu-mem: {total('aliyun.com/gpu-mem')}"]
     note = meta["annotations"].get("gpushare.dev/requested")
     if note is not None:
-        told = [
+        requests = [
             f"gpushare.dev/gpu-memory: {memory(total('aliyun.com/gpu-mem') * json.loads(note)['unitMib'])}"
         ]
     if core := total("aliyun.com/gpu-core.percentage"):
-        told.append(f"aliyun.com/gpu-core.percentage: {core}")
+        requests.append(f"aliyun.com/gpu-core.percentage: {core}")
     count = meta["labels"].get("aliyun.com/gpu-count", "1")
     if count != "1":
-        told.append(f"aliyun.com/gpu-count: {count}")
+        requests.append(f"aliyun.com/gpu-count: {count}")
     if "ack.gpushare.placement" in meta["labels"]:
-        told.append("ack.gpushare.placement: require-whole-device")
+        requests.append("ack.gpushare.placement: require-whole-device")
     if "gpushare.dev/gpu-per-container" in meta["labels"]:
-        told.append("gpushare.dev/gpu-per-container: true")
-    return ", ".join(told)
+        requests.append("gpushare.dev/gpu-per-container: true")
+    return ", ".join(requests)
 
 
 def memory(mib: int) -> str:
@@ -147,18 +147,18 @@ def line(answer: JsonObject) -> str:
         text = groups[0]["reason"]
         spoken = f"each {text[5:]}" if text.startswith("node ") else text
         return f"none of {nodes} nodes takes it: {spoken}"
-    told = [f"none of {nodes} nodes takes it"]
+    parts = [f"none of {nodes} nodes takes it"]
     for group in groups[:4]:
         count, text = group["nodes"], group["reason"]
         ours = text.startswith("node ")
         if count == 1:
-            told.append(f"1 {text}" if ours else f"1 node: {text}")
+            parts.append(f"1 {text}" if ours else f"1 node: {text}")
         else:
-            told.append(f"{count} nodes: each {text[5:]}" if ours else f"{count} nodes: {text}")
+            parts.append(f"{count} nodes: each {text[5:]}" if ours else f"{count} nodes: {text}")
     more = sum(group["nodes"] for group in groups[4:])
     if more:
-        told.append("1 node for another reason" if more == 1 else f"{more} nodes for other reasons")
-    return "; ".join(told)
+        parts.append("1 node for another reason" if more == 1 else f"{more} nodes for other reasons")
+    return "; ".join(parts)
 
 
 def preference(placement: Placement, request: Request) -> str:

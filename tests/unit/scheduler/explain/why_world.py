@@ -39,7 +39,7 @@ COMPUTING = (NodeMode.CORE_MEM,)
 COUNTING = (NodeMode.TOPOLOGY, NodeMode.TOPOLOGY, NodeMode.SHARE)
 POOLS = ("a", "b", "n")
 PRIORITIES = (0, 0, 0, 5, 9)
-SLIP = "label gpushare.dev/max-pods=many is not a number from 1; correct or remove it"
+MISTAKE = "label gpushare.dev/max-pods=many is not a number from 1; correct or remove it"
 
 
 class Answer(NamedTuple):
@@ -71,7 +71,7 @@ def some_node(
     )
     mode = choose.choice(modes)
     by_fragments = Placement.FRAGMENTATION in placements
-    slip = SLIP if choose.random() < 0.05 else ""
+    mistake = MISTAKE if choose.random() < 0.05 else ""
     near = matrix(count, lambda one, other: 100 if one // 2 == other // 2 else 1)
     return NodeDevices(
         name,
@@ -80,8 +80,8 @@ def some_node(
         devices,
         placement=choose.choice(list(placements)),
         max_pods=choose.choice((None, None, None, None, 2, 1)),
-        refusal=slip,
-        problem=slip,
+        refusal=mistake,
+        problem=mistake,
         # That a node is full then is not looked at where fragments decide.
         max_node_pods=None if by_fragments else choose.choice((None, None, None, 3)),
         near=near if choose.random() < 0.4 else (),
@@ -118,8 +118,8 @@ def some_pod(choose: random.Random, name: str, priority: int, modes: Sequence[No
         labels[names.LABEL_POD_APART] = "true"
         containers.append({**containers[0], "name": "d"})
     elif core is None and mem == 20 and not annotations and choose.random() < 0.3:
-        besides = {names.GPU_MEM: choose.choice((1, 4))}
-        containers.append({**containers[0], "name": "d", "resources": {"limits": besides}})
+        limits = {names.GPU_MEM: choose.choice((1, 4))}
+        containers.append({**containers[0], "name": "d", "resources": {"limits": limits}})
     return pod
 
 

@@ -1,4 +1,4 @@
-"""What happens between a bind's awaits: a share in use is never given away, and none is kept for ever."""
+"""What happens between a bind's awaits: a share in use is never allocated again, and none is reserved for ever."""
 
 import asyncio
 import copy
@@ -37,7 +37,7 @@ class SlowRead:
 
 
 async def lose_a_binding(world: World, name: str, error: Exception = LOST) -> None:
-    """Bind ``name``; nobody knows whether the Binding will yet arrive."""
+    """Bind ``name``, with the outcome of the Binding unknown."""
     world.api.before.append(fail(error))
     with pytest.raises(BindRefused):
         await world.binder.bind(args(name))
@@ -92,7 +92,7 @@ async def test_a_bound_pod_that_ends_before_our_watch_ever_saw_it_leaks_nothing(
     await world.binder.bind(args("a"))
     await world.binder.settle("uid-a", "default/a")  # bound, as the API server says
     assert world.used_mib("n1") == [4096]
-    del world.api.pods["default/a"]  # in a gap of the watch: its end is never told
+    del world.api.pods["default/a"]  # in a gap of the watch: its deletion is never delivered
     assert list(world.reservations.deadlines) == ["uid-a"]
     await world.binder.settle("uid-a", "default/a")
     assert world.used_mib("n1") == [0]
@@ -215,7 +215,7 @@ async def test_a_pod_that_another_scheduler_bound_meanwhile_counts_as_that_one_w
 
 
 async def test_what_was_reserved_before_another_led_is_not_posted_again(world: World) -> None:
-    """The other knew nothing of it, and has given the same away: seen by a replica that led before and after it."""
+    """The other knew nothing of it, and has allocated the same: seen by a replica that led before and after it."""
     world.create("a", 16)
     await lose_a_binding(world, "a")
     other = world.create("b", 16)
@@ -250,7 +250,7 @@ async def test_a_binding_of_before_that_arrives_is_what_counts(world: World) -> 
     assert world.reservations.of_before == set()
 
 
-async def test_room_of_a_gang_of_before_is_looked_for_anew(world: World) -> None:
+async def test_a_gang_is_placed_again_after_its_reservations_were_dropped(world: World) -> None:
     for name in ("g-0", "g-1"):
         labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
         world.create(name, 8, labels=labels)

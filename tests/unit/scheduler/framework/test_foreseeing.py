@@ -36,7 +36,7 @@ class Worked:
 
 @pytest.mark.parametrize("policy", Placement)
 @pytest.mark.parametrize("request_", [asks(3), asks(3, 30), asks(2, gpus=2), asks(2, whole=True), counts(1)])
-def test_a_question_about_what_was_foreseen_finds_it_worked_out(
+def test_a_precomputed_request_is_answered_without_further_work(
     policy: Placement, request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger, other = Ledger(node_policy=policy), Ledger(node_policy=policy)
@@ -61,9 +61,9 @@ def test_a_question_about_what_was_foreseen_finds_it_worked_out(
 
 
 def test_each_request_is_worked_out_once_however_many_pods_ask_for_it() -> None:
-    foreseen = []
+    done = []
     scene = view()
-    foreseeing = Precomputer(scene.ledger, lambda: foreseen.append(1))
+    foreseeing = Precomputer(scene.ledger, lambda: done.append(1))
     scene.pod_arrived.subscribe(foreseeing.arrived)
     record = reader().read(node_object())
     scene.upsert_node(NodeRecord(record.devices, ""))
@@ -72,17 +72,17 @@ def test_each_request_is_worked_out_once_however_many_pods_ask_for_it() -> None:
     seen(scene, pod("d", 4, node="n1"))
     while foreseeing.work_out_one():
         pass
-    assert len(foreseen) == 2, "3 and 5: about who has a node already nobody asks"
+    assert len(done) == 2, "3 and 5: a pod with a node is not filtered again"
 
 
 def test_more_requests_than_are_remembered_are_left_to_their_questions() -> None:
-    foreseen = []
-    foreseeing = Precomputer(Ledger(), lambda: foreseen.append(1))
+    done = []
+    foreseeing = Precomputer(Ledger(), lambda: done.append(1))
     for units in range(1, 1000):
         foreseeing.arrived(asks(units))
     while foreseeing.work_out_one():
         pass
-    assert len(foreseen) == 256
+    assert len(done) == 256
 
 
 async def test_what_comes_later_is_worked_out_too_and_all_else_goes_first() -> None:

@@ -109,7 +109,7 @@ def test_nodes_without_a_label_choose_gpus_as_nodes_are_chosen() -> None:
     assert placement(Placement.BINPACK, **{names.LABEL_PLACEMENT: "fragmentation"}) is FRAGMENTATION
 
 
-def test_an_arrival_counts_once_however_often_it_is_told() -> None:
+def test_an_arrival_counts_once_however_often_it_is_reported() -> None:
     world = view()
     for _ in range(3):
         seen(world, pod("a", mem=4, cpu="500m"))
@@ -189,8 +189,8 @@ def test_a_pod_that_asks_for_more_processors_than_there_are_anywhere_is_placed_a
 )
 @settings(max_examples=100, deadline=None)
 def test_free_processors_are_what_the_pods_of_a_node_leave(steps: list[tuple[str, str, str, int]]) -> None:
-    told: dict[str, int] = {}
-    processors = CpuUsage(told.__setitem__)
+    free_cpu: dict[str, int] = {}
+    processors = CpuUsage(free_cpu.__setitem__)
     nodes: dict[str, int] = {}
     pods: dict[str, tuple[str, int]] = {}
     for what, uid, name, milli in steps:
@@ -208,4 +208,4 @@ def test_free_processors_are_what_the_pods_of_a_node_leave(steps: list[tuple[str
             nodes.pop(name, None)
         for known, allocatable in nodes.items():
             taken = sum(amount for node, amount in pods.values() if node == known)
-            assert told[known] == max(allocatable - taken, 0)
+            assert free_cpu[known] == max(allocatable - taken, 0)

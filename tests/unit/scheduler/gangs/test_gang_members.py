@@ -92,7 +92,7 @@ async def test_two_that_replace_pods_that_leave_come_together(two: World) -> Non
     await asyncio.gather(*(two.binder.bind(args(name, nodes[name])) for name in "de"))
 
 
-async def test_room_for_too_few_is_given_up_when_one_that_ran_begins_to_leave(two: World) -> None:
+async def test_reservations_for_too_few_are_released_when_a_running_member_terminates(two: World) -> None:
     await run(two, "a", "b", "c")
     finish(two, "c", "Failed")
     two.create("d", 4, labels=G)
@@ -120,7 +120,7 @@ async def test_a_waiting_pod_that_is_being_deleted_is_none_of_its_gang(two: Worl
     standing = two.gangs.standing("uid-a")
     assert standing is not None
     assert standing.there == 3
-    assert two.gangs.standing("uid-nobody") is None
+    assert two.gangs.standing("uid-unknown") is None
     await run(two, "a", "b", "d")
 
 
@@ -178,7 +178,7 @@ async def test_who_has_ended_well_counts_until_its_object_goes(two: World) -> No
     assert len(two.gangs) == 0
 
 
-async def test_who_was_told_to_end_and_ends_with_0_does_not_count(two: World) -> None:
+async def test_a_deleted_pod_that_exits_with_0_does_not_count(two: World) -> None:
     """As all of a drained gang may: their successors run together or not at all."""
     await run(two, "a", "b", "c")
     for name in "abc":

@@ -1,4 +1,4 @@
-"""A more important gang gets room for all of its pods or ends nobody, and room kept for lesser pods gives way."""
+"""A more important gang evicts for all of its pods or evicts none, and reservations of lesser pods give way."""
 
 import asyncio
 from collections.abc import Callable
@@ -47,7 +47,7 @@ async def test_a_gang_ends_as_few_as_let_all_of_it_in_and_each_once(world: World
     await look(world)
     assert sorted(world.api.evicted) == ["low-0", "low-1"]
     assert sorted(name for name, _ in world.api.nominated) == ["g-0", "g-1"]
-    # Asked again meanwhile, nobody else ends, and a stranger gets nothing of the room.
+    # Asked again meanwhile, no more pods are evicted, and another pod gets nothing of the capacity.
     assert ask_both(world, "g-0", "g-1") == [[], []]
     end(world, "low-0")
     world.create("thief", 8)
@@ -70,7 +70,7 @@ async def test_one_pod_that_ends_may_be_enough_for_two(world: World) -> None:
     assert world.api.evicted == ["low"]
 
 
-async def test_nobody_ends_where_not_all_of_the_gang_would_fit(world: World) -> None:
+async def test_no_pod_is_evicted_where_not_all_of_the_gang_would_fit(world: World) -> None:
     await filled(world)
     for name in ("g-0", "g-1", "g-2", "g-3"):
         member(world, name, 10, least=4, priority=9)
@@ -80,7 +80,7 @@ async def test_nobody_ends_where_not_all_of_the_gang_would_fit(world: World) -> 
     assert not any(world.ledger.nominations.node_of(f"uid-g-{number}") for number in range(4))
 
 
-async def test_nobody_ends_for_a_gang_of_which_one_may_not_preempt(world: World) -> None:
+async def test_no_pod_is_evicted_for_a_gang_of_which_one_may_not_preempt(world: World) -> None:
     await filled(world)
     member(world, "g-0", 8, priority=9)
     member(world, "g-1", 8, priority=9, never=True)
@@ -154,19 +154,19 @@ async def test_a_pod_that_replaces_one_of_a_running_gang_preempts_alone(world: W
     assert world.api.evicted == ["low"]
 
 
-async def test_gangs_that_wait_for_something_else_end_nobody(world: World) -> None:
+async def test_gangs_that_wait_for_something_else_evict_no_pod(world: World) -> None:
     await filled(world)
     member(world, "g-0", 8, priority=9)
     ask_both(world, "g-0")
     await look(world)
-    assert world.gangs.wanting("uid-nobody", ["n1"]) == []
-    assert world.gangs.together_with("uid-nobody") == ["uid-nobody"]
+    assert world.gangs.wanting("uid-unknown", ["n1"]) == []
+    assert world.gangs.together_with("uid-unknown") == ["uid-unknown"]
     member(world, "g-1", 8, priority=9)
     group = world.gangs._groups["default/g"]
     group.rests_until_s = world.clock.now_s + 1000
     assert world.gangs.wanting("uid-g-0", ["n1", "n2"]) == []
     group.rests_until_s = 0.0
-    assert world.gangs.wanting("uid-g-0", ["n1", "n2"]) == [], "nobody has asked about g-1"
+    assert world.gangs.wanting("uid-g-0", ["n1", "n2"]) == [], "g-1 was never tried"
     ask_both(world, "g-1")
     assert len(world.gangs.wanting("uid-g-0", ["n1", "n2"])) == 2
     # One that cannot be read leaves too few.
@@ -218,7 +218,7 @@ async def test_room_beside_what_is_kept_leaves_that_where_it_is(world: World) ->
     assert world.api.evicted == ["low"]
 
 
-async def test_room_that_is_kept_stays_where_giving_it_up_saves_nobody(world: World) -> None:
+async def test_a_reservation_stays_where_releasing_it_saves_no_victim(world: World) -> None:
     add_gpus(world, 16384)
     await bound(world, "low", 16, "n1", priority=1)
     await bound(world, "low-2", 16, "n2", priority=2)
@@ -254,7 +254,7 @@ async def test_room_of_a_lesser_gang_gives_way_as_a_whole(world: World) -> None:
     assert world.ledger.nominations.node_of("uid-high") == ""
 
 
-async def test_nobody_ends_on_a_node_that_a_pod_which_was_not_asked_about_may_never_have(
+async def test_no_pod_is_evicted_on_a_node_that_another_member_was_never_offered(
     world: World,
 ) -> None:
     """Other rules of the scheduler (a selector) are known by the nodes that were offered."""
@@ -277,7 +277,7 @@ async def test_nobody_ends_on_a_node_that_a_pod_which_was_not_asked_about_may_ne
     assert sorted(world.api.evicted) == ["low-0", "low-1"]
 
 
-async def test_a_surplus_pod_that_nobody_asks_about_keeps_nobody_from_making_room(world: World) -> None:
+async def test_a_surplus_member_that_is_never_tried_does_not_prevent_preemption(world: World) -> None:
     await filled(world)
     for name in ("never", "g-0", "g-1"):
         member(world, name, 10, priority=9)
@@ -298,7 +298,7 @@ async def test_who_is_refused_for_a_quota_was_asked_about_all_the_same(
     assert len(world.gangs.wanting("uid-g-0", ["n1", "n2"])) == 2
 
 
-async def test_nobody_ends_for_a_gang_of_which_the_pod_asked_about_is_being_deleted(world: World) -> None:
+async def test_no_pod_is_evicted_for_a_gang_whose_tried_member_is_being_deleted(world: World) -> None:
     await filled(world)
     for name in ("g-0", "g-1", "g-2"):
         member(world, name, 10, priority=9)
@@ -354,7 +354,7 @@ def _member_is_less_important(world: World) -> None:
 
 
 def _stranger_comes(world: World) -> None:
-    """Another scheduler binds a pod to each of the GPUs, which nobody can forbid."""
+    """Another scheduler binds a pod to each of the GPUs, which cannot be prevented."""
     for node, gpu in (("n1", 0), ("n2", 0), ("n2", 1)):
         device = world.ledger.node(node).devices[gpu]  # type: ignore[union-attr]
         allocation = Allocation((share_of(device, 16, 4, 0),), {})
@@ -364,7 +364,7 @@ def _stranger_comes(world: World) -> None:
 
 
 @pytest.mark.parametrize("come", [_member_goes, _member_is_less_important, _stranger_comes])
-async def test_what_comes_between_the_plans_for_a_gang_ends_nobody(
+async def test_changes_between_the_plans_for_a_gang_lead_to_no_eviction(
     world: World, monkeypatch: pytest.MonkeyPatch, come: Callable[[World], None]
 ) -> None:
     await between_two_plans(world, monkeypatch, lambda: come(world))
@@ -372,7 +372,7 @@ async def test_what_comes_between_the_plans_for_a_gang_ends_nobody(
     assert not any(world.ledger.nominations.node_of(f"uid-g-{number}") for number in range(2))
 
 
-async def test_once_one_of_a_gang_is_gone_nobody_more_ends_for_any_of_it(world: World) -> None:
+async def test_once_a_member_is_gone_no_more_pods_are_evicted_for_the_gang(world: World) -> None:
     await filled(world)
     for name in ("g-0", "g-1"):
         member(world, name, 10, priority=9)
@@ -384,7 +384,7 @@ async def test_once_one_of_a_gang_is_gone_nobody_more_ends_for_any_of_it(world: 
     assert [world.ledger.nominations.node_of(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]
 
 
-async def test_a_gang_of_which_one_is_left_to_kube_scheduler_has_nobody_ended_by_us(world: World) -> None:
+async def test_a_gang_with_a_member_nominated_by_kube_scheduler_evicts_no_pod(world: World) -> None:
     await filled(world)
     for name in ("g-0", "g-1"):
         member(world, name, 10, priority=9)

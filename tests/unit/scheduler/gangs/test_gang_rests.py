@@ -1,4 +1,4 @@
-"""Gangs that never come together keep room from nobody for long, however many of them somebody makes."""
+"""Gangs that never come together hold capacity only briefly, however many there are."""
 
 import itertools
 
@@ -42,7 +42,7 @@ async def turn(world: World, seconds: float) -> None:
         await world.binder.settle(uid, key)
 
 
-async def kept_in_vain(world: World, name: str, namespace: str = "default") -> None:
+async def reserved_and_never_bound(world: World, name: str, namespace: str = "default") -> None:
     """A gang of two, one of which kube-scheduler never asks about: its own rules refuse it everywhere."""
     for part in "ab":
         world.create(f"{name}{part}", 8, labels=gang(name, 2), namespace=namespace)
@@ -56,7 +56,7 @@ async def kept_in_vain(world: World, name: str, namespace: str = "default") -> N
 
 
 async def test_room_for_pods_that_are_never_asked_about_is_kept_for_seconds_and_not_again(two: World) -> None:
-    await kept_in_vain(two, "g")
+    await reserved_and_never_bound(two, "g")
     for _ in range(int(MOST_REST_S / 10)):
         assert not ask(two, "ga")[0]
         assert not is_kept(two)
@@ -68,7 +68,7 @@ async def test_room_for_pods_that_are_never_asked_about_is_kept_for_seconds_and_
 
 
 async def test_another_gang_of_the_namespace_is_no_way_around_that(two: World) -> None:
-    await kept_in_vain(two, "g")
+    await reserved_and_never_bound(two, "g")
     for part in "ab":
         two.create(f"h{part}", 8, labels=gang("h", 2))
     assert ask(two, "ha") == (
@@ -90,7 +90,7 @@ async def test_another_gang_of_the_namespace_is_no_way_around_that(two: World) -
 
 
 async def test_other_namespaces_lose_nothing_by_it(two: World) -> None:
-    await kept_in_vain(two, "g", namespace="tenant")
+    await reserved_and_never_bound(two, "g", namespace="tenant")
     for part in "ab":
         two.create(f"h{part}", 8, labels=gang("h", 2))
     assert ask(two, "ha")[0]

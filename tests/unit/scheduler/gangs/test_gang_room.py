@@ -1,4 +1,4 @@
-"""For whom gangs keep room is said to those who wait for it, and to whoever asks."""
+"""Reservations of gangs are named in the reasons of the pods that they keep pending, and in the decisions API."""
 
 import asyncio
 from typing import Any
@@ -39,7 +39,9 @@ async def keep(browser: Browser, world: World, name: str = "g", mem: int = 15, *
     assert len((await browser.post("filter", body))["NodeNames"]) == 1
 
 
-async def test_who_waits_for_kept_room_is_told_for_which_gang_it_is(browser: Browser, world: World) -> None:
+async def test_a_pod_refused_because_of_a_reservation_learns_for_which_gang_it_is(
+    browser: Browser, world: World
+) -> None:
     await keep(browser, world)
     world.create("waits", 10)
 
@@ -105,7 +107,7 @@ async def test_gangs_that_keep_a_node_together_are_all_named(browser: Browser, w
     assert reasons[-1].endswith("room there is kept for gangs of-b/b, of-c/c, of-d/d and 1 more")
 
 
-async def test_a_gang_that_waits_is_told_of_the_one_before_it(browser: Browser, world: World) -> None:
+async def test_a_pending_gang_learns_of_the_gang_before_it(browser: Browser, world: World) -> None:
     await keep(browser, world)
     make(world, "h", 10, namespace="default")
 
@@ -126,17 +128,15 @@ async def test_of_very_many_nodes_some_are_looked_at(
     assert asked(world, "waits") == ([], {FULL, KEPT})
 
 
-async def test_what_is_kept_is_told_with_how_many_have_come_and_until_when(
-    browser: Browser, world: World
-) -> None:
+async def test_a_reservation_is_listed_with_members_and_deadline(browser: Browser, world: World) -> None:
     assert (await get(browser, "/kept"))["kept"] == []
     await keep(browser, world, mem=8)
-    (told,) = (await get(browser, "/kept"))["kept"]
+    (reserved,) = (await get(browser, "/kept"))["kept"]
     now_s = world.clock.now_s
 
     node = world.gangs.planned_node("uid-ga")
     share = {"node": node, "gpu": 0, "uuid": f"GPU-{node}-0", "units": 16, "MiB": 16384, "corePercent": 0}
-    assert told == {
+    assert reserved == {
         "gang": "tenant/g",
         "come": 0,
         "least": 2,
@@ -144,8 +144,8 @@ async def test_what_is_kept_is_told_with_how_many_have_come_and_until_when(
         "shares": [share],
     }
     await ask_again_of(browser, world, "gb")
-    (told,) = (await get(browser, "/kept"))["kept"]
-    assert told["until"] == now_s + KEPT_S + world.reservations.ttl_s
+    (reserved,) = (await get(browser, "/kept"))["kept"]
+    assert reserved["until"] == now_s + KEPT_S + world.reservations.ttl_s
     assert (await get(browser, "/kept"))["scheduler"]["leads"] is None
 
 
@@ -178,9 +178,10 @@ async def test_the_line_of_those_who_wait_says_what_is_kept_for_gangs_and_for_si
     world.create("waits", 3)
     record = world.view.waiting["uid-waits"]
     world.ledger.nominations.add("uid-waits", record.request, Plan("n3", (0,), (), ()))
-    told = (await get(browser, ""))["kept"]
+    reserved = (await get(browser, ""))["kept"]
     assert {
-        one["whom"]: [(share["node"], share["gpu"], share["MiB"]) for share in one["shares"]] for one in told
+        one["whom"]: [(share["node"], share["gpu"], share["MiB"]) for share in one["shares"]]
+        for one in reserved
     } == {
         "gang tenant/g": [("n1", 0, 15 * GIB), ("n2", 0, 15 * GIB)],
         "pod default/waits": [("n3", 0, 3 * GIB)],

@@ -142,9 +142,9 @@ async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_
         return [str(one) for one in done if one is not None]
 
     for first in (0, 100):
-        told = await come(pods[first : first + 100])
-        assert len(told) == 100
-        assert told[-1].startswith(f"gang default/g: {first + 100} of 300 pods have come to be bound, ")
+        errors = await come(pods[first : first + 100])
+        assert len(errors) == 100
+        assert errors[-1].startswith(f"gang default/g: {first + 100} of 300 pods have come to be bound, ")
     assert not two.api.bindings
     two.gangs._patience_s = 60.0
     assert await come(pods[200:]) == []
@@ -166,13 +166,13 @@ async def test_who_has_come_does_not_count_for_a_plan_that_was_made_since(two: W
         with pytest.raises(BindRefused, match=r"ha(ve|s) come"):
             await two.binder.bind(args(name, nodes[name]))
     other = "n2" if nodes["a"] == "n1" else "n1"
-    nodes["a"] = ask(two, "a", other)[0][0]  # its node is not its own any more: all is planned anew
+    nodes["a"] = ask(two, "a", other)[0][0]  # its node is taken by now: all is planned again
     with pytest.raises(BindRefused, match="1 of 3 pods has come"):
         await two.binder.bind(args("a", nodes["a"]))
     assert not two.api.bindings
 
 
-async def test_who_gave_up_and_does_not_come_again_is_placed_anew_when_it_does(two: World) -> None:
+async def test_a_member_that_gave_up_is_placed_again_when_it_is_retried(two: World) -> None:
     two.gangs._patience_s = 0.01
     for name in "abc":
         two.create(name, 4, labels=gang("g", 3))
@@ -186,7 +186,7 @@ async def test_who_gave_up_and_does_not_come_again_is_placed_anew_when_it_does(t
     await two.clock.turn(KEPT_S + 20)
     for uid, key in two.reservations.due(two.clock.monotonic()):
         await two.binder.settle(uid, key)
-    assert used(two) == 2 * 4096, "room is kept for nobody who does not come"
+    assert used(two) == 2 * 4096, "nothing is reserved for a pod that does not come"
     await two.clock.turn(REST_S)
     (node,), _ = ask(two, "a")
     await two.binder.bind(args("a", node))
@@ -228,7 +228,7 @@ async def test_those_whose_bindings_failed_while_others_were_bound_find_room_tog
     assert len(two.api.bindings) == 4
 
 
-async def test_nobody_waits_for_ever_for_a_gang_whose_pods_come_one_by_one(two: World) -> None:
+async def test_a_gang_whose_pods_come_one_by_one_times_out(two: World) -> None:
     two.gangs._patience_s = two.gangs._most_patience_s = 0.05
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
@@ -241,7 +241,7 @@ async def test_nobody_waits_for_ever_for_a_gang_whose_pods_come_one_by_one(two: 
     assert not two.api.bindings
 
 
-async def test_the_room_of_the_whole_gang_is_given_up_when_its_pods_do_not_come(two: World) -> None:
+async def test_the_whole_gangs_reservations_are_released_when_its_pods_do_not_come(two: World) -> None:
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
     node, *_ = [ask(two, name)[0][0] for name in "abc"]
@@ -274,7 +274,7 @@ async def test_a_pod_that_goes_takes_the_room_of_its_gang_with_it(two: World) ->
     assert ask(two, "a")[1] == {"gang default/g needs 3 pods together: there are 2"}
 
 
-async def test_where_one_that_ran_goes_the_room_for_too_few_is_given_up(two: World) -> None:
+async def test_when_a_running_member_ends_reservations_for_too_few_are_released(two: World) -> None:
     for name in "abc":
         two.create(name, 4, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
@@ -310,7 +310,7 @@ async def test_who_waits_to_be_bound_while_another_goes_is_not_bound(two: World)
     assert not two.api.bindings
 
 
-async def test_a_pod_that_another_plugin_keeps_from_its_node_has_the_gang_planned_anew(two: World) -> None:
+async def test_a_pod_that_another_plugin_keeps_from_its_node_has_the_gang_planned_again(two: World) -> None:
     two.create("a", 8, labels=gang("g", 2))
     two.create("b", 8, labels=gang("g", 2))
     (first,), _ = ask(two, "a")
@@ -459,7 +459,7 @@ async def test_where_policies_let_pods_in_a_gang_waits_for_those_of_its_own_with
 
 
 async def test_who_is_just_being_bound_keeps_its_share_when_another_of_its_gang_goes(two: World) -> None:
-    """Its Binding is on its way: what is let go of now would be given to another as well."""
+    """Its Binding is under way: what is released now would be allocated twice."""
     for name in "ab":
         two.create(name, 8, labels=gang("g", 2))
     at = {name: ask(two, name)[0][0] for name in "ab"}

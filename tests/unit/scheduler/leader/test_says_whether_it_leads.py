@@ -1,4 +1,4 @@
-"""What a scheduler that nobody has asked says of that: whether it leads, as far as it knows."""
+"""A scheduler that was never asked says so, and whether it leads, as far as it knows."""
 
 import pytest
 
@@ -36,8 +36,8 @@ def test_one_alone_leads() -> None:
 async def test_of_a_pod_that_waits(browser: Browser, world: World, leads: bool | None, said: str) -> None:
     world.create("pod", 2)
     world.leads = lambda: leads
-    told = await get(browser, "/default/pod")
-    assert (told["said"], told["scheduler"]["leads"]) == (said, leads)
+    record = await get(browser, "/default/pod")
+    assert (record["said"], record["scheduler"]["leads"]) == (said, leads)
 
 
 async def test_a_leader_says_of_a_bound_pod_that_it_was_bound_before(browser: Browser, world: World) -> None:

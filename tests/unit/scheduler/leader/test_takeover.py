@@ -1,4 +1,4 @@
-"""A replica that begins to lead reads everything anew before its first answer."""
+"""A new leader lists everything again before its first answer."""
 
 import asyncio
 import json
@@ -68,7 +68,7 @@ async def takeover(leading: LeaderWatch, watched: Watched) -> AsyncIterator[Lead
     running.cancel()
 
 
-async def test_nothing_is_read_until_somebody_asks_and_then_once_beside_one_holder(
+async def test_nothing_is_read_until_a_verb_waits_and_then_once_per_term(
     takeover: LeaderResync, leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     await leading.look()
@@ -125,7 +125,7 @@ async def test_a_lease_that_went_to_another_and_came_back_is_noticed_by_the_firs
     assert await takeover.wait()
     assert (takeover.at_once(), watched.reads) == (True, 1)
     now_s += QUIET_S + 0.1
-    lease.holder = "ours_2"  # and another's meanwhile, at which nobody looked
+    lease.holder = "ours_2"  # and another's meanwhile, which was not seen
     assert not takeover.at_once()
     assert await takeover.wait()
     assert watched.reads == 2
@@ -140,7 +140,7 @@ async def test_who_leads_need_not_be_known_where_the_server_answers(
     assert watched.reads == 2
 
 
-async def test_while_the_server_is_away_nobody_is_answered(
+async def test_while_the_server_is_away_no_verb_is_answered(
     leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     lease.holder = Unreachable("API server", "connection refused", sent=False)
@@ -219,7 +219,7 @@ async def test_the_first_question_waits_and_is_answered_by_what_was_read(
     running.cancel()
 
 
-async def test_a_question_that_waited_in_vain_is_refused(
+async def test_a_verb_that_waited_too_long_is_refused(
     world: World, leading: LeaderWatch, watched: Watched
 ) -> None:
     takeover = LeaderResync(leading, watched, patience_s=0.01)
@@ -232,7 +232,7 @@ async def test_a_question_that_waited_in_vain_is_refused(
         await answer
 
 
-async def test_nobody_is_ended_by_what_was_known_before_the_lease_came_back(
+async def test_no_pod_is_evicted_by_what_was_known_before_the_lease_came_back(
     takeover: LeaderResync, leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     lease.holder = "ours_1"
@@ -251,12 +251,12 @@ async def test_nobody_is_ended_by_what_was_known_before_the_lease_came_back(
     assert watched.reads == 4
 
 
-async def test_who_begins_to_lead_is_told_once_everything_was_read(
+async def test_a_new_leader_notifies_its_subscribers_once_everything_was_read(
     takeover: LeaderResync, lease: Lease, watched: Watched
 ) -> None:
-    told: list[int] = []
-    takeover.resynced.subscribe(lambda: told.append(watched.reads))
+    reads: list[int] = []
+    takeover.resynced.subscribe(lambda: reads.append(watched.reads))
     lease.holder = "ours_1"
     assert await takeover.wait()
     assert await takeover.wait()
-    assert told == [2]
+    assert reads == [2]

@@ -1,4 +1,4 @@
-"""A replica that does not lead any more ends nobody, neither for pods that it was asked about before nor in the midst of it."""
+"""A replica that no longer leads evicts no pods, neither for pods refused before nor in the middle of an eviction."""
 
 import pytest
 
@@ -38,7 +38,7 @@ class Lost:
             raise NotLeading
 
 
-async def test_nobody_ends_for_a_pod_of_a_time_when_it_led(world: World) -> None:
+async def test_no_pod_is_evicted_for_one_refused_in_a_previous_term(world: World) -> None:
     await bound(world, "low", 12, priority=1)
     for name in ("high", "next"):
         world.create(name, 12, priority=9)
@@ -66,7 +66,7 @@ async def test_a_lease_that_is_lost_between_two_ends_spares_the_others(world: Wo
     assert [world.ledger.nominations.node_of(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]
 
 
-async def test_nobody_is_moved_for_a_pod_of_a_time_when_it_led(moving: Moving) -> None:
+async def test_no_pod_is_moved_for_one_refused_in_a_previous_term(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")

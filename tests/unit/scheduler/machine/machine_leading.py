@@ -47,7 +47,7 @@ class Electing(RuleBasedStateMachine):
 
     @rule(to=st.sampled_from((0, 1, None)))
     def the_lease_passes(self, to: int | None) -> None:
-        """To one of them, that has had it before or not, or to nobody yet: no kube-scheduler asks then."""
+        """To one of them, whether it has led before or not, or to none yet: no kube-scheduler asks then."""
         Electing.switched += to is not None and to != self.cluster.leader.number
         self.cluster.api.lease.passes_to(to)
 

@@ -1,4 +1,4 @@
-"""Of the machine that does everything: pods are moved for others, and their controllers make them anew."""
+"""Part of the whole machine: pods are moved for others, and their controllers recreate them."""
 
 import copy
 from typing import Any
@@ -10,11 +10,11 @@ from gpushare.api import names
 from gpushare.scheduler.plugins.defragmentation.plugin import RESERVED_S
 from tests.unit.scheduler.machine.machine_owners import budget
 from tests.unit.scheduler.machine.replicas import LIMITS, Replica
-from tests.unit.scheduler.machine.watched import Cluster, given
+from tests.unit.scheduler.machine.watched import Cluster, allocation_of
 from tests.unit.scheduler.some_pods import made_pod
 
 #: Kinds of controllers whose pods may be moved unless they say otherwise.
-MADE_ANEW = ("ReplicaSet", "StatefulSet")
+RECREATED = ("ReplicaSet", "StatefulSet")
 #: Seconds between two looks of the defragmenter, where time passes at once for long, and it is busy at one of them.
 _LATE_S = 102.0
 
@@ -44,7 +44,7 @@ class Moving(RuleBasedStateMachine):
         for replica in self.cluster.replicas:
             replica.on_room_made = self._room_is_made
             replica.on_moved = self._is_moved
-            replica.on_told = self._came_of_it
+            replica.on_result = self._came_of_it
 
     # --- what people and controllers do -----------------------------------------------------------
 
@@ -94,7 +94,7 @@ class Moving(RuleBasedStateMachine):
         return name
 
     @rule(late=st.integers(0, 1))
-    def controllers_make_anew(self, late: int) -> None:
+    def controllers_recreate(self, late: int) -> None:
         """What was evicted and has an owner; all, or all but the last."""
         leaving = [
             pod
@@ -104,9 +104,9 @@ class Moving(RuleBasedStateMachine):
         for pod in leaving[: len(leaving) - late]:
             if not pod.get("replaced"):
                 pod["replaced"] = True
-                self._made_anew(pod)
+                self._recreated(pod)
 
-    def _made_anew(self, pod: dict[str, Any]) -> None:
+    def _recreated(self, pod: dict[str, Any]) -> None:
         self.made += 1
         meta = copy.deepcopy(pod["metadata"])
         del meta["deletionTimestamp"]
@@ -160,9 +160,9 @@ class Moving(RuleBasedStateMachine):
         )
         if replica.feed.late:
             return  # it cannot know what has happened since
-        assert owners, f"{name} would not be made anew"
-        assert owners != ["DaemonSet"], f"{name} would be made anew where it was"
-        assert wish == "true" or owners[0] in MADE_ANEW, f"{name} is of a {owners[0]}"
+        assert owners, f"{name} would not be recreated"
+        assert owners != ["DaemonSet"], f"{name} would be recreated where it was"
+        assert wish == "true" or owners[0] in RECREATED, f"{name} is of a {owners[0]}"
         assert "deletionTimestamp" not in meta, f"{name} leaves already"
         claimant = self._pod(wants)
         assert not claimant["spec"]["nodeName"], f"{wants} waits no more"
@@ -174,11 +174,11 @@ class Moving(RuleBasedStateMachine):
         """On a GPU of the pod's there is room for the waiting one once those have left that are moved, and is none while they are there."""
         where = self._pod(name)["spec"]["nodeName"]
         assert replica.world.ledger.nominations.node_of(uid) == where, (
-            "room is kept for it where somebody leaves"
+            "capacity is reserved for it where a pod leaves"
         )
         request = replica.world.view.waiting[uid].request
         assert request is not None
-        on = {share.uuid for share in given(self._pod(name)).gpus}
+        on = {share.uuid for share in allocation_of(self._pod(name)).gpus}
         moved = replica.mover._reservations[uid].leaving
         devices = self.cluster.nodes[where]
         found = []
@@ -203,7 +203,7 @@ class Moving(RuleBasedStateMachine):
                 continue
             if "deletionTimestamp" in meta and meta["uid"] not in moved:
                 continue
-            for share in given(pod).gpus:
+            for share in allocation_of(pod).gpus:
                 if share.uuid == uuid:
                     used = goes if meta["uid"] in moved else stays
                     used[0] += share.mib

@@ -38,5 +38,5 @@ class Owning(RuleBasedStateMachine):
         self.cluster.pools[name] = pool
 
     @invariant()
-    def nobody_was_to_be_evicted_whom_budgets_do_not_let_go(self) -> None:
+    def no_pod_was_evicted_that_a_budget_protects(self) -> None:
         assert not self.cluster.api.forbidden

@@ -14,7 +14,7 @@ class Preempting(RuleBasedStateMachine):
     """Who is chosen by kube-scheduler is drawn: it looks at what we do not, and names pods that are no use on GPUs."""
 
     preempted = added = 0
-    """Pods that ended for others by kube-scheduler, and those of them that the verb named besides, of all examples."""
+    """Pods that kube-scheduler evicted for others, and those of them that the verb added, over all examples."""
 
     cluster: Cluster
     truth: QuotaTruth
@@ -74,7 +74,7 @@ class Preempting(RuleBasedStateMachine):
         ended = []
         for victim in self.cluster.preempt(name, where, chosen):
             pod = self.cluster.api.pods[self.cluster.api.key(victim)]
-            # Whoever is no less important ends for another quota alone, which has lent to his (``ended_for``).
+            # A pod that is no less important is evicted only to reclaim for another quota, which has lent to its own (``ended_for``).
             lends = (
                 self.truth.tree is not None
                 and pod["metadata"]["namespace"] != claimant["metadata"]["namespace"]
@@ -92,7 +92,7 @@ class Preempting(RuleBasedStateMachine):
         self.truth.ended_for(name, ended, informed=informed)
 
     def _nominate(self, name: str, where: str) -> None:
-        """As kube-scheduler does: whoever is less important and was nominated there is so no more."""
+        """As kube-scheduler does: clear the nominations of less important pods there."""
         pods = self.cluster.api.pods
         named = pods[self.cluster.api.key(name)]
         for other in self.cluster.waiting():

@@ -78,7 +78,7 @@ class PolicyTruth:
             assert amounts[unit, resource] <= most, f"{name}: unit {unit + 1} is above its {resource}"
 
     def books_agree(self) -> None:
-        """The scheduler's figures are those of the definition, and places are kept for nobody but those who may still be bound."""
+        """The scheduler's figures are those of the definition, and places are reserved only for pods that may still be bound."""
         book = self._book()
         if book is None:
             return

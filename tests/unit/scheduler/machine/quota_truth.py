@@ -9,7 +9,7 @@ from gpushare.api.crd.elastic_quota_tree import QuotaTree, QuotaTreeRecord
 from gpushare.api.request.amounts import Amounts
 from gpushare.ledger.quota.accounting import below
 from tests.unit.scheduler.elastic_quota.test_quotas import root, tree
-from tests.unit.scheduler.machine.watched import Cluster, given
+from tests.unit.scheduler.machine.watched import Cluster, allocation_of
 
 MEM, CORE, CPU = names.GPU_MEM, names.GPU_CORE, "cpu"
 
@@ -18,7 +18,7 @@ SPACES = ("x", "z")
 
 
 def _nested() -> dict[str, Any]:
-    """A tree of three levels, with compute besides."""
+    """A tree of three levels, with compute as well."""
     leaves = [
         {"name": "a", "namespaces": ["x"], "min": {MEM: 10, CORE: 50}, "max": {MEM: 30}},
         {"name": "b", "namespaces": ["z"], "min": {MEM: 6}, "max": {MEM: 40, CORE: 200}},
@@ -85,14 +85,14 @@ class QuotaTruth:
         return str(self._pod(name)["metadata"]["uid"])
 
     def _amounts(self, name: str) -> Amounts:
-        """What the pod asks for, or was given of GPU memory where that is more."""
+        """The pod's request, or its allocation of GPU memory if that is more."""
         record = self._cluster.api.record(name)
         if record is None:
             return {}
         if record.bystander:
             return record.amounts
         if record.node:
-            gpus = given(self._pod(name)).gpus
+            gpus = allocation_of(self._pod(name)).gpus
         else:
             held = self._cluster.world.ledger.held(record.uid)
             gpus = () if held is None else held.allocation.gpus

@@ -1,4 +1,4 @@
-"""One replica of a scheduler: everything of its extender but the sockets, what its watches have told it, and its loops."""
+"""One replica of a scheduler: everything of its extender but the sockets, what its watches have delivered, and its loops."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -56,7 +56,7 @@ class Governed(World):
 
 
 class Replica:
-    """``on_room_made`` and ``on_moved`` are told of each act of its defragmenter, ``on_told`` of what came of each plan, ``on_tree`` when it counts by another tree."""
+    """``on_room_made`` and ``on_moved`` are called for each act of its defragmenter, ``on_result`` with the result of each plan, ``on_tree`` when another tree is in force."""
 
     def __init__(self, number: int, api: WatchedApi, clock: TurnedClock) -> None:
         self.number = number
@@ -70,7 +70,7 @@ class Replica:
         )
         self.on_room_made: Callable[[Replica, str], None] = lambda replica, name: None
         self.on_moved: Callable[[Replica, str], None] = lambda replica, name: None
-        self.on_told: Callable[[str], None] = lambda result: None
+        self.on_result: Callable[[str], None] = lambda result: None
         self.on_tree: Callable[[], None] = lambda: None
         self.may_bind = number == 0
         self.acted_s = 0.0
@@ -105,7 +105,7 @@ class Replica:
             quotas=world.quotas,
             must_lead=self.takeover.must_lead,
             retry=world.retries.hurry,
-            count=self.on_told,
+            count=self.on_result,
         )
         for record in (*world.view.waiting.values(), *world.view.bound.values()):
             self._note(record)
@@ -137,7 +137,7 @@ class Replica:
         return True
 
     def refused(self, uid: str, nodes: Collection[str]) -> None:
-        """What filter tells of a pod that no node took."""
+        """Filter has refused a pod on all nodes."""
         self.world.refused(uid, nodes)
         self.mover.post_filter(uid, nodes)
 
@@ -154,7 +154,7 @@ class Replica:
         self.tell_trees(1000)
         now = {record.uid: (record, last) for record, last in self.feed.pods}
         self.feed.pods.clear()
-        self.feed.pods.extend(sorted(now.values(), key=lambda told: not told[1]))
+        self.feed.pods.extend(sorted(now.values(), key=lambda pair: not pair[1]))
         self.tell_pods(1000)
         self.tell_policies(1000)
         self._read_under = held
@@ -207,7 +207,7 @@ class Replica:
                 continue
             policies.upsert_policy(policy)
             if policies.unread:
-                # Its pods are listed anew, and watched from there.
+                # Its pods are listed again, and watched from there.
                 self.feed.policy_pods.clear()
                 list_pods(self.api, policies)
 

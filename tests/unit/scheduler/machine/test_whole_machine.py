@@ -1,4 +1,4 @@
-"""Whatever pods, people, nodes and failures do, in any order: nobody is given what another has (Hypothesis state machine).
+"""Whatever pods, people, nodes and failures do, in any order: no capacity is allocated twice (Hypothesis state machine).
 
 Thousands of steps, counted, drive everything together that decides: filter, prioritize, bind and preempt, reservations, gangs, room kept
 for more important pods, retries, and the defragmenter; by two replicas of the scheduler between which the lease goes, over an API
@@ -34,7 +34,7 @@ from tests.unit.scheduler.machine.machine_owners import Owning
 from tests.unit.scheduler.machine.machine_preempting import Preempting
 from tests.unit.scheduler.machine.policy_truth import POLICIES, PolicyTruth, some_policy
 from tests.unit.scheduler.machine.quota_truth import TREES, QuotaTruth, some_tree
-from tests.unit.scheduler.machine.watched import Cluster, given
+from tests.unit.scheduler.machine.watched import Cluster, allocation_of
 from tests.unit.scheduler.some_pods import GANGS, SPACE_OF, made_pod, some_pod
 
 NODES = ("n0", "n1", "n2")
@@ -135,7 +135,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
 
     @rule(new=st.lists(some_pod(), min_size=4, max_size=12))
     def a_day_goes_as_planned(self, new: list[dict[str, Any]]) -> None:
-        """Pods are made, told of, scheduled, and told of again."""
+        """Create pods, deliver them, schedule them, and deliver the result."""
         self.pods_are_made(new, 5)
         self.do(self.cluster.taken_over())
         for _ in range(2):
@@ -311,7 +311,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
         WholeMachine.steps += 1
 
     @invariant()
-    def no_gpu_is_given_twice(self) -> None:
+    def no_gpu_is_allocated_twice(self) -> None:
         mib: Counter[str] = Counter()
         core: Counter[str] = Counter()
         whole: dict[str, str] = {}
@@ -319,7 +319,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
         for name, pod in self.cluster.running().items():
             if not _asks(pod):
                 continue
-            for share in given(pod).gpus:
+            for share in allocation_of(pod).gpus:
                 mib[share.uuid] += share.mib
                 core[share.uuid] += share.core_percent
                 holders[share.uuid].append(name)
@@ -329,11 +329,11 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
             assert used <= self.size_of[uuid], f"{uuid}: {used} MiB for {holders[uuid]}"
             assert core[uuid] <= 100, f"{uuid}: {core[uuid]}% for {holders[uuid]}"
         for uuid, name in whole.items():
-            assert holders[uuid] == [name], f"{uuid} was given whole to {name}, and to {holders[uuid]}"
+            assert holders[uuid] == [name], f"{uuid} was allocated whole to {name}, and to {holders[uuid]}"
 
     @invariant()
     def the_books_are_those_of_the_api_server(self) -> None:
-        """Of each replica that has heard everything, and of a new one: so they are equal."""
+        """Of each replica whose watches have delivered everything, and of a new one: so they are equal."""
         caught_up = [replica for replica in self.cluster.replicas if replica.caught_up()]
         if not caught_up:
             return
@@ -345,8 +345,8 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
             for uid, pod in truth.items():
                 held = ledger.held(uid)
                 assert held is not None, f"{uid} is lost"
-                assert (held.node, held.allocation) == (pod["spec"]["nodeName"], given(pod))
-            assert ledger.totals().pods == len(truth), "nobody else holds anything"
+                assert (held.node, held.allocation) == (pod["spec"]["nodeName"], allocation_of(pod))
+            assert ledger.totals().pods == len(truth), "no other pod holds anything"
             assert ledger.totals().reserved == 0
             assert again.quotas.books.usage() == replica.world.quotas.books.usage()
             assert {name: ledger.usage(name) for name in NODES} == usage
@@ -358,7 +358,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
 
     @rule()
     def once_all_is_calm_no_gang_runs_in_part(self) -> None:
-        """Everything is told, and everybody who could not be bound is asked about again, for longer than room is kept."""
+        """Deliver everything, and retry every pod that could not be bound, for longer than capacity is reserved."""
         self.cluster.api.lease.lost_after = 0
         self.do(self.cluster.taken_over())
         for _ in range(3):
@@ -367,13 +367,13 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
             self._turn(20)
         self.cluster.leader.tell_all()
         there = {self._gang_of(pod) for pod in self.cluster.api.pods.values()}
-        self.disturbed &= there  # those of whom nobody is left begin as any gang
+        self.disturbed &= there  # those without a pod left begin as any gang
         for gang in GANGS:
             assert gang in self.disturbed or not self._half_placed(gang), f"gang {gang} runs in part"
 
     @rule()
-    def room_that_nobody_comes_for_is_free_in_the_end(self) -> None:
-        """No pod is asked about for longer than room is kept for a gang: nothing is reserved any more."""
+    def unused_reservations_are_released_in_the_end(self) -> None:
+        """No pod is tried for longer than capacity is reserved for a gang: nothing is reserved any more."""
         for _ in range(4):
             self.the_watches_tell_all(2)
             self.time_passes(70)
@@ -382,8 +382,8 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
             world = replica.world
             assert world.ledger.totals().reserved == 0
             assert not world.policies.promises
-            # Nominated or not: who does not come for the room that was made gives it up. Pods are moved all the while, for whom
-            # nobody asks, too: how long room is kept for that is looked at after each step.
+            # Nominated or not: a pod that does not use its reservation loses it. Pods are moved all the while, also for pods
+            # that are not tried: how long capacity is reserved for those is checked after each step.
             kept = {
                 name: world.ledger.nominations.node_of(uid)
                 for name in self.cluster.waiting()
@@ -413,7 +413,7 @@ def _asks(pod: dict[str, Any]) -> bool:
 def _lacking() -> list[str]:
     """What has not come about often enough yet to mean something."""
     least = (
-        (Preempting.added, 2, "the verb has to add somebody to be tried"),
+        (Preempting.added, 2, "the verb has to add a victim"),
         (Moving.moved, 1, "pods have to be moved to be looked at"),
         (Moving.spared, 2, "budgets have to stand against moves"),
         (Electing.switched, 50, "the lease has to go to and fro"),
@@ -425,7 +425,7 @@ def _lacking() -> list[str]:
 @pytest.mark.randomized
 @pytest.mark.no_cover  # it would take more than twice as long; other tests go through the same lines
 @pytest.mark.timeout(1800)
-def test_nobody_is_given_what_another_has_whatever_happens() -> None:
+def test_no_capacity_is_allocated_twice_whatever_happens() -> None:
     WholeMachine.steps = 0
     for number in range(MOST_BATCHES):
         if not SOAK:

@@ -127,24 +127,24 @@ class Cluster:
             await self.clock.turn(seconds / min(int(seconds), 4))
             await self.settle()
 
-    # --- what changes, and is told --------------------------------------------------------------
+    # --- what changes, and is delivered ---------------------------------------------------------
 
     def set_policy(self, policy: ResourcePolicy | None) -> None:
         """Another policy, or with ``None`` none any more."""
         self.api.changes += 1
-        told = policy or self.policy
-        for replica in self.replicas if told is not None else ():
-            assert told is not None
-            replica.feed.policies.append((told, policy is None))
+        changed = policy or self.policy
+        for replica in self.replicas if changed is not None else ():
+            assert changed is not None
+            replica.feed.policies.append((changed, policy is None))
         self.policy = policy
 
     def set_tree(self, tree: QuotaTreeRecord | None) -> None:
         """Another tree, or with ``None`` none any more."""
         self.api.changes += 1
-        told = tree or self.tree
-        for replica in self.replicas if told is not None else ():
-            assert told is not None
-            replica.feed.trees.append((f"{names.QUOTA_NAMESPACE}/{told.name}", told, tree is None))
+        changed = tree or self.tree
+        for replica in self.replicas if changed is not None else ():
+            assert changed is not None
+            replica.feed.trees.append((f"{names.QUOTA_NAMESPACE}/{changed.name}", changed, tree is None))
         self.tree = tree
 
     def set_node(self, devices: NodeDevices) -> None:
@@ -202,7 +202,7 @@ class Cluster:
         await self.settle()
 
     def preempt(self, name: str, node: str, victims: list[str]) -> list[str]:
-        """Whom kube-scheduler ends on ``node`` for the pod, having asked; nobody where that is of no use."""
+        """The pods that kube-scheduler evicts on ``node`` for the pod, having asked; none where that is of no use."""
         pods = self.api.pods
         uids = {pods[self.api.key(victim)]["metadata"]["uid"]: victim for victim in victims}
         already = len(self._against(uids))
@@ -221,12 +221,12 @@ class Cluster:
             quotas=self.world.quotas,
         )
         name_of = {pod["metadata"]["uid"]: key.partition("/")[2] for key, pod in pods.items()}
-        told = msgspec.json.decode(answer)["NodeNameToMetaVictims"].get(node)
-        if told is None:
+        answered = msgspec.json.decode(answer)["NodeNameToMetaVictims"].get(node)
+        if answered is None:
             return []
-        found = [one["UID"] for one in told["Pods"]]
+        found = [one["UID"] for one in answered["Pods"]]
         assert set(uids) <= set(found), "whom kube-scheduler chose it ends"
-        assert told["NumPDBViolations"] == len(self._against(found)), "whom budgets protect is counted"
+        assert answered["NumPDBViolations"] == len(self._against(found)), "whom budgets protect is counted"
         return [name_of[uid] for uid in found if uid in name_of]
 
     def _against(self, uids: Collection[str]) -> set[str]:
@@ -254,7 +254,7 @@ class Cluster:
         ]
 
 
-def given(pod: dict[str, Any]) -> Allocation:
+def allocation_of(pod: dict[str, Any]) -> Allocation:
     """What a bound pod's record says that it holds."""
     allocation = read_allocation(pod["metadata"].get("annotations") or {}, None)
     assert allocation is not None

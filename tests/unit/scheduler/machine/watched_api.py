@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpushare.api.node.device import NodeDevices
     from gpushare.api.request.amounts import Amounts
 
-#: What each node has besides GPUs: enough for all.
+#: What each node has apart from GPUs: enough for all.
 _AMOUNTS = {"cpu": "999", "pods": "999", names.GPU_MEM: "999", names.GPU_CORE: "9999", names.GPU_WHOLE: "99"}
 
 
@@ -44,11 +44,11 @@ class Feed:
         """Key, tree, and whether it is gone."""
         self.policies: deque[tuple[ResourcePolicy, bool]] = deque()
         self.pools: dict[str, str] = {}
-        """The labels ``pool`` of nodes that were told."""
+        """The delivered ``pool`` labels of nodes."""
 
     @property
     def late(self) -> bool:
-        """Whether anything but a label is still to be told."""
+        """Whether anything but a label is still to be delivered."""
         return any((self.pods, self.policy_pods, self.nodes, self.trees, self.policies))
 
     def clear(self) -> None:
@@ -57,16 +57,16 @@ class Feed:
 
 
 class Lease:
-    """Who leads, by the Lease of the kube-schedulers: a replica's number, ``None`` where nobody holds it."""
+    """The leader by the Lease of the kube-schedulers: a replica's number, ``None`` if it has no holder."""
 
     def __init__(self) -> None:
         self.replica: int | None = 0
         self._times = 0
         self.lost_after = 0
-        """After how many writes of whoever leads the other replica has it; 0: it stays."""
+        """After how many writes of the leader the other replica takes over; 0: it stays."""
 
     async def lease_holder(self, namespace: str, name: str) -> str:
-        """A kube-scheduler that has lost it ends, and names itself anew."""
+        """A kube-scheduler that has lost it ends, and comes back under a new name."""
         return self.holder
 
     @property
@@ -85,7 +85,7 @@ class Lease:
 
 
 class WatchedApi(Api):
-    """As its base, and tells of every change of a pod."""
+    """As its base, and delivers every change of a pod."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,11 +132,11 @@ class WatchedApi(Api):
         elif name in self._known:
             news = self._known.pop(name), True
         pod = decode_pod(self.pods[self.key(name)])
-        told = policy_pod_of(pod), last or pod.finished
+        update = policy_pod_of(pod), last or pod.finished
         for feed in self.feeds:
             if news is not None:
                 feed.pods.append(news)
-            feed.policy_pods.append(told)
+            feed.policy_pods.append(update)
 
     def remove(self, name: str) -> None:
         self._tell(name, last=True)
@@ -190,7 +190,7 @@ class WatchedApi(Api):
             one.status.disruptions_allowed -= 1
         self.changed(name)
 
-    # --- what nodes have besides GPUs -------------------------------------------------------------
+    # --- what nodes have apart from GPUs ----------------------------------------------------------
 
     async def get_guest(self, namespace: str, name: str) -> Guest:
         try:

@@ -18,8 +18,8 @@ from gpushare.ledger.errors import Refused
 from gpushare.scheduler.observability.gpu_metrics import COLUMNS, GpuTable, snapshot, written
 from gpushare.scheduler.observability.metrics import Metrics
 
-GIVEN, COMPUTE = (one.name for one in COLUMNS)
-Told = dict[tuple[str, str, str], float]
+ALLOCATED, COMPUTE = (one.name for one in COLUMNS)
+Series = dict[tuple[str, str, str], float]
 
 
 def node(name: str, gpus: int, first: int = 0) -> NodeDevices:
@@ -31,20 +31,20 @@ def request(units: int, core: int) -> Request:
     return Request(units, core, (ContainerRequest("c", ContainerKind.APP, 0, units, core),))
 
 
-def told(text: bytes) -> Told:
+def parsed(text: bytes) -> Series:
     return {
         (sample.name, sample.labels["node"], sample.labels["gpu"]): sample.value
         for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
-        if sample.name in (GIVEN, COMPUTE)
+        if sample.name in (ALLOCATED, COMPUTE)
     }
 
 
-def by_the_ledger(ledger: Ledger, *nodes: str) -> Told:
-    found: Told = {}
+def by_the_ledger(ledger: Ledger, *nodes: str) -> Series:
+    found: Series = {}
     for name in nodes:
         for gpu in ledger.usage(name).gpus:
-            found[GIVEN, name, str(gpu.index)] = gpu.used_mib * 2.0**20
+            found[ALLOCATED, name, str(gpu.index)] = gpu.used_mib * 2.0**20
             found[COMPUTE, name, str(gpu.index)] = gpu.used_core / 100
     return found
 
@@ -74,7 +74,7 @@ def test_the_lines_follow_nodes_that_come_change_and_go_and_what_pods_hold() -> 
                     ledger.reserve(f"u{turn}", f"default/p{turn}", asked, chance.choice(sorted(present)))
                 except Refused:
                     ledger.release(f"u{chance.randrange(turn)}")
-        assert told(table.render(snapshot(ledger))) == by_the_ledger(ledger, *present)
+        assert parsed(table.render(snapshot(ledger))) == by_the_ledger(ledger, *present)
 
 
 @given(st.lists(st.integers(-5, 10**15 - 1), min_size=1, max_size=8), st.integers(0, 3))
@@ -101,7 +101,7 @@ async def test_a_scrape_has_the_process_metrics_and_every_gpu(packed: bool) -> N
         text, is_packed = await metrics.answer(packed=packed)
         assert is_packed is packed
         text = gzip.decompress(text) if packed else text
-        assert told(text) == by_the_ledger(ledger, "n1")
+        assert parsed(text) == by_the_ledger(ledger, "n1")
         assert b'gpushare_scheduler_bind_attempts_total{result="success"} 1.0' in text
         assert b'gpushare_scheduler_x{kind="a"} 1.0\ngpushare_scheduler_x{kind="b"} 2.0' in text
 

@@ -54,7 +54,7 @@ class Known:
         return next(one for one in self.pods if one.uid == uid) if uid not in self.gone else None
 
 
-class Told(NamedTuple):
+class RecordedEvent(NamedTuple):
     regarding: ObjectReference
     reason: str
     note: str
@@ -66,7 +66,7 @@ class Recorded:
     """Events as they were recorded."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.recorded: list[RecordedEvent] = []
 
     def record(
         self,
@@ -79,7 +79,7 @@ class Recorded:
         cause: str = "",
         telling: str = "each",
     ) -> None:
-        self.told.append(Told(regarding, reason, note, cause, telling))
+        self.recorded.append(RecordedEvent(regarding, reason, note, cause, telling))
 
 
 class Clock:
@@ -107,8 +107,8 @@ def news(pods: list[Waiting], *, leads: bool = True) -> tuple[PendingPodEvents, 
     return PendingPodEvents(Known(pods), events, clock, SimpleNamespace(leads=leads)), events, clock
 
 
-def told(events: Recorded) -> list[tuple[str, str]]:
-    return [(one.regarding.name, one.note) for one in events.told if one.reason == REASON_PENDING]
+def pending_notes(events: Recorded) -> list[tuple[str, str]]:
+    return [(one.regarding.name, one.note) for one in events.recorded if one.reason == REASON_PENDING]
 
 
 async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when_the_reason_is_another() -> (
@@ -117,7 +117,7 @@ async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when
     pod = Waiting("default/a", "u1", 980.0, "memory")
     watched, events, _ = news([pod])
     await watched.look()
-    assert told(events) == [
+    assert pending_notes(events) == [
         (
             "a",
             "waits for 8 GiB: no single GPU has 8 GiB free on 4,999 nodes. What would help: 2 GiB more free on one GPU of "
@@ -126,73 +126,75 @@ async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when
     ]
     pod.reason = "no single GPU has 8 GiB free on 4,998 nodes"
     await watched.look()
-    assert len(told(events)) == 1, "only figures have changed"
+    assert len(pending_notes(events)) == 1, "only figures have changed"
     pod.category, pod.reason, pod.suggestion = "quota", "quota team-a is used up", ""
     await watched.look()
     await watched.look()
-    assert [note for _, note in told(events)][1:] == ["waits for 8 GiB: quota team-a is used up"]
-    # Each may have been told by who led before.
-    assert [one.telling for one in events.told] == ["standing", "standing"]
+    assert [note for _, note in pending_notes(events)][1:] == ["waits for 8 GiB: quota team-a is used up"]
+    # Each may have been reported by the previous leader.
+    assert [one.telling for one in events.recorded] == ["standing", "standing"]
 
 
-async def test_a_pod_that_waits_on_is_told_of_again_before_the_server_forgets_it_in_todays_words() -> None:
+async def test_a_pod_that_stays_pending_is_reported_again_before_its_event_expires_with_the_current_text() -> (
+    None
+):
     pod = Waiting("default/a", "u1", 980.0, "memory")
     watched, events, clock = news([pod])
     await watched.look()
     clock.now_s += REPEAT_S - 1.0
     await watched.look()
-    assert len(events.told) == 1
+    assert len(events.recorded) == 1
     clock.now_s += 1.0
     await watched.look()
     await watched.look()
-    first, again = events.told
+    first, again = events.recorded
     assert again == first, "the same words count on the event that is there"
     pod.suggestion = "1 GiB more free on one GPU of node n9"
     clock.now_s += REPEAT_S - 1.0
     await watched.look()
-    assert len(events.told) == 2
+    assert len(events.recorded) == 2
     clock.now_s += 1.0
     await watched.look()
-    assert events.told[2].note.endswith("What would help: 1 GiB more free on one GPU of node n9")
-    assert events.told[2].cause not in {"memory", first.cause}, "a written event keeps its text"
+    assert events.recorded[2].note.endswith("What would help: 1 GiB more free on one GPU of node n9")
+    assert events.recorded[2].cause not in {"memory", first.cause}, "a written event keeps its text"
     clock.now_s += REPEAT_S
     await watched.look()
-    assert events.told[3] == events.told[2]
+    assert events.recorded[3] == events.recorded[2]
     clock.now_s += REPEAT_S
     pod.category = "binding"
     await watched.look()
-    assert len(events.told) == 4, "it has found a place"
+    assert len(events.recorded) == 4, "it has found a place"
 
 
-async def test_pods_with_gates_are_told_of_and_do_not_count_as_the_longest_wait() -> None:
+async def test_pods_with_gates_are_reported_and_do_not_count_as_the_longest_wait() -> None:
     gated = Waiting("default/gated", "u1", 100.0, "gates", reason="gates: example.com/later", suggestion="")
     watched, events, _ = news([gated, Waiting("default/a", "u2", 940.0, "memory")])
     await watched.look()
     assert (watched.by_reason, watched.longest_pending_s()) == ({"gates": 1, "memory": 1}, 60.0)
-    assert [name for name, _ in told(events)] == ["gated", "a"]
+    assert [name for name, _ in pending_notes(events)] == ["gated", "a"]
     only, *_ = news([gated])
     await only.look()
     assert only.longest_pending_s() == 0.0
 
 
-async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_told_of() -> None:
+async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_reported() -> None:
     young, old = Waiting("default/a", "u1", 1_000.0, "memory"), Waiting("default/b", "u2", 900.0, "quota")
     watched, events, clock = news([young])
     await watched.look()
-    assert (told(events), watched.by_reason) == ([], {"memory": 1})
+    assert (pending_notes(events), watched.by_reason) == ([], {"memory": 1})
     clock.now_s += PATIENCE_S
     await watched.look()
-    assert len(told(events)) == 1
+    assert len(pending_notes(events)) == 1
     other, silent, _ = news([young, old], leads=False)
     await other.look()
-    assert (told(silent), other.by_reason, other.longest_pending_s()) == (
+    assert (pending_notes(silent), other.by_reason, other.longest_pending_s()) == (
         [],
         {"memory": 1, "quota": 1},
         100.0,
     )
 
 
-async def test_a_reason_that_nobody_waits_for_any_more_is_told_as_none() -> None:
+async def test_a_reason_without_pending_pods_is_zero() -> None:
     waiting = [Waiting("default/a", "u1", 900.0, "memory")]
     watched, _, _ = news(waiting)
     await watched.look()
@@ -207,7 +209,7 @@ async def test_kinds_that_are_no_news_and_pods_that_are_gone_meanwhile_are_passe
     events, clock = Recorded(), Clock()
     watched = PendingPodEvents(Known([*pods, gone], {"gone"}), events, clock, SimpleNamespace(leads=True))
     await watched.look()
-    assert told(events) == []
+    assert pending_notes(events) == []
     assert watched.by_reason == {"unasked": 1, "scheduler": 1, "binding": 1, "memory": 1}
 
 
@@ -224,19 +226,19 @@ async def test_the_record_of_decisions_is_asked(world: World) -> None:
     assert (known.category("none"), known.waiting("none")) == ("", None)
 
 
-async def test_of_very_many_some_are_told_of_at_each_look() -> None:
+async def test_of_very_many_pods_some_are_reported_at_each_look() -> None:
     watched, events, _ = news([Waiting(f"default/p{n}", f"u{n}", 0.0, "memory") for n in range(120)])
     counts = []
     for _ in range(4):
         await watched.look()
-        counts.append(len(told(events)))
+        counts.append(len(pending_notes(events)))
     assert counts == [MAX_EVENTS, 2 * MAX_EVENTS, 120, 120]
 
 
 async def test_it_looks_again_and_again() -> None:
     watched, events, clock = news([Waiting("default/a", "u1", 0.0, "memory")])
     await asyncio.gather(asyncio.create_task(watched.run()), return_exceptions=True)
-    assert (len(clock.slept), len(told(events))) == (3, 1)
+    assert (len(clock.slept), len(pending_notes(events))) == (3, 1)
 
 
 class Leases:
@@ -251,7 +253,7 @@ class Leases:
         return answer
 
 
-async def test_who_leads_is_asked_now_and_then_and_nobody_does_who_cannot_ask() -> None:
+async def test_the_lease_is_read_now_and_then_and_an_unreadable_one_means_not_leading() -> None:
     seen: list[bool] = []
 
     class Looking(Clock):
@@ -323,7 +325,7 @@ async def test_the_figures_are_in_a_scrape() -> None:
     assert not reservations.deadlines
 
 
-async def test_a_reservation_whose_binding_never_comes_is_told_on_the_pod_once(world: World) -> None:
+async def test_a_reservation_whose_binding_never_comes_is_one_event_on_the_pod(world: World) -> None:
     metrics, events = Metrics(), Recorded()
     leading = LeaderWatch(Leading(Leases(), None), world.clock)
     observing = ClusterMetrics(metrics, events, world.reservations, leading, world.clock)
@@ -333,7 +335,7 @@ async def test_a_reservation_whose_binding_never_comes_is_told_on_the_pod_once(w
         world.ledger.reserve("uid-a", "default/a", request_of(decode_pod(pod_object("a", 3))), "n1")  # type: ignore[arg-type]
         world.reservations.add("uid-a", "default/a", 0.0)
         await world.binder.settle("uid-a", "default/a")
-    first, second = events.told
+    first, second = events.recorded
     assert (first.reason, first.regarding.name, first.cause) == (REASON_STALE, "a", second.cause)
     assert "no Binding to node n1 was seen" in first.note
     assert scraped(metrics)["gpushare_scheduler_expired_reservations_total"] == 2.0

@@ -37,13 +37,13 @@ async def filled(world: World) -> None:
         await bound(world, name, 8, priority=1)
 
 
-async def test_while_its_victims_end_one_after_the_other_nobody_takes_what_the_first_has_left(
+async def test_while_victims_end_one_by_one_no_other_pod_takes_what_the_first_freed(
     world: World,
 ) -> None:
     await filled(world)
     world.create("high", 16, priority=9)
     nominates(world, "high")
-    assert world.ledger.nominations.node_of("uid-high") == "", "nobody leaves yet"
+    assert world.ledger.nominations.node_of("uid-high") == "", "no pod terminates yet"
     leaves(world, "a")
     assert world.ledger.nominations.node_of("uid-high") == ""
     leaves(world, "b")
@@ -78,7 +78,7 @@ async def test_of_two_the_more_important_is_kept_room_for_and_the_other_when_mor
     assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 
-async def test_room_that_it_does_not_come_for_is_given_up_and_not_kept_again_for_the_same_nomination(
+async def test_an_unused_reservation_is_released_and_not_made_again_for_the_same_nomination(
     world: World,
 ) -> None:
     world.create("high", 8, priority=9)
@@ -137,7 +137,7 @@ async def test_whom_its_elastic_quota_keeps_waiting_no_room_is_kept_for(
     assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 
-async def test_where_kube_scheduler_ends_others_besides_the_room_that_is_kept_for_the_pod_is_its_own(
+async def test_where_kube_scheduler_evicts_more_pods_the_reservation_is_the_preemptors_own(
     world: World,
 ) -> None:
     await filled(world)
@@ -146,14 +146,14 @@ async def test_where_kube_scheduler_ends_others_besides_the_room_that_is_kept_fo
     await look(world)
     assert world.api.evicted == ["b"]
     world.see("b")
-    # By its sums of processors somebody without a GPU has to go, too.
+    # By its sums of CPU a non-GPU pod has to be evicted, too.
     victims = {"Pods": [{"UID": "uid-of-no-gpu"}], "NumPDBViolations": 0}
     body = {"Pod": world.api.pods["default/high"], "NodeNameToMetaVictims": {"n1": victims}}
     answer = preempt_pods(
         world.view, read_preemption(msgspec.json.encode(body)), lambda uid: None, quotas=world.quotas
     )
-    told = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
-    assert told == {"n1": victims}, "a stays"
+    answered = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
+    assert answered == {"n1": victims}, "a stays"
     assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 

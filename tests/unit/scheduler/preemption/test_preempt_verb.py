@@ -1,4 +1,4 @@
-"""The verb preempt adds nobody whom a budget protects where another node has room, and counts whom it has to add."""
+"""The verb preempt adds no protected pod if another node has room, and counts those that it has to add."""
 
 import asyncio
 from typing import Any
@@ -21,7 +21,7 @@ DB = {"app": "db"}
 async def asked(
     world: World, victims: dict[str, list[str]], violations: dict[str, int] | None = None
 ) -> dict[str, tuple[list[str], int]]:
-    """Whom kube-scheduler is told to end on each node, and how many violations that is."""
+    """The victims returned to kube-scheduler for each node, and the number of PDB violations."""
     named = {
         node: {
             "Pods": [{"UID": f"uid-{name}"} for name in names],
@@ -39,16 +39,16 @@ async def asked(
         BudgetReading(world.view, world.api),
         quotas=world.quotas,
     )
-    told: dict[str, Any] = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
+    answered: dict[str, Any] = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
     return {
         node: ([each["UID"].removeprefix("uid-") for each in one["Pods"]], one["NumPDBViolations"])
-        for node, one in told.items()
+        for node, one in answered.items()
     }
 
 
 @pytest.fixture
 async def two(world: World) -> World:
-    """On each of two nodes a pod that kube-scheduler would end for its processors, and one that has to go besides: on n1 of a database."""
+    """On each of two nodes a pod that kube-scheduler would evict for its CPU, and a further victim: on n1 of a database."""
     world.add_node(gpu_node("n2", 16384))
     await bound(world, "hog-1", 4, "n1", priority=1)
     await bound(world, "db-1", 12, "n1", priority=1, labels=DB)
@@ -61,7 +61,7 @@ async def two(world: World) -> World:
 BOTH = {"n1": ["hog-1"], "n2": ["hog-2"]}
 
 
-async def test_a_node_where_a_protected_pod_would_end_besides_is_left_out_where_another_has_room(
+async def test_a_node_that_needs_a_protected_victim_as_well_is_left_out_where_another_has_capacity(
     two: World,
 ) -> None:
     two.api.budgets = [budget("db", 0, app="db")]
@@ -90,7 +90,7 @@ async def test_what_budgets_allow_is_added_freely_and_kube_schedulers_victims_co
     assert await asked(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 1)}
 
 
-async def test_of_those_that_could_go_besides_the_protected_one_stays(two: World) -> None:
+async def test_of_possible_additional_victims_the_protected_one_stays(two: World) -> None:
     """Though it is the least important of all."""
     two.add_node(gpu_node("n3", 16384, 16384))
     await bound(two, "db-3", 12, "n3", priority=1, labels=DB)
@@ -101,7 +101,7 @@ async def test_of_those_that_could_go_besides_the_protected_one_stays(two: World
     assert await asked(two, {"n3": []}) == {"n3": (["db-3"], 0)}
 
 
-async def test_nothing_is_read_where_nobody_is_added(two: World) -> None:
+async def test_budgets_are_not_read_where_no_victim_is_added(two: World) -> None:
     def read() -> None:
         raise AssertionError("kube-scheduler waits for nothing")
 
@@ -141,7 +141,7 @@ async def test_budgets_that_cannot_be_read_protect_everybody(
     assert "pod default/high: PodDisruptionBudgets cannot be read" in caplog.text
 
 
-async def test_one_that_is_gone_or_another_by_now_protects_nobody(two: World) -> None:
+async def test_a_budget_does_not_protect_a_pod_that_is_gone_or_was_recreated(two: World) -> None:
     two.api.budgets = [budget("db", 0, app="db")]
     two.api.pods["default/db-1"]["metadata"]["uid"] = "another"
     assert await asked(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 0)}

@@ -34,7 +34,7 @@ def preempt_body(world: World, name: str, **mind: list[str]) -> dict[str, Any]:
     return {"Pod": world.api.pods[f"default/{name}"], "NodeNameToMetaVictims": offered}
 
 
-async def test_what_kube_scheduler_would_end_is_told_with_who_has_to_go_besides(
+async def test_kube_schedulers_victims_are_shown_with_the_additional_ones(
     browser: Browser, world: World
 ) -> None:
     for node in ("n2", "n3"):
@@ -70,7 +70,7 @@ async def test_what_kube_scheduler_would_end_is_told_with_who_has_to_go_besides(
             "examples": [],
         }
     ]
-    # Until kube-scheduler has chosen a node nobody is known to have to end.
+    # Until kube-scheduler has chosen a node, no victim is known.
     assert record["awaited"] == []
     low = await get(browser, "/default/low")
     assert low["endsFor"] == [{"pod": "default/high", "by": "kube-scheduler", "node": "n1"}]
@@ -118,21 +118,21 @@ async def test_pods_without_gpus_and_such_that_ask_for_nonsense_leave_no_record(
         assert (await get(browser, f"/default/{name}"))["preemption"] is None
 
 
-def test_nodes_of_another_unit_and_nodes_that_nobody_looked_at_are_counted(world: World) -> None:
+def test_nodes_of_another_unit_and_unexamined_nodes_are_counted(world: World) -> None:
     some = {f"n{number}": Victims((), 0) for number in range(100)}
     left = {name: some[name] for name in list(some)[:80]}
     found = {"n0": Victims(tuple(f"uid-{number}" for number in range(50)), 0)}
-    vain = {f"n{number}": BELOW_MIN if number > 6 else NOT_ENOUGH for number in range(1, 11)}
+    refused_nodes = {f"n{number}": BELOW_MIN if number > 6 else NOT_ENOUGH for number in range(1, 11)}
 
-    told = of_verb(world.view, 1.0, some, left, found, vain, ended_early=True)
+    preemption = of_verb(world.view, 1.0, some, left, found, refused_nodes, ended_early=True)
 
-    assert {one.reason: (one.nodes, one.examples) for one in told.refused} == {
+    assert {one.reason: (one.nodes, one.examples) for one in preemption.refused} == {
         NOT_LOOKED_AT: (69, ()),
         "its ResourcePolicy has another node for it": (20, ()),
         NOT_ENOUGH: (6, ("n1", "n2", "n3")),
         BELOW_MIN: (4, ("n7", "n8", "n9")),
     }
-    assert (told.room[0].count, len(told.room[0].victims)) == (50, MOST_VICTIMS)
+    assert (preemption.room[0].count, len(preemption.room[0].victims)) == (50, MOST_VICTIMS)
 
 
 async def test_an_answer_about_very_many_nodes_says_that_not_all_were_looked_at(
@@ -145,13 +145,15 @@ async def test_an_answer_about_very_many_nodes_says_that_not_all_were_looked_at(
     await ask(browser, world, "high", *many, mem=16, priority=9)
     await browser.post("preempt", preempt_body(world, "high", **many))
 
-    told = (await get(browser, "/default/high"))["preemption"]
+    preemption = (await get(browser, "/default/high"))["preemption"]
 
-    assert len(told["room"]) == 8
-    assert told["refused"] == [{"reason": NOT_LOOKED_AT, "nodes": 4, "examples": []}]
+    assert len(preemption["room"]) == 8
+    assert preemption["refused"] == [{"reason": NOT_LOOKED_AT, "nodes": 4, "examples": []}]
 
 
-async def test_whom_we_end_is_told_of_both_until_they_are_gone(browser: Browser, world: World) -> None:
+async def test_our_victims_are_shown_for_both_pods_until_they_are_gone(
+    browser: Browser, world: World
+) -> None:
     await bound(world, "low", 8, priority=1)
     await bound(world, "middle", 8, priority=5)
     world.create("high", 8, priority=9)
@@ -181,7 +183,7 @@ async def test_whom_we_end_is_told_of_both_until_they_are_gone(browser: Browser,
     assert (await get(browser, "/default/high"))["awaited"] == []
 
 
-async def test_room_that_those_leave_who_end_already_is_told(browser: Browser, world: World) -> None:
+async def test_capacity_freed_by_terminating_pods_is_shown(browser: Browser, world: World) -> None:
     await bound(world, "a", 16, priority=1)
     world.api.pods["default/a"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
     world.see("a")
@@ -195,7 +197,7 @@ async def test_room_that_those_leave_who_end_already_is_told(browser: Browser, w
     assert "pods that end there already leave room enough." in text
 
 
-async def test_why_nobody_ends_is_told(browser: Browser, world: World) -> None:
+async def test_the_reason_for_no_eviction_is_shown(browser: Browser, world: World) -> None:
     await bound(world, "low", 16, priority=1, labels={"app": "low"})
     world.create("high", 8, priority=9)
     body = filter_body(world.api.pods["default/high"], "n1")
@@ -234,7 +236,7 @@ async def test_why_nobody_ends_is_told(browser: Browser, world: World) -> None:
     assert of_preemption({**record, "state": "bound"}, "") == []
 
 
-async def test_a_pod_that_was_bound_meanwhile_is_told_of_no_more(world: World) -> None:
+async def test_a_pod_bound_meanwhile_has_no_decision_any_more(world: World) -> None:
     await bound(world, "low", 8, priority=1)
     world.create("high", 8, priority=9)
     world.preemptor.post_filter("uid-high", ["n1"])
@@ -253,10 +255,10 @@ async def test_nodes_that_a_policy_has_for_others_are_counted() -> None:
     world.make("high", 16, priority=9)
     await browser.post("preempt", preempt_body(world, "high", a1=["uid-low"], n1=[]))
 
-    told = (await get(browser, "/default/high"))["preemption"]
+    preemption = (await get(browser, "/default/high"))["preemption"]
 
-    assert [one["node"] for one in told["room"]] == ["a1"]
-    assert told["refused"] == [
+    assert [one["node"] for one in preemption["room"]] == ["a1"]
+    assert preemption["refused"] == [
         {"reason": "its ResourcePolicy has another node for it", "nodes": 1, "examples": []}
     ]
 

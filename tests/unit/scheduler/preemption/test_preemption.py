@@ -1,4 +1,4 @@
-"""Room is made where only we refused: on one GPU, by the fewest, for nobody else, and never in vain."""
+"""Preemption where only we refused: on one GPU, with the fewest victims, for that pod alone, and never needlessly."""
 
 import asyncio
 from collections.abc import Callable
@@ -47,7 +47,7 @@ async def look(world: World) -> None:
 
 
 def end(world: World, name: str) -> None:
-    """A pod's end, as the informer tells it."""
+    """A pod's deletion, as the informer delivers it."""
     record = world.view.bound[f"uid-{name}"]
     del world.api.pods[f"default/{name}"]
     world.view.remove_pod(record)
@@ -87,7 +87,7 @@ async def test_the_least_important_pod_ends_and_its_room_is_for_the_one_that_wai
     assert world.ledger.nominations.node_of("uid-high") == ""
 
 
-async def test_a_pod_of_which_the_watch_tells_late_is_not_forgotten_and_one_that_never_comes_is(
+async def test_a_pod_that_the_watch_shows_late_is_not_forgotten_and_one_that_never_comes_is(
     world: World,
 ) -> None:
     await bound(world, "low", 16, priority=1)
@@ -105,7 +105,7 @@ async def test_a_pod_of_which_the_watch_tells_late_is_not_forgotten_and_one_that
     assert not world.preemptor._asked
 
 
-async def test_who_is_as_important_stays_and_who_never_preempts_ends_nobody(world: World) -> None:
+async def test_pods_of_equal_priority_stay_and_policy_never_evicts_none(world: World) -> None:
     await bound(world, "a", 16, priority=5)
     for name, more in (("same", {"priority": 5}), ("never", {"priority": 9, "never": True})):
         world.create(name, 8, **more)
@@ -114,7 +114,7 @@ async def test_who_is_as_important_stays_and_who_never_preempts_ends_nobody(worl
     assert not world.api.evicted
 
 
-async def test_nobody_ends_while_those_that_leave_already_are_enough(world: World) -> None:
+async def test_no_pod_is_evicted_while_terminating_ones_free_enough(world: World) -> None:
     await bound(world, "a", 8, priority=1)
     await bound(world, "b", 8, priority=1)
     world.api.pods["default/a"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
@@ -159,7 +159,7 @@ async def test_where_kube_scheduler_makes_room_itself_we_do_not(world: World) ->
     assert not world.api.evicted
 
 
-async def test_protected_pods_stay_and_others_go_or_nobody_does(world: World) -> None:
+async def test_protected_pods_stay_and_others_are_evicted_or_none(world: World) -> None:
     world.add_node(gpu_node("n2", 16384))
     await bound(world, "guarded", 16, priority=1, labels={"app": "db"})
     world.api.budgets = [budget("db", 0, app="db")]
@@ -188,7 +188,7 @@ async def test_a_budget_that_forbids_it_meanwhile_gives_the_room_back(world: Wor
     assert world.ledger.nominations.node_of("uid-high") == ""
 
 
-async def test_room_that_nobody_comes_for_is_given_up(world: World) -> None:
+async def test_an_unused_reservation_is_released(world: World) -> None:
     await bound(world, "a", 16, priority=1)
     world.create("high", 16, priority=9)
     ask(world, "high")
@@ -200,7 +200,7 @@ async def test_room_that_nobody_comes_for_is_given_up(world: World) -> None:
     world.preemptor.retry_wanted.subscribe(hurried.extend)
     await world.clock.turn(RESERVED_S)
     await look(world)
-    assert set(hurried) == {"uid-high", "uid-other"}, "nothing in the cluster tells kube-scheduler of it"
+    assert set(hurried) == {"uid-high", "uid-other"}, "no event in the cluster makes kube-scheduler retry it"
     assert ask(world, "other") == ["n1"]
 
 
@@ -214,7 +214,7 @@ async def test_a_pod_that_goes_gives_its_room_up(world: World) -> None:
 
 
 @pytest.mark.parametrize("form", ["meta", "full"])
-async def test_the_verb_adds_who_must_go_besides_and_leaves_out_nodes_where_nothing_helps(
+async def test_the_verb_adds_further_victims_and_leaves_out_nodes_where_nothing_helps(
     world: World, form: str
 ) -> None:
     world.add_node(gpu_node("n2", 16384))
@@ -237,9 +237,9 @@ async def test_the_verb_adds_who_must_go_besides_and_leaves_out_nodes_where_noth
             for node, some in victims.items()
         }
         body = {"Pod": world.api.pods["default/high"], "NodeNameToVictims": said}
-    told: list[str] = []
+    refused: list[str] = []
     answer = preempt_pods(
-        world.view, read_preemption(msgspec.json.encode(body)), told.append, quotas=world.quotas
+        world.view, read_preemption(msgspec.json.encode(body)), refused.append, quotas=world.quotas
     )
     assert msgspec.json.decode(answer) == {
         "NodeNameToMetaVictims": {
@@ -247,28 +247,28 @@ async def test_the_verb_adds_who_must_go_besides_and_leaves_out_nodes_where_noth
             "n2": {"Pods": [{"UID": "uid-c"}], "NumPDBViolations": 1},
         }
     }
-    assert told == ["uid-high"]
+    assert refused == ["uid-high"]
 
 
-async def test_kube_scheduler_is_told_to_end_nobody_but_where_room_is_kept(world: World) -> None:
-    """It would try every node that it may, find nobody to end, and put a text for each into the pod's condition."""
+async def test_kube_scheduler_gets_victims_only_where_capacity_is_reserved(world: World) -> None:
+    """It would try every candidate node, find no victim, and put a text for each into the pod's condition."""
     for name in ("n1", "n2", "n3"):
         world.add_node(gpu_node(name, 16384))
         await bound(world, f"on-{name}", 16, name)
     world.create("urgent", 16, priority=1000)
     body = {"Pod": world.api.pods["default/urgent"], "NodeNames": ["n1", "n2", "n3"]}
-    told: list[str] = []
+    refused_on: list[str] = []
 
     def asked() -> tuple[set[str], set[str]]:
-        told.clear()
+        refused_on.clear()
         raw = filter_nodes(
             world.view,
             Bodies().read(msgspec.json.encode(body)),
-            world.framework(refused=lambda uid, where: told.extend(where)),
+            world.framework(refused=lambda uid, where: refused_on.extend(where)),
         )
         answer = msgspec.json.decode(raw)
         assert answer["NodeNames"] == []
-        assert set(told) == {"n1", "n2", "n3"}, "room can be made on any of them, by us"
+        assert set(refused_on) == {"n1", "n2", "n3"}, "room can be made on any of them, by us"
         return set(answer["FailedNodes"]), set(answer["FailedAndUnresolvableNodes"])
 
     assert asked() == (set(), {"n1", "n2", "n3"})
@@ -320,7 +320,7 @@ async def test_what_the_api_server_did_not_let_be_done_is_tried_again_later_and_
     assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 
-async def test_a_pod_that_two_budgets_cover_is_protected_and_nobody_ends_beside_it_in_vain(
+async def test_a_pod_that_two_budgets_cover_is_protected_and_no_other_is_evicted_needlessly(
     world: World,
 ) -> None:
     """The eviction API lets it not go, whatever the two allow."""
@@ -334,7 +334,7 @@ async def test_a_pod_that_two_budgets_cover_is_protected_and_nobody_ends_beside_
     assert world.events.notes[-1][:2] == ("high", "PreemptionRefused")
 
 
-async def test_nobody_ends_for_a_pod_that_is_being_deleted_itself(world: World) -> None:
+async def test_no_pod_is_evicted_for_one_that_is_being_deleted(world: World) -> None:
     """Before it is looked at, or while budgets are read."""
     await bound(world, "low", 16, priority=1)
     for name in ("early", "late"):
@@ -389,7 +389,7 @@ def kube_scheduler_ends(world: World, name: str, victim: str, node: str) -> None
     )
 
 
-async def test_who_is_left_to_kube_scheduler_while_budgets_are_read_has_nobody_ended_by_us(
+async def test_a_pod_nominated_by_kube_scheduler_while_budgets_are_read_evicts_none(
     world: World,
 ) -> None:
     world.add_node(gpu_node("n2", 16384))
@@ -438,7 +438,7 @@ def kube_scheduler_is_at_it(world: World) -> None:
     ids=lambda one: one.__name__,
 )
 @pytest.mark.parametrize("ended", [0, 1])
-async def test_nobody_more_ends_once_the_pod_does_not_wait_for_the_room_any_more(
+async def test_no_more_pods_are_evicted_once_the_pod_needs_the_capacity_no_longer(
     world: World, monkeypatch: pytest.MonkeyPatch, happens: Callable[[World], None], ended: int
 ) -> None:
     """While the API server notes the node on the pod, or is asked for the first end."""

@@ -103,7 +103,7 @@ async def test_the_time_is_noted_on_the_pod_for_the_next_leader(time: dict[str, 
     assert goes_on(after)
 
 
-async def test_without_a_time_and_a_note_a_restart_begins_anew_and_does_not_lose_it(
+async def test_without_a_recorded_time_a_restart_starts_the_wait_again(
     rules: PolicyWorld,
 ) -> None:
     rules.make("p", status={"conditions": [REFUSED | NULL]})
@@ -132,7 +132,7 @@ async def test_pods_that_were_never_gated_are_neither_remembered_nor_touched(rul
     assert rules.policies.since.stamp("uid-p") == {}
 
 
-async def test_where_no_time_is_waited_for_nobody_is_touched_for_it(rules: PolicyWorld) -> None:
+async def test_without_a_timeout_no_pod_is_retried_for_it(rules: PolicyWorld) -> None:
     rules.rules({"max": 0}, generation=2)
     rules.policies.hurry()
     rules.make("p", status={"conditions": [GATED | CREATION]})

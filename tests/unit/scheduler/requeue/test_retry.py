@@ -1,4 +1,4 @@
-"""A pod that was refused just before room came free is tried again, and nobody else is touched."""
+"""A pod that was refused just before capacity came free is retried, and no other is touched."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def _args(name: str) -> BindingArgs:
 
 
 def end(world: World, name: str) -> None:
-    """The pod is gone, and the watch tells."""
+    """The pod is gone, and the watch delivers that."""
     record = record_of(decode_pod(world.api.pods.pop(f"default/{name}")))
     assert record is not None
     world.view.remove_pod(record)
@@ -168,7 +168,7 @@ async def test_all_of_a_gang_are_hurried_however_many_they_are(retrying: World) 
     assert {name for name, _ in retrying.api.annotated} == {*pods} - {"p7"}
 
 
-def test_nobody_who_is_hurried_is_forgotten_for_others(world: World) -> None:
+def test_no_hurried_pod_is_forgotten_because_of_others(world: World) -> None:
     """Of a tree of quotas that lets them in, say: nothing else has them tried for minutes."""
     pods = [f"uid-{number}" for number in range(5000)]
     world.retries.hurry(pods)
@@ -255,7 +255,7 @@ async def test_others_are_tried_when_a_pod_that_room_was_made_for_is_deleted(ret
     assert await turns(retrying, lambda: "late" in [name for name, _ in retrying.api.annotated])
 
 
-async def test_nobody_is_tried_because_a_pod_went_for_which_nothing_was_set_aside(retrying: World) -> None:
+async def test_no_pod_is_retried_because_one_without_a_reservation_ended(retrying: World) -> None:
     for name in ("late", "patient"):
         retrying.create(name, 4)
         ask(retrying, name, 4)

@@ -74,16 +74,16 @@ class PolicyWorld(World):
             self.view, Bodies().read(json.dumps(body).encode()), self.framework(refused=refused)
         )
         read = msgspec.json.decode(raw)
-        told = (read["FailedNodes"] or {}) | (read["FailedAndUnresolvableNodes"] or {})
+        reasons = (read["FailedNodes"] or {}) | (read["FailedAndUnresolvableNodes"] or {})
         if read["NodeNames"]:
             return read["NodeNames"], read["FailedNodes"] or {}, read["FailedAndUnresolvableNodes"] or {}
-        return [], {one: told.pop(one) for one in ending}, told
+        return [], {one: reasons.pop(one) for one in ending}, reasons
 
     async def bind(self, name: str, node: str) -> None:
         await self.binder.bind(BindingArgs("default", name, f"uid-{name}", node))
 
     def victims(self, name: str, *nodes: str) -> list[str]:
-        """On which nodes kube-scheduler may end somebody for the pod."""
+        """On which nodes kube-scheduler may evict for the pod."""
         offered = {node: {"Pods": [{"UID": "v"}], "NumPDBViolations": 0} for node in nodes}
         body = {"Pod": self.api.pods[f"default/{name}"], "NodeNameToMetaVictims": offered}
         args = protocol.read_preemption(json.dumps(body).encode())

@@ -98,7 +98,7 @@ def test_in_the_last_unit_there_is_nothing_to_wait_for_and_others_may_be_ended_i
     assert (found.unit, found.wait_s, found.ending) == (None, None, {0, 2})
 
 
-def test_while_a_unit_is_waited_for_nobody_is_ended() -> None:
+def test_while_waiting_for_a_unit_no_pod_is_evicted() -> None:
     assert decide("ExceedMax", [CAPPED, {}], [LACKS, TAKES]).ending == frozenset()
 
 

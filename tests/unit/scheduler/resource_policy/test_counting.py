@@ -104,7 +104,7 @@ def test_only_pods_that_carry_what_the_unit_puts_on_them_count() -> None:
     assert book_of(made).pods_in() == [1, 0]
 
 
-def test_units_over_the_same_nodes_are_told_apart_by_what_they_put_on_pods() -> None:
+def test_units_over_the_same_nodes_are_distinguished_by_the_labels_they_put_on_pods() -> None:
     same = {"nodeSelector": {"pool": "a"}}
     made = census(
         policy({**same, "max": 1, "podLabels": {"tier": "1"}}, {**same, "podLabels": {"tier": "2"}})

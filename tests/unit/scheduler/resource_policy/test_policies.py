@@ -69,7 +69,7 @@ async def test_pods_with_gpus_take_the_first_unit_with_room_on_a_gpu(rules: Poli
     assert (record[names.ANN_DELETION_COST], record[names.ANN_COST_WRITTEN]) == ("200", "200")
 
 
-async def test_a_promise_that_nobody_acts_on_ends_by_itself(rules: PolicyWorld) -> None:
+async def test_an_unused_promise_expires(rules: PolicyWorld) -> None:
     rules.rules({"max": 1}, {})
     rules.make("p")
     rules.make("q")
@@ -124,7 +124,7 @@ async def test_the_time_that_a_pod_waits_is_that_of_its_condition_and_it_is_aske
     await rules.clock.turn(10.1)
     rules.policies.hurry()
     assert rules.again == ["uid-p"]
-    # Until it was asked about it is told again.
+    # Until kube-scheduler has tried it, it is retried.
     await rules.clock.turn(LOOK_AGAIN_S)
     rules.policies.hurry()
     assert rules.again == ["uid-p", "uid-p"]
@@ -232,7 +232,7 @@ async def test_room_for_each_pod_of_a_gang_is_made_in_the_first_unit_where_that_
     assert sorted(rules.api.evicted) == ["first", "second"]
 
 
-async def test_nobody_is_ended_in_a_unit_that_is_full_by_then(rules: PolicyWorld) -> None:
+async def test_no_pod_is_evicted_in_a_unit_that_is_full_by_then(rules: PolicyWorld) -> None:
     for name in ("a1", "b1"):
         rules.add_node(gpu_node(name, 16384))
     rules.rules({"max": 2}, {})
@@ -305,7 +305,7 @@ async def test_pods_of_another_scheduler_count_and_are_not_touched(rules: Policy
     assert rules.ask("p")[0] == []
 
 
-async def test_a_policy_that_says_the_same_again_and_one_of_another_namespace_wake_nobody(
+async def test_an_unchanged_policy_and_one_of_another_namespace_retry_no_pod(
     rules: PolicyWorld,
 ) -> None:
     rules.rules({"max": 0})
@@ -329,7 +329,7 @@ async def test_what_is_remembered_of_waiting_pods_has_a_bound(
         rules.make(name)
         rules.ask(name, "b1")
     assert len(rules.policies._tried) == 2
-    # When those that wait are to be tried again is remembered of each; of others, which nobody has told of yet, of some.
+    # The retry time of each pending pod is remembered; of pods that no watch has shown yet, only of some.
     for name in "stu":
         rules.api.create(pod_object(name, labels={"app": "x"}))
         rules.ask(name, "b1")

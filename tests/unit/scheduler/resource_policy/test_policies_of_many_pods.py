@@ -1,4 +1,4 @@
-"""However many pods wait for their policies' sake, and however late the watch tells of one, each is tried again in time."""
+"""However many pods their policies keep pending, and however late the watch shows one, each is retried in time."""
 
 import pytest
 
@@ -13,7 +13,7 @@ async def rules() -> PolicyWorld:
     return PolicyWorld()
 
 
-async def test_pods_that_are_told_of_and_never_asked_about_take_nobody_s_turn(rules: PolicyWorld) -> None:
+async def test_pods_that_kube_scheduler_never_tries_take_no_others_turn(rules: PolicyWorld) -> None:
     """As where kube-scheduler's own rules leave no node for the first of them."""
     rules.rules({"max": 0})
     pods = [f"p{number}" for number in range(1200)]
@@ -40,7 +40,7 @@ async def test_a_pod_that_waits_for_its_time_is_not_forgotten_for_others(
     assert set(rules.again) == {f"uid-{name}" for name in pods}
 
 
-async def test_a_pod_that_is_asked_about_before_the_watch_tells_of_it_is_tried_again(
+async def test_a_pod_tried_before_the_watch_shows_it_is_retried(
     rules: PolicyWorld,
 ) -> None:
     rules.rules({"max": 1}, {})

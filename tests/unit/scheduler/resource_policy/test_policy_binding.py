@@ -33,13 +33,13 @@ async def test_two_bindings_in_a_row_do_not_exceed_a_max_whatever_was_offered(ru
     assert rules.ask("q")[0] == []
 
 
-async def test_what_is_being_bound_counts_when_another_policy_decides_though_its_watch_has_told_of_nobody(
+async def test_a_pod_being_bound_counts_in_the_next_policy_before_its_watch_shows_it(
     rules: PolicyWorld,
 ) -> None:
     rules.rules({"max": 1})
     rules.api.create(pod_object("p", labels={"app": "x"}))
     rules.make("q")
-    await rules.bind("p", "a1")  # told by no watch, neither before nor after
+    await rules.bind("p", "a1")  # shown by no watch, neither before nor after
     rules.rules({"max": 1}, generation=2)
     with pytest.raises(BindRefused, match="no unit has room for the pod on node a1"):
         await rules.bind("q", "a1")
@@ -106,7 +106,7 @@ async def test_a_deletion_cost_of_the_user_stays(rules: PolicyWorld) -> None:
     assert meta(rules, "p")["annotations"] == {names.ANN_DELETION_COST: "7"}
 
 
-async def test_a_binding_of_which_nobody_knows_keeps_its_place_until_the_pod_was_read(
+async def test_a_binding_with_unknown_outcome_keeps_its_place_until_the_pod_was_read(
     rules: PolicyWorld,
 ) -> None:
     def lost() -> None:
@@ -209,7 +209,7 @@ async def test_a_binding_that_takes_long_keeps_its_place_all_the_while(rules: Po
     assert rules.api.bindings == [("default/p", "a1")]
 
 
-async def test_a_look_from_before_the_next_binding_gives_its_place_to_nobody(rules: PolicyWorld) -> None:
+async def test_a_read_from_before_the_next_binding_does_not_free_its_place(rules: PolicyWorld) -> None:
     rules.rules({"max": 1}, {})
     for name in "pq":
         rules.make(name)
@@ -282,7 +282,7 @@ async def test_a_binding_that_fails_after_its_policy_has_changed_gives_the_place
     assert rules.ask("q")[0] == ["a1", "a2"]
 
 
-async def test_a_binding_of_which_nobody_knows_is_settled_in_the_policy_as_it_has_become(
+async def test_a_binding_with_unknown_outcome_is_settled_in_the_changed_policy(
     rules: PolicyWorld,
 ) -> None:
     def changed_and_lost() -> None:

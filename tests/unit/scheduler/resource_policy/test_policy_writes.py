@@ -103,7 +103,7 @@ async def test_the_status_counts_each_unit_s_pods_and_is_written_once(desk: Desk
     assert len(desk.api.statuses) == 2
 
 
-async def test_a_unit_that_no_node_is_in_is_told_of_in_the_status_until_one_is(desk: Desk) -> None:
+async def test_a_unit_without_nodes_is_in_the_status_until_it_has_one(desk: Desk) -> None:
     desk.rules(
         {"nodeSelector": {"pool": "c"}}, {"max": 3}, {"resource": "elastic", "nodeSelector": {"pool": "c"}}
     )
@@ -113,18 +113,18 @@ async def test_a_unit_that_no_node_is_in_is_told_of_in_the_status_until_one_is(d
     assert [status["summary"] for _, status in desk.api.statuses] == ["0 (no node), 0/3, 0", "0, 0/3, 0"]
 
 
-async def test_pods_of_other_schedulers_are_told_of_in_the_status_until_none_is_left(desk: Desk) -> None:
+async def test_pods_of_other_schedulers_are_in_the_status_until_none_is_left(desk: Desk) -> None:
     desk.rules({"max": 1})
     desk.see("ours", "a1")
     desk.see("bound", "a1", strays=True)
     desk.see("waits", "", strays=True)
     await desk.writer.write_due()
-    ((_, told),) = desk.api.statuses
-    assert told["message"] == (
+    ((_, status),) = desk.api.statuses
+    assert status["message"] == (
         "2 pods that it selects name another scheduler, to which neither its order nor its max is known"
     )
     (book,) = desk.policies.census.books()
-    book.policy = msgspec.structs.replace(book.policy, status=told)
+    book.policy = msgspec.structs.replace(book.policy, status=status)
     desk.policies.remove_pod(pod("waits", strays=True))
     desk.see("bound", "a1", strays=True, labels={"app": "other"})
     await desk.writer.write_due()

@@ -121,13 +121,13 @@ async def test_a_refused_bind_says_why(world: World, browser: Browser) -> None:
     assert "asks for 17 GiB, the largest GPU has 16 GiB" in answer["Error"]
 
 
-async def test_a_pod_that_breaks_the_rules_fits_nowhere_and_is_told_why(browser: Browser) -> None:
+async def test_a_pod_with_an_invalid_request_fits_nowhere_with_the_reason(browser: Browser) -> None:
     verdict = await browser.post("filter", filter_body(pod_object("a", core=30), "n1"))
     assert "without aliyun.com/gpu-mem" in verdict["FailedAndUnresolvableNodes"]["n1"]
     assert await browser.post("prioritize", filter_body(pod_object("a", core=30), "n1")) == []
 
 
-async def test_only_nodes_above_the_least_are_given_points(world: World, browser: Browser) -> None:
+async def test_only_nodes_above_the_minimum_get_a_score(world: World, browser: Browser) -> None:
     for number in range(2, 9):
         world.add_node(gpu_node(f"n{number}", 16384))
     names = [f"n{number}" for number in range(1, 9)]

@@ -201,7 +201,9 @@ class PlaceholderPods:
         existing = [placeholder for placeholder in self._existing.values() if not placeholder.leaving]
         needless = [placeholder for placeholder in existing if self._is_needless(placeholder, now_s)]
         unmarked = [
-            placeholder for placeholder in existing if not placeholder.told and placeholder not in needless
+            placeholder
+            for placeholder in existing
+            if not placeholder.unschedulable and placeholder not in needless
         ]
         missing = [
             uid for uid in wanted if uid not in self._existing and now_s >= self._refused[uid].next_attempt_s

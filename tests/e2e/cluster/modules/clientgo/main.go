@@ -55,7 +55,7 @@ func pod(name string) *corev1.Pod {
 	}
 }
 
-// seen is what the informer told, by pod name.
+// seen is what the informer reported, by pod name.
 type seen struct {
 	sync.Mutex
 	present map[string]string
