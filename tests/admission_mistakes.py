@@ -49,6 +49,12 @@ def context_words(*asked: tuple[str, str]) -> str:
     )
 
 
+def replacing_words(*containers: tuple[str, str]) -> str:
+    """The text about variables that replace those of the node, of ``(container, variables)``."""
+    told = ", ".join(f"container {name} sets {variables}" for name, variables in containers)
+    return f"variables under env replace those by which the node gives a container its share of a GPU: {told}; remove them"
+
+
 def unmet_words(*keys: str) -> str:
     """The sentence on a nodeSelector that no node meets, of ``KEY=VALUE (write …)``."""
     return f"nodeSelector names what no node can have: {', '.join(keys)}"
@@ -219,6 +225,26 @@ MISTAKES: tuple[PodCase, ...] = (
         (box("i", mem="0", whole="0"),),
         scheduler=OURS,
         warns=(nothing_words("b", "i"),),
+    ),
+    # --- variables
+    PodCase(
+        "env-of-the-node",
+        (
+            box("a", mem="3", env=("NVIDIA_VISIBLE_DEVICES", "MODE", "CUDA_MPS_PIPE_DIRECTORY")),
+            box("b", mem="3"),
+        ),
+        (box("i", mem="3", env=("NVIDIA_VISIBLE_DEVICES",)),),
+        scheduler=OURS,
+        warns=(
+            replacing_words(
+                ("a", "NVIDIA_VISIBLE_DEVICES and CUDA_MPS_PIPE_DIRECTORY"), ("i", "NVIDIA_VISIBLE_DEVICES")
+            ),
+        ),
+    ),
+    PodCase(
+        "env-of-the-node-without-a-gpu",
+        (box("a", mem="3", env=("CUDA_VISIBLE_DEVICES",)), box("monitor", env=("NVIDIA_VISIBLE_DEVICES",))),
+        scheduler=OURS,
     ),
     # --- gangs
     _gang("complete", {GANG: "train", LEAST: "100000"}),

@@ -50,6 +50,7 @@ def box(
     requests: Mapping[str, str] | None = None,
     sidecar: bool = False,
     mounts: tuple[str, ...] = (),
+    env: tuple[str, ...] = (),
     **limits: str,
 ) -> JsonObject:
     """A container with limits ``mem``, ``core``, ``count``, ``whole``, ``memory``, ``percent`` (and ``cpu``), as users write them."""
@@ -64,6 +65,8 @@ def box(
         made["restartPolicy"] = "Always"
     if mounts:
         made["volumeMounts"] = [{"name": "scratch", "mountPath": path} for path in mounts]
+    if env:
+        made["env"] = [{"name": variable, "value": "0"} for variable in env]
     return made
 
 

@@ -73,6 +73,11 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 (r.startsWith('aliyun.com/gpu') || r.startsWith('gpushare.dev/gpu-memory'))
 {{- end }}
 
+{{/* CEL: the variables by which a node gives a container its GPU, or its limits. Those of the manifest replace them. */}}
+{{- define "gpushare.mistakes.givenByNode" -}}
+['NVIDIA_VISIBLE_DEVICES', 'CUDA_MPS_PIPE_DIRECTORY', 'CUDA_MPS_PINNED_DEVICE_MEM_LIMIT', 'CUDA_MPS_ACTIVE_THREAD_PERCENTAGE']
+{{- end }}
+
 {{/* CEL: whether a label by which nodes are chosen is one that no node has, and whether its value is. Takes the key; (dict "key" KEY "value" VALUE). */}}
 {{- define "gpushare.mistakes.nodeKey" -}}
 ({{ . }}.startsWith('ack.node.gpu.') && !({{ . }} in ['ack.node.gpu.schedule', 'ack.node.gpu.placement', 'ack.node.gpu.max-pod']))
@@ -171,7 +176,8 @@ matchConditions:
       ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c,
         c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.mistakes.resource" "r" | nindent 10 | trim }}
           || (r == 'aliyun.com/gpu-mem' && {{ include "gpushare.mistakes.amount" "c.resources.limits[r]" }})
-          {{ include "gpushare.mistakes.maybeSmall" (dict "root" .root "pod" .pod) | nindent 10 | trim }}))
+          {{ include "gpushare.mistakes.maybeSmall" (dict "root" .root "pod" .pod) | nindent 10 | trim }}
+          || ({{ include "gpushare.mistakes.asks" . }} && c.?env.orValue([]).exists(e, e.name in {{ include "gpushare.mistakes.givenByNode" . }}))))
       || {{ .pod }}.?metadata.?labels.orValue({}).exists(k,
         k == 'gpushare.dev/admission' || {{ include "gpushare.mistakes.label" "k" | nindent 8 | trim }})
       || {{ .pod }}.?metadata.?annotations.orValue({}).exists(k,
@@ -227,6 +233,10 @@ variables:
       : variables.containers.filter(c, c.?resources.limits.orValue({}).exists(r,
         {{ include "gpushare.mistakes.small" .root | nindent 8 | trim }}))
   {{- end }}
+  - name: replacing
+    expression: >-
+      variables.containers.filter(c, c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.mistakes.asks" . }})
+        && c.?env.orValue([]).exists(e, e.name in {{ include "gpushare.mistakes.givenByNode" . }}))
   - name: asks
     expression: >-
       variables.containers.exists(c, c.?resources.limits.orValue({}).exists(r, {{ include "gpushare.mistakes.asks" . }}))
@@ -284,6 +294,12 @@ validations:
         .map(r, r + ': ' + string(c.resources.limits[r])).join(' and ')).join(', ') + '; a program that is held to that may not start: ask for aliyun.com/gpu-mem {{ $least }} or more, '
       + 'in units of {{ include "gpushare.unitName" .root }}'
   {{- end }}
+  - expression: size(variables.replacing) == 0
+    messageExpression: >-
+      'variables under env replace those by which the node gives a container its share of a GPU: '
+      + variables.replacing.map(c, 'container ' + c.name + ' sets '
+        + c.env.filter(e, e.name in {{ include "gpushare.mistakes.givenByNode" . }}).map(e, e.name).join(' and ')).join(', ')
+      + '; remove them'
   - expression: >-
       !variables.asks || variables.gang == '' || variables.least.matches('^0*([1-9][0-9]{0,4}|100000)$')
     messageExpression: >-
@@ -357,7 +373,9 @@ validations:
 (has({{ .pod }}.spec.{{ .list }}) && {{ .pod }}.spec.{{ .list }} != null && {{ .pod }}.spec.{{ .list }}.exists(c, has(c.resources) && has(c.resources.limits)
   && c.resources.limits.exists(r, {{ include "gpushare.mistakes.resource" "r" | nindent 4 | trim }}
     || (r == 'aliyun.com/gpu-mem' && {{ include "gpushare.mistakes.amount" "c.resources.limits[r]" }})
-    {{ include "gpushare.mistakes.maybeSmall" (dict "root" .root "pod" .pod) | nindent 4 | trim }})))
+    {{ include "gpushare.mistakes.maybeSmall" (dict "root" .root "pod" .pod) | nindent 4 | trim }}
+    || ({{ include "gpushare.mistakes.asks" . }} && has(c.env) && c.env != null
+      && c.env.exists(e, e.name in {{ include "gpushare.mistakes.givenByNode" . }})))))
 {{- end }}
 {{- define "gpushare.webhook.mistakes" -}}
 {{ include "gpushare.webhook.mistakesIn" (dict "root" .root "pod" .pod "list" "containers") }}

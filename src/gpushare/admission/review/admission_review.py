@@ -8,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from gpushare.admission.errors import UnreadableReview
-from gpushare.api.objects import ObjectMeta, Pod, PodSpec
+from gpushare.api.objects import ObjectMeta
+from gpushare.api.submitted import SubmittedPod, SubmittedSpec
 
 #: The API server accepts objects of up to 3 MiB; a review also has the old one, and its JSON may be larger.
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
@@ -85,7 +86,7 @@ class Template(msgspec.Struct):
     """A pod template."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    spec: SubmittedSpec = msgspec.field(default_factory=SubmittedSpec)
 
 
 class _Workload(msgspec.Struct):
@@ -116,7 +117,7 @@ _WORKLOADS: Final = {
     ("", "replicationcontrollers"),
 }
 _REVIEW: Final = msgspec.json.Decoder(_Review)
-_POD: Final = msgspec.json.Decoder(Pod)
+_POD: Final = msgspec.json.Decoder(SubmittedPod)
 _WORKLOAD: Final = msgspec.json.Decoder(_Workload)
 _CRON_JOB: Final = msgspec.json.Decoder(_CronJob)
 _POD_TEMPLATE: Final = msgspec.json.Decoder(_PodTemplate)
@@ -140,7 +141,7 @@ def is_pod(resource: Resource) -> bool:
     return (resource.group, resource.resource) == ("", "pods")
 
 
-def pod_of(resource: Resource, raw: bytes) -> Pod | None:
+def pod_of(resource: Resource, raw: bytes) -> SubmittedPod | None:
     """The pod in ``raw``, or the one that its template describes; ``None`` if there is none.
 
     Raises one of ``UNREADABLE`` for another shape.
@@ -155,7 +156,7 @@ def pod_of(resource: Resource, raw: bytes) -> Pod | None:
         template = _CRON_JOB.decode(raw).spec.job_template.spec.template
     elif named == ("", "podtemplates"):
         template = _POD_TEMPLATE.decode(raw).template
-    return None if template is None else Pod(metadata=template.metadata, spec=template.spec)
+    return None if template is None else SubmittedPod(metadata=template.metadata, spec=template.spec)
 
 
 def write_review(uid: str, verdict: Verdict) -> bytes:

@@ -16,6 +16,7 @@ from gpushare.api.quantity import MemoryUnit, parse_quantity
 from gpushare.api.request.describe import MOST_GPU_MIB
 from gpushare.api.request.pod_group import gang_of
 from gpushare.api.request.unit_conversion import CONVERTED_RESOURCES
+from gpushare.api.submitted import SubmittedContainer, SubmittedPod
 from gpushare.reasons.mistakes.names import instead, is_no_annotation, is_no_label, is_unknown, meant
 from gpushare.reasons.mistakes.selectors import unmet
 
@@ -36,9 +37,17 @@ _PLACEMENT_LABELS: Final = (
 #: Values of ``gpushare.dev/admission``: the effective one, and its opposite, which is the default.
 _ADMISSIONS: Final = ("disabled", "enabled")
 _BOOLEANS: Final = ("true", "false")
+#: Variables by which a node gives a container its GPU, or in mode ``mps`` its limits. The kubelet appends those of the manifest
+#: to those of the device plugin, and the last one counts.
+_GIVEN_BY_NODE: Final = (
+    names.ENV_VISIBLE_DEVICES,
+    "CUDA_MPS_PIPE_DIRECTORY",
+    "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT",
+    "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE",
+)
 
 
-def mistakes_of(pod: Pod, unit: MemoryUnit) -> list[str]:
+def mistakes_of(pod: SubmittedPod, unit: MemoryUnit) -> list[str]:
     """Mistakes in ``pod``, or in a pod template, each with a correction.
 
     ``unit``: the cluster's memory unit.
@@ -46,13 +55,14 @@ def mistakes_of(pod: Pod, unit: MemoryUnit) -> list[str]:
     return mistakes_except_nodes(pod, unit) + unmet(pod)
 
 
-def mistakes_except_nodes(pod: Pod, unit: MemoryUnit) -> list[str]:
+def mistakes_except_nodes(pod: SubmittedPod, unit: MemoryUnit) -> list[str]:
     """As ``mistakes_of``, without those in node selection, for callers of ``selectors.mistyped``."""
     texts = (
         _unknown_resources(pod),
         _too_large(pod, unit),
         requests_zero_units(pod),
         too_small(pod, unit),
+        _environment(pod),
         _gang(pod),
         misspelled_scheduler(pod),
     )
@@ -155,6 +165,23 @@ def too_small(pod: Pod, unit: MemoryUnit) -> str:
         f"less of each GPU than a CUDA context may take, some hundred MiB ({CONTEXT_MIB} on an H200): "
         f"{', '.join(small)}; a program that is held to that may not start: ask for {names.GPU_MEM} {min_units} or more, "
         f"in units of {unit.setting}"
+    )
+
+
+def _environment(pod: SubmittedPod) -> str:
+    """A warning about variables in a manifest that replace those of the node, in containers that request a GPU."""
+    replaced = [
+        f"container {container.name} sets {' and '.join(variables)}"
+        for container, limits in _limited(pod)
+        if any(resource.startswith(_GPU_RESOURCES) for resource in limits)
+        and isinstance(container, SubmittedContainer)
+        and (variables := [one.name for one in container.env or () if one.name in _GIVEN_BY_NODE])
+    ]
+    if not replaced:
+        return ""
+    return (
+        "variables under env replace those by which the node gives a container its share of a GPU: "
+        f"{', '.join(replaced)}; remove them"
     )
 
 

@@ -13,8 +13,8 @@ from gpushare.admission.rules.request_rules import judge, pointing
 from gpushare.admission.rules.unit_rules import conversion
 from gpushare.api import names
 from gpushare.api.json_objects import Json, key_of, name_of, spec_of
-from gpushare.api.objects import Pod, decode_pod
 from gpushare.api.request.unit_conversion import Counting
+from gpushare.api.submitted import SubmittedPod
 from gpushare.reasons.mistakes.pods import mistakes_except_nodes
 from gpushare.reasons.mistakes.selectors import mistyped
 from gpushare.simulate.errors import SimulateError
@@ -280,9 +280,9 @@ def _admitted(pod: Json, workload: str, cluster: ClusterState, counting: Countin
     return Wished(patched(pod, changes), workload)
 
 
-def _decoded(pod: Json) -> Pod:
+def _decoded(pod: Json) -> SubmittedPod:
     try:
-        return decode_pod(pod)
+        return msgspec.convert(pod, SubmittedPod)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
 

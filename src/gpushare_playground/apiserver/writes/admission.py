@@ -27,8 +27,8 @@ from gpushare.admission.rules.request_rules import (
 )
 from gpushare.admission.rules.unit_rules import conversion
 from gpushare.api import names
-from gpushare.api.objects import Pod
 from gpushare.api.request.unit_conversion import Counting
+from gpushare.api.submitted import SubmittedPod
 from gpushare.process.log_setup import about
 from gpushare.reasons.mistakes.pods import mistakes_of, mistakes_of_change
 from gpushare_playground.apiserver.errors import ApiError, Object, qualified
@@ -68,7 +68,7 @@ CountingFn = Callable[[], Counting]
 """How MiB and percentage requests become units, at this time."""
 
 
-def _pod_in(resource: Resource, obj: Object) -> Pod | None:
+def _pod_in(resource: Resource, obj: Object) -> SubmittedPod | None:
     """The pod that ``obj`` is, or that its template describes."""
     template_obj = _template_in(resource, obj)
     if template_obj is None:
@@ -77,7 +77,7 @@ def _pod_in(resource: Resource, obj: Object) -> Pod | None:
         template = msgspec.convert(template_obj, Template)
     except msgspec.ValidationError as error:
         raise _refused(resource, obj, Refusal("gpushare", f"cannot be read: {error}", invalid=True)) from None
-    return Pod(metadata=template.metadata, spec=template.spec)
+    return SubmittedPod(metadata=template.metadata, spec=template.spec)
 
 
 def _template_in(resource: Resource, obj: Object) -> Object | None:
