@@ -22,7 +22,7 @@ def comparison_table(results: Sequence[Result]) -> str:
                 name,
                 str(len(result.fates) - len(pending)),
                 str(len(pending)),
-                f"{gib(last.allocated_mib)}/{gib(last.total_mib)} GiB ({percent(last.given_mib, last.total_mib)}%)",
+                f"{gib(last.allocated_mib)}/{gib(last.total_mib)} GiB ({percent(last.allocated_mib, last.total_mib)}%)",
                 f"{in_use}/{gpus}",
             ]
         )
