@@ -117,6 +117,7 @@ struct gpu {
     struct gpu_instance instances[GPU_INSTANCES_MAX]; /* in the order of their ids */
     /* Of a MIG device, which is described as a GPU of its own with one instance; never of what a file describes. */
     bool mig_device;
+    char parent_uuid[41];
     uint32_t gpu_instance, compute_instance; /* ids; of a GPU UINT32_MAX */
     uint32_t multiprocessors;                /* 0: what the generation has */
 };

@@ -240,6 +240,7 @@ static void describe(const struct gpu *gpu, const struct gpu_instance *instance,
     device->instance_count = 1;
     device->instances[0] = *instance;
     device->mig_device = true;
+    memcpy(device->parent_uuid, gpu->uuid, sizeof device->parent_uuid);
     device->gpu_instance = mig_instance_id(instance->profile, instance->start);
     device->compute_instance = compute;
     device->multiprocessors = mig_compute_multiprocessors(instance->profile, slices);
