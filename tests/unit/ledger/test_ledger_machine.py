@@ -38,6 +38,11 @@ MODES = (
 )
 
 
+def _uuid(name: str, slot: int) -> str:
+    """In one of the slots is a MIG instance."""
+    return f"{'MIG-' if slot == 3 else ''}{name}-{slot}"
+
+
 @st.composite
 def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
     # What keeps pods off is rare, or nothing would ever fit, and nothing that follows from it be tried.
@@ -52,7 +57,7 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
         devices.append(
             Device(
                 index,
-                index_uuid(name, index) if by_index else f"{name}-{slot}",
+                index_uuid(name, index) if by_index else _uuid(name, slot),
                 size,
                 healthy=healthy,
                 reason="" if healthy else f"XID {slot}",
@@ -102,7 +107,7 @@ def _allocations(draw: st.DrawFn, name: str) -> Allocation:
     by_index = draw(st.integers(0, 4)) == 0
     shares = tuple(
         GpuShare(
-            index_uuid(name, slot) if by_index else f"{name}-{slot}",
+            index_uuid(name, slot) if by_index else _uuid(name, slot),
             slot,
             draw(st.integers(0, 3000)),
             draw(st.integers(1, 4)),

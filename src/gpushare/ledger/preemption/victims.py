@@ -118,7 +118,9 @@ def plan_of(
     if rule.together(must, ()) is None:
         return None
     rooms = [
-        _Room(book, held, gpu) for gpu in book.present if gpu.device is not None and gpu.device.in_service
+        _Room(book, held, gpu)
+        for gpu in book.present
+        if gpu.device is not None and gpu.device.in_service and gpu.suits(request)
     ]
     best: Plan | None = None
     for group in _choices(rooms, request):
