@@ -56,6 +56,8 @@ class _Gpu(_Out, frozen=True):
     """MiB used by processes without an allocation of ours; omitted if 0."""
     cordoned: bool | msgspec.UnsetType = msgspec.UNSET
     """True if cordoned by annotation; omitted otherwise."""
+    parent: int | msgspec.UnsetType = msgspec.UNSET
+    """NVML's index of the GPU of which it is a MIG instance; omitted for a GPU."""
 
 
 class _Share(_Out, frozen=True):
@@ -197,6 +199,7 @@ def _gpu(gpu: GpuUsage, *, has_core: bool) -> _Gpu:
         core=_Core(gpu.used_core_percent, 100) if has_core else None,
         foreign_mib=device.foreign_mib or msgspec.UNSET,
         cordoned=device.cordoned or msgspec.UNSET,
+        parent=device.place[0] if device.is_instance else msgspec.UNSET,
     )
 
 

@@ -223,6 +223,7 @@ def test_mig_mode_is_seen(driver: Driver) -> None:
     driver.says("nvmlDeviceGetMigMode", lambda handle: [1, 1])
     nvml = DriverNvml()
     nvml.open()
+    driver.says("nvmlDeviceGetMaxMigDeviceCount", lambda handle: 0)
     assert all(gpu.mig for gpu in nvml.enumerate().gpus)
 
 
