@@ -51,6 +51,7 @@ SECTIONS: Final = (
             ("Query allocations", "how-to/query.md"),
             ("Request MiB and percent", "guide/requests.md"),
             ("Multiple and whole GPUs", "guide/several-gpus.md"),
+            ("MIG instances", "guide/mig.md"),
             ("GPU topology", "guide/topology.md"),
             ("ResourceClaims (DRA)", "guide/dra.md"),
             ("Scale on GPU use (HPA, KEDA)", "how-to/scale-on-gpu-use.md"),

@@ -20,6 +20,9 @@ enum {
     LINE_MAX_BYTES = 511, /* bytes of a line without its end */
     DESCRIPTION_MAX_BYTES = 1 << 20,
     MESSAGE_MAX = 1024,
+    GPU_INSTANCES_MAX = 7,     /* MIG instances of one GPU */
+    COMPUTE_INSTANCES_MAX = 7, /* of one GPU instance */
+    PROFILE_NAME_MAX = 15,     /* bytes of the name of a MIG profile */
 };
 
 enum clock_kind { CLOCK_GRAPHICS, CLOCK_SM, CLOCK_MEMORY, CLOCK_VIDEO, CLOCK_KINDS };
@@ -63,6 +66,22 @@ struct pci_address {
     uint32_t domain, bus, device, function;
 };
 
+/* A part of a GPU instance's compute slices; its id is its place in the list. */
+struct compute_instance {
+    uint32_t start, slices; /* no slices: there is none with this id */
+    bool hidden;            /* this process does not see it */
+};
+
+struct mig_profile;
+
+/* A part of a GPU in MIG mode (description/mig.h). */
+struct gpu_instance {
+    char name[PROFILE_NAME_MAX + 1];    /* of its profile, while the GPU's lines are read */
+    const struct mig_profile *profile;
+    uint32_t start;
+    struct compute_instance compute[COMPUTE_INSTANCES_MAX];
+};
+
 struct gpu {
     char model[TEXT_MAX + 1];
     char uuid[41]; /* "GPU-" and 36 characters, lower case */
@@ -93,6 +112,14 @@ struct gpu {
     struct xid xids[XIDS_MAX];
     uint32_t process_count;
     struct process processes[PROCESSES_MAX];
+    enum switched mig; /* unsaid: off */
+    uint32_t instance_count;
+    struct gpu_instance instances[GPU_INSTANCES_MAX]; /* in the order of their ids */
+    /* Of a MIG device, which is described as a GPU of its own with one instance; never of what a file describes. */
+    bool mig_device;
+    char parent_uuid[41];
+    uint32_t gpu_instance, compute_instance; /* ids; of a GPU UINT32_MAX */
+    uint32_t multiprocessors;                /* 0: what the generation has */
 };
 
 struct description {

@@ -242,6 +242,45 @@ static enum reading read_ecc(const struct line *line, struct description *node, 
     return read_switch(line, &gpu->ecc);
 }
 
+static enum reading read_mig(const struct line *line, struct description *node, struct gpu *gpu)
+{
+    (void)node;
+    return read_switch(line, &gpu->mig);
+}
+
+/* "1c@2": slices and where they begin; "-": there is none with this id. */
+static bool read_compute_instance(const char *word, struct compute_instance *compute)
+{
+    if (!strcmp(word, "-"))
+        return true;
+    if (strlen(word) != 4 || word[0] < '1' || word[0] > '7' || word[1] != 'c' || word[2] != '@' || word[3] < '0' || word[3] > '6')
+        return false;
+    *compute = (struct compute_instance){.start = (uint32_t)(word[3] - '0'), .slices = (uint32_t)(word[0] - '0')};
+    return true;
+}
+
+/* Whether the GPU has such instances is known when all of its lines are read. */
+static enum reading read_instance(const struct line *line, struct description *node, struct gpu *gpu)
+{
+    (void)node;
+    struct gpu_instance instance = {0};
+    size_t values = VALUES(line);
+    if (values < 2 || values > 2 + COMPUTE_INSTANCES_MAX || strlen(line->words[1]) > PROFILE_NAME_MAX ||
+        !word_number(line->words[2], 0, 6, &instance.start))
+        return READ_MALFORMED;
+    strcpy(instance.name, line->words[1]);
+    for (size_t i = 3; i <= values; i++) {
+        if (!read_compute_instance(line->words[i], &instance.compute[i - 3]))
+            return READ_MALFORMED;
+    }
+    if (values == 2)
+        instance.compute[0].slices = UINT32_MAX; /* all of the profile's */
+    if (gpu->instance_count == GPU_INSTANCES_MAX)
+        return READ_TOO_MANY;
+    gpu->instances[gpu->instance_count++] = instance;
+    return READ;
+}
+
 static enum reading read_nvswitch(const struct line *line, struct description *node, struct gpu *gpu)
 {
     (void)node;
@@ -421,6 +460,9 @@ const struct key description_keys[] = {
     {"persistence", PART_GPU, false, false, "on or off", "persistence on", read_persistence},
     {"ecc", PART_GPU, false, false, "on or off", "ecc on", read_ecc},
     {"nvswitch", PART_GPU, false, false, "a number of links from 1 to 18", "nvswitch 18", read_nvswitch},
+    {"mig", PART_GPU, false, false, "on or off", "mig on", read_mig},
+    {"instance", PART_GPU, false, true, "a MIG profile, where it begins, and perhaps its compute instances",
+     "instance 3g.40gb 4", read_instance},
     {"process", PART_GPU, false, true, "a pid, MiB, and perhaps compute or graphics and a name",
      "process 4711 512 compute python3", read_process},
     {"fault", PART_GPU, false, true,
@@ -447,5 +489,7 @@ void gpu_defaults(struct gpu *gpu, uint32_t index)
         .power_w = 42,
         .power_limit_w = 300,
         .fan_percent = -1,
+        .gpu_instance = UINT32_MAX,
+        .compute_instance = UINT32_MAX,
     };
 }

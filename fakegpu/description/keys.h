@@ -19,7 +19,7 @@ struct key {
     enum reading (*read)(const struct line *line, struct description *node, struct gpu *gpu);
 };
 
-enum { KEYS = 32 };
+enum { KEYS = 36 };
 extern const struct key description_keys[];
 extern const size_t description_key_count;
 

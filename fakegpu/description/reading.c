@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "description/keys.h"
+#include "description/mig.h"
 
 enum { NAME_SHOWN = 300, KEY_SHOWN = 40, VALUE_SHOWN = 60 };
 
@@ -113,6 +114,66 @@ static bool same_pci(const struct pci_address *a, const struct pci_address *b)
     return a->domain == b->domain && a->bus == b->bus && a->device == b->device && a->function == b->function;
 }
 
+/* What is wrong with an instance between those that are placed already; NULL: nothing. */
+static const char *problem_of(const struct gpu *gpu, const struct gpu_instance *instance, const struct mig_profile *profile)
+{
+    if (!profile)
+        return "the model has no such MIG profile";
+    if (!mig_may_start(profile, instance->start))
+        return "the profile cannot begin there";
+    if (!mig_is_free(gpu, profile, instance->start))
+        return "it overlaps another instance";
+    return mig_remaining(gpu, profile) ? NULL : "there are too many of the profile";
+}
+
+static const char *place_compute(const struct gpu_instance *wanted, struct gpu_instance *instance)
+{
+    uint32_t starts[MIG_STARTS_MAX];
+    for (uint32_t i = 0; i < COMPUTE_INSTANCES_MAX; i++) {
+        struct compute_instance compute = wanted->compute[i];
+        if (!compute.slices)
+            continue;
+        if (compute.slices == UINT32_MAX)
+            compute.slices = instance->profile->slices;
+        bool fits = false;
+        for (uint32_t kind = 0; kind < MIG_COMPUTE_PROFILES; kind++)
+            fits |= mig_compute_slices(instance->profile, kind) == compute.slices;
+        uint32_t count = fits ? mig_compute_starts(instance->profile, compute.slices, starts) : 0;
+        for (fits = false; count && !fits;)
+            fits = starts[--count] == compute.start;
+        if (!fits)
+            return "it has no such compute instance";
+        if (!mig_compute_is_free(instance, compute.slices, compute.start))
+            return "its compute instances overlap";
+        instance->compute[i] = compute;
+    }
+    return NULL;
+}
+
+/* Replaces the instances as they were read by those of the model. */
+static bool finish_instances(struct reader *reader, struct gpu *gpu, uint32_t index)
+{
+    struct gpu_instance wanted[GPU_INSTANCES_MAX];
+    uint32_t count = gpu->instance_count;
+    unsigned line = reader->gpu_lines[index];
+    memcpy(wanted, gpu->instances, sizeof wanted);
+    gpu->instance_count = 0;
+    if (count && gpu->mig != SWITCH_ON)
+        return refuse(reader, line, "gpu %u: has instances without MIG mode; add 'mig on'", index);
+    if (gpu->mig == SWITCH_ON && !mig_profiles(gpu))
+        return refuse(reader, line, "gpu %u: MIG is known of A100 80GB, H100 80GB and H200 only; remove 'mig on'", index);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mig_profile *profile = mig_profile_named(gpu, wanted[i].name);
+        const char *problem = problem_of(gpu, &wanted[i], profile);
+        if (!problem)
+            problem = place_compute(&wanted[i], mig_add(gpu, profile, wanted[i].start));
+        if (problem)
+            return refuse(reader, line, "gpu %u: instance %s %u: %s; see `nvidia-smi mig -lgipp`", index, wanted[i].name,
+                          wanted[i].start, problem);
+    }
+    return true;
+}
+
 static bool finish_gpu(struct reader *reader)
 {
     const struct gpu *gpu = reader->gpu;
@@ -140,7 +201,7 @@ static bool finish_gpu(struct reader *reader)
     if (used_mib > gpu->total_mib)
         return refuse(reader, line, "gpu %u: reserved and processes take %llu MiB of %u MiB; lower them", index,
                       (unsigned long long)used_mib, gpu->total_mib);
-    return true;
+    return finish_instances(reader, reader->gpu, index);
 }
 
 static bool finish_pairs(struct reader *reader)

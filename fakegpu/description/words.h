@@ -4,7 +4,7 @@
 
 #include "description/description.h"
 
-enum { WORDS_MAX = 8 };
+enum { WORDS_MAX = 10 };
 
 struct line {
     char text[LINE_MAX_BYTES + 1];  /* without comment, blanks at both ends cut */

@@ -157,4 +157,79 @@ enum {
     TOPOLOGY_SYSTEM = 50,
 };
 
+/* --- Multi-Instance GPU; memory in MiB, whatever its name says ----------------------------------- */
+
+typedef struct nvml_gpu_instance *nvmlGpuInstance_t;
+typedef struct nvml_compute_instance *nvmlComputeInstance_t;
+
+/* 8 bytes, in memory slices of a GPU or compute slices of a GPU instance. */
+typedef struct { uint32_t start, size; } nvmlGpuInstancePlacement_t;
+typedef nvmlGpuInstancePlacement_t nvmlComputeInstancePlacement_t;
+
+/* 48, 152 and 152 bytes. */
+typedef struct {
+    uint32_t id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount, copyEngineCount, decoderCount, encoderCount,
+        jpegCount, ofaCount;
+    uint64_t memorySizeMB;
+} nvmlGpuInstanceProfileInfo_t;
+typedef struct {
+    uint32_t version, id, isP2pSupported, sliceCount, instanceCount, multiprocessorCount, copyEngineCount, decoderCount,
+        encoderCount, jpegCount, ofaCount;
+    uint64_t memorySizeMB;
+    char name[96];
+} nvmlGpuInstanceProfileInfo_v2_t;
+typedef struct {
+    uint32_t version, id, sliceCount, instanceCount, multiprocessorCount, copyEngineCount, decoderCount, encoderCount,
+        jpegCount, ofaCount;
+    uint64_t memorySizeMB;
+    char name[96];
+    uint32_t capabilities;
+} nvmlGpuInstanceProfileInfo_v3_t;
+_Static_assert(sizeof(nvmlGpuInstanceProfileInfo_t) == 48 && sizeof(nvmlGpuInstanceProfileInfo_v2_t) == 152 &&
+               sizeof(nvmlGpuInstanceProfileInfo_v3_t) == 152, "profiles of GPU instances");
+
+/* 24 bytes. */
+typedef struct {
+    nvmlDevice_t device;
+    uint32_t id, profileId;
+    nvmlGpuInstancePlacement_t placement;
+} nvmlGpuInstanceInfo_t;
+_Static_assert(sizeof(nvmlGpuInstanceInfo_t) == 24, "GPU instances");
+
+/* 36, 136 and 140 bytes. */
+typedef struct {
+    uint32_t id, sliceCount, instanceCount, multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount,
+        sharedEncoderCount, sharedJpegCount, sharedOfaCount;
+} nvmlComputeInstanceProfileInfo_t;
+typedef struct {
+    uint32_t version;
+    nvmlComputeInstanceProfileInfo_t info;
+    char name[96];
+} nvmlComputeInstanceProfileInfo_v2_t;
+typedef struct {
+    uint32_t version;
+    nvmlComputeInstanceProfileInfo_t info;
+    char name[96];
+    uint32_t capabilities;
+} nvmlComputeInstanceProfileInfo_v3_t;
+_Static_assert(sizeof(nvmlComputeInstanceProfileInfo_t) == 36 && sizeof(nvmlComputeInstanceProfileInfo_v2_t) == 136 &&
+               sizeof(nvmlComputeInstanceProfileInfo_v3_t) == 140, "profiles of compute instances");
+
+/* 32 bytes. */
+typedef struct {
+    nvmlDevice_t device;
+    nvmlGpuInstance_t gpuInstance;
+    uint32_t id, profileId;
+    nvmlComputeInstancePlacement_t placement;
+} nvmlComputeInstanceInfo_t;
+_Static_assert(sizeof(nvmlComputeInstanceInfo_t) == 32, "compute instances");
+
+/* 40 bytes. */
+typedef struct {
+    uint32_t multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount,
+        sharedOfaCount, gpuInstanceSliceCount, computeInstanceSliceCount;
+    uint64_t memorySizeMB;
+} nvmlDeviceAttributes_t;
+_Static_assert(sizeof(nvmlDeviceAttributes_t) == 40, "attributes");
+
 #endif

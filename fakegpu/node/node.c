@@ -12,7 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "description/words.h"
+#include "description/mig.h"
+#include "description/writing.h"
+#include "node/replacing.h"
+#include "node/visible.h"
 
 struct nvml_device {
     char uuid[41];
@@ -40,7 +43,7 @@ static struct description *description;      /* the last good one, NULL before i
 static struct version read_version;          /* of the file as last read, good or not */
 static bool file_gone;                       /* as last looked at */
 static struct node node;
-static char unknown_name[64];                /* named in FAKEGPU_VISIBLE_DEVICES, but no GPU of the node */
+static char unknown_name[UNKNOWN_NAME_MAX];                /* named in FAKEGPU_VISIBLE_DEVICES, but no GPU of the node */
 /* As it was at the first node_open: getenv is unsafe beside a thread that sets variables. */
 static struct {
     char node[VARIABLE_MAX], visible[VARIABLE_MAX], trace[VARIABLE_MAX], state[VARIABLE_MAX];
@@ -150,59 +153,6 @@ static void take_environment(void)
     }
 }
 
-/* --- which GPUs are visible ----------------------------------------------------------------- */
-
-static bool names_gpu(const char *word, const struct gpu *gpu, uint32_t position)
-{
-    uint32_t index;
-    if (!strcmp(word, "all") || !strcmp(word, gpu->uuid))
-        return true;
-    return word_number(word, 0, GPUS_MAX - 1, &index) && index == position;
-}
-
-/* Where the driver is installed, a GPU is visible to processes with its device file. */
-static bool has_device_file(const struct gpu *gpu)
-{
-    char path[64];
-    struct stat status;
-    if (!environment.installed)
-        return true;
-    snprintf(path, sizeof path, "/dev/nvidia%u", (unsigned)gpu->minor);
-    return !stat(path, &status);
-}
-
-static bool needs_no_gpu(const char *word)
-{
-    return !*word || !strcmp(word, "none") || !strcmp(word, "void") || !strcmp(word, "all");
-}
-
-/* GPUs keep the node's order whatever order the variable has them in, as in a container of
- * NVIDIA's runtime. A name that fits no GPU is kept in `unknown_name`. */
-static void choose_visible(void)
-{
-    char copy[VARIABLE_MAX];
-    bool chosen[GPUS_MAX] = {false};
-    strcpy(copy, environment.visible);
-    unknown_name[0] = '\0';
-    for (char *word = copy, *next; word; word = next) {
-        if ((next = strchr(word, ',')))
-            *next++ = '\0';
-        bool fits = needs_no_gpu(word);
-        for (uint32_t i = 0; i < description->gpu_count; i++) {
-            if (names_gpu(word, &description->gpus[i], i))
-                fits = chosen[i] = true;
-        }
-        if (!fits && !unknown_name[0])
-            snprintf(unknown_name, sizeof unknown_name, "%.60s", word);
-    }
-    node.description = description;
-    node.visible_count = 0;
-    for (uint32_t i = 0; i < description->gpu_count; i++) {
-        if (chosen[i] && has_device_file(&description->gpus[i]))
-            node.visible[node.visible_count++] = i;
-    }
-}
-
 /* --- the file --------------------------------------------------------------------------------- */
 
 static bool same_version(const struct version *a, const struct version *b)
@@ -246,7 +196,8 @@ static void read_file(const char *path, int file)
         free(description);
         description = fresh;
         fresh = NULL;
-        choose_visible();
+        node.description = description;
+        node.visible_count = visible_choose(description, environment.visible, environment.installed, node.visible, unknown_name);
     } else {
         report(message, description ? " (the description before it stays in force)" : "");
     }
@@ -406,11 +357,23 @@ nvmlDevice_t node_handle(const struct gpu *gpu)
     return &handles[handle_count++];
 }
 
-nvmlReturn_t node_find(const struct node *here, nvmlDevice_t device, uint32_t *position)
+static bool is_handle(nvmlDevice_t device)
 {
     uintptr_t at = (uintptr_t)device, first = (uintptr_t)handles;
-    if (at < first || at >= first + handle_count * sizeof *handles || (at - first) % sizeof *handles)
+    return at >= first && at < first + handle_count * sizeof *handles && (at - first) % sizeof *handles == 0;
+}
+
+static bool is_mig_handle(nvmlDevice_t device)
+{
+    return !strncmp(device->uuid, "MIG-", 4);
+}
+
+nvmlReturn_t node_find(const struct node *here, nvmlDevice_t device, uint32_t *position)
+{
+    if (!is_handle(device))
         return NVML_ERROR_INVALID_ARGUMENT;
+    if (is_mig_handle(device))
+        return NVML_ERROR_NOT_SUPPORTED;
     for (uint32_t i = 0; i < here->visible_count; i++) {
         if (!strcmp(here->description->gpus[here->visible[i]].uuid, device->uuid)) {
             *position = here->visible[i];
@@ -451,6 +414,96 @@ nvmlReturn_t node_gpu(nvmlDevice_t device, struct gpu *gpu, uint32_t *index, con
                 *index = i;
         }
     }
+    node_unlock();
+    return status;
+}
+
+/* A MIG device that has been destroyed is no device any more. */
+static nvmlReturn_t find_mig(const struct node *here, nvmlDevice_t device, struct gpu *gpu, uint32_t *parent)
+{
+    for (uint32_t i = 0; i < here->visible_count; i++) {
+        const struct gpu *whole = &here->description->gpus[here->visible[i]];
+        for (uint32_t index = 0; mig_device(whole, index, gpu); index++) {
+            if (strcmp(gpu->uuid, device->uuid))
+                continue;
+            if (parent)
+                *parent = here->visible[i];
+            return gpu_state(whole);
+        }
+    }
+    return NVML_ERROR_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t node_device(nvmlDevice_t device, struct gpu *gpu, uint32_t *parent, const char *caller)
+{
+    const struct node *here;
+    uint32_t position;
+    nvmlReturn_t status = node_lock(&here, caller);
+    if (status != NVML_SUCCESS)
+        return status;
+    if (is_handle(device) && is_mig_handle(device)) {
+        status = find_mig(here, device, gpu, parent);
+    } else {
+        status = node_find(here, device, &position);
+        if (status == NVML_SUCCESS)
+            status = gpu_state(&here->description->gpus[position]);
+        if (status == NVML_SUCCESS)
+            *gpu = here->description->gpus[position];
+        if (status == NVML_SUCCESS && parent)
+            *parent = position;
+    }
+    node_unlock();
+    return status;
+}
+
+static bool read_text(const char *path, char *text, size_t *size)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = file < 0 ? -1 : read_whole(file, text);
+    if (file >= 0)
+        close(file);
+    *size = got < 0 ? 0 : (size_t)got;
+    return got >= 0;
+}
+
+/* Under lock, and with the folder's. */
+static nvmlReturn_t write_instances(uint32_t position, const struct gpu *gpu)
+{
+    size_t size, room = DESCRIPTION_MAX_BYTES + 1;
+    char *text = malloc(room), *fresh = malloc(room);
+    bool written = false;
+    if (text && fresh && read_text(environment.node, text, &size)) {
+        size = description_with_instances(text, size, position, gpu, fresh, DESCRIPTION_MAX_BYTES);
+        written = size && replacing_write(environment.node, fresh, size);
+    }
+    free(text);
+    free(fresh);
+    return written ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
+}
+
+nvmlReturn_t node_change(nvmlDevice_t device, gpu_change *change, void *argument, const char *caller)
+{
+    const struct node *here;
+    uint32_t position;
+    struct gpu gpu;
+    nvmlReturn_t status = node_lock(&here, caller);
+    if (status != NVML_SUCCESS)
+        return status;
+    int folder = replacing_begin(environment.node);
+    if (folder < 0)
+        status = NVML_ERROR_NO_PERMISSION;
+    if (status == NVML_SUCCESS && (status = refresh()) == NVML_SUCCESS)
+        status = node_find(here, device, &position);
+    if (status == NVML_SUCCESS)
+        status = gpu_state(&here->description->gpus[position]);
+    if (status == NVML_SUCCESS) {
+        gpu = here->description->gpus[position];
+        status = change(&gpu, argument);
+    }
+    if (status == NVML_SUCCESS)
+        status = write_instances(position, &gpu);
+    if (folder >= 0)
+        replacing_end(folder);
     node_unlock();
     return status;
 }

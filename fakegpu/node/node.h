@@ -49,8 +49,18 @@ nvmlReturn_t node_find(const struct node *node, nvmlDevice_t device, uint32_t *p
 /* The error that a GPU's fault makes of every call, NVML_SUCCESS for none. */
 nvmlReturn_t gpu_state(const struct gpu *gpu);
 
-/* Copies the GPU behind a handle, and the index under which this process sees it. */
+/* Copies the GPU behind a handle, and the index under which this process sees it. MIG devices are refused: most functions do
+ * not support them. */
 nvmlReturn_t node_gpu(nvmlDevice_t device, struct gpu *gpu, uint32_t *index, const char *caller);
+
+/* The same for functions that support both: a MIG device is copied as a GPU of its own (description/mig.h), its parent's position is
+ * stored in `parent` (may be NULL). */
+nvmlReturn_t node_device(nvmlDevice_t device, struct gpu *gpu, uint32_t *parent, const char *caller);
+
+/* Changes the MIG mode and instances of a GPU, for all processes: what `change` makes of them is written into the
+ * description. `change` may return an error, and then nothing changes. */
+typedef nvmlReturn_t gpu_change(struct gpu *gpu, void *argument);
+nvmlReturn_t node_change(nvmlDevice_t device, gpu_change *change, void *argument, const char *caller);
 
 #define REQUIRE(condition)                                                                                 \
     do {                                                                                                   \
@@ -63,6 +73,15 @@ nvmlReturn_t node_gpu(nvmlDevice_t device, struct gpu *gpu, uint32_t *index, con
     struct gpu gpu;                                                                                        \
     do {                                                                                                   \
         nvmlReturn_t refused_ = node_gpu((device), &gpu, NULL, __func__);                                  \
+        if (refused_ != NVML_SUCCESS)                                                                      \
+            return refused_;                                                                               \
+    } while (0)
+
+/* The same, of a GPU or a MIG device. */
+#define READ_DEVICE(device, gpu)                                                                           \
+    struct gpu gpu;                                                                                        \
+    do {                                                                                                   \
+        nvmlReturn_t refused_ = node_device((device), &gpu, NULL, __func__);                               \
         if (refused_ != NVML_SUCCESS)                                                                      \
             return refused_;                                                                               \
     } while (0)

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "description/mig.h"
 #include "node/node.h"
 #include "nvml/answers.h"
 #include "nvml/state.h"
@@ -43,6 +44,19 @@ static bool fits(const struct gpu *gpu, unsigned index, const struct wanted *wan
     return !strcasecmp(wanted->bus_id, bus_id) || (!strncmp(bus_id, "0000", 4) && !strcasecmp(wanted->bus_id, bus_id + 4));
 }
 
+static nvmlReturn_t find_mig_handle(const struct node *node, const char *uuid, nvmlDevice_t *device)
+{
+    struct gpu one;
+    for (uint32_t i = 0; i < node->visible_count; i++) {
+        const struct gpu *gpu = &node->description->gpus[node->visible[i]];
+        for (uint32_t index = 0; mig_device(gpu, index, &one); index++) {
+            if (!strcmp(one.uuid, uuid))
+                return (*device = node_handle(&one)) ? gpu_state(gpu) : NVML_ERROR_MEMORY;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
 static nvmlReturn_t find_handle(const struct wanted *wanted, nvmlDevice_t *device, const char *caller)
 {
     const struct node *node;
@@ -58,6 +72,8 @@ static nvmlReturn_t find_handle(const struct wanted *wanted, nvmlDevice_t *devic
         if (status == NVML_SUCCESS && !(*device = node_handle(gpu)))
             status = NVML_ERROR_MEMORY;
     }
+    if (status == NVML_ERROR_NOT_FOUND && wanted->uuid)
+        status = find_mig_handle(node, wanted->uuid, device);
     node_unlock();
     return status;
 }
@@ -100,20 +116,34 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index)
 {
     struct gpu gpu;
     REQUIRE(index);
-    return node_gpu(device, &gpu, index, __func__);
+    nvmlReturn_t status = node_gpu(device, &gpu, index, __func__);
+    if (status != NVML_ERROR_NOT_SUPPORTED)
+        return status;
+    const struct node *node;
+    uint32_t parent;
+    struct gpu other;
+    status = node_device(device, &gpu, &parent, __func__);
+    if (status == NVML_SUCCESS)
+        status = node_lock(&node, __func__);
+    if (status != NVML_SUCCESS)
+        return status;
+    for (*index = 0; mig_device(&node->description->gpus[parent], *index, &other) && strcmp(other.uuid, gpu.uuid);)
+        ++*index;
+    node_unlock();
+    return NVML_SUCCESS;
 }
 
 /* --- identity --------------------------------------------------------------------------------- */
 
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned length)
 {
-    READ_GPU(device, gpu);
+    READ_DEVICE(device, gpu);
     return answer_text(gpu.model, name, length);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned length)
 {
-    READ_GPU(device, gpu);
+    READ_DEVICE(device, gpu);
     return answer_text(gpu.uuid, uuid, length);
 }
 
@@ -270,7 +300,7 @@ static uint64_t free_bytes(uint64_t total_bytes, uint64_t taken_bytes)
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
 {
     REQUIRE(memory);
-    READ_GPU(device, gpu);
+    READ_DEVICE(device, gpu);
     if (memory->version != (sizeof *memory | 2u << 24))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     memory->total = gpu.total_mib * MIB;
@@ -283,21 +313,23 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     REQUIRE(memory);
-    READ_GPU(device, gpu);
+    READ_DEVICE(device, gpu);
     memory->total = gpu.total_mib * MIB;
     memory->used = gpu.reserved_mib * MIB + gpu_used_bytes(&gpu);
     memory->free = free_bytes(memory->total, memory->used);
     return NVML_SUCCESS;
 }
 
-/* The window through which the CPU sees the GPU's memory: all of it, rounded up to a power of two. */
+/* The window through which the CPU sees the GPU's memory: all of it, rounded up to a power of two; of a MIG device its part. */
 EXPORT nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory)
 {
     REQUIRE(memory);
-    READ_GPU(device, gpu);
+    READ_DEVICE(device, gpu);
     uint64_t total_mib = 256;
     while (total_mib < gpu.total_mib)
         total_mib *= 2;
+    if (gpu.mig_device)
+        total_mib = gpu.instances[0].profile->memory_slices * UINT64_C(16384);
     *memory = (nvmlBAR1Memory_t){.total = total_mib * MIB, .free = (total_mib - 1) * MIB, .used = MIB};
     return NVML_SUCCESS;
 }
@@ -349,25 +381,4 @@ EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *
     READ_GPU(device, gpu);
     *mode = gpu.persistence == SWITCH_ON;
     return NVML_SUCCESS;
-}
-
-/* Models that can be cut into instances say that they are not; the others do not know the question. */
-EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending)
-{
-    REQUIRE(current && pending);
-    READ_GPU(device, gpu);
-    bool capable = (gpu.compute_major == 8 && gpu.compute_minor == 0) || gpu.compute_major == 9 ||
-                   (gpu.compute_major == 10 && gpu.compute_minor == 0);
-    *current = *pending = 0;
-    return capable ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
-}
-
-EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *is)
-{
-    return answer_zero(device, is, __func__);
-}
-
-EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *count)
-{
-    return answer_zero(device, count, __func__);
 }

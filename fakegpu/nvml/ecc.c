@@ -7,7 +7,7 @@ enum { CORRECTED, UNCORRECTED, KINDS };
 
 static nvmlReturn_t read_ecc_gpu(nvmlDevice_t device, struct gpu *gpu, const char *caller)
 {
-    nvmlReturn_t status = node_gpu(device, gpu, NULL, caller);
+    nvmlReturn_t status = node_device(device, gpu, NULL, caller);
     if (status != NVML_SUCCESS)
         return status;
     return gpu_has_ecc(gpu) ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;

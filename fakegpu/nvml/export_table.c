@@ -48,7 +48,8 @@ static nvmlReturn_t list(list_function *ask, nvmlDevice_t device, unsigned *coun
     *count = found;
     for (unsigned i = 0; i < found; i++) {
         processes[i] = (struct private_process){.pid = infos[i].pid, .used = infos[i].usedGpuMemory,
-                                                .gpu_instance = UINT32_MAX, .compute_instance = UINT32_MAX};
+                                                .gpu_instance = infos[i].gpuInstanceId,
+                                                .compute_instance = infos[i].computeInstanceId};
         if (nvmlSystemGetProcessName(infos[i].pid, processes[i].name, sizeof processes[i].name) != NVML_SUCCESS)
             strcpy(processes[i].name, "[Not Found]");
     }

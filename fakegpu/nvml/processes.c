@@ -1,6 +1,7 @@
 /* Processes that hold memory of a GPU: those that the description names, and those of CUDA's stand-in. */
 #include <string.h>
 
+#include "description/mig.h"
 #include "node/node.h"
 #include "nvml/answers.h"
 #include "nvml/state.h"
@@ -12,28 +13,41 @@ struct listed {
     uint32_t pid;
     uint64_t used_bytes;
     unsigned busy_percent;
+    uint32_t gpu_instance, compute_instance; /* UINT32_MAX without MIG */
 };
+
+static unsigned add_users(const struct gpu *gpu, uint64_t window_ns, struct listed listed[LISTED_MAX], unsigned count)
+{
+    struct gpu_user users[SLOTS_MAX];
+    uint64_t held_bytes;
+    unsigned found = gpu_users(gpu, window_ns, users, &held_bytes);
+    for (unsigned i = 0; i < found && count < LISTED_MAX; i++) {
+        if (users[i].pid)
+            listed[count++] = (struct listed){(uint32_t)users[i].pid, users[i].held_bytes, users[i].busy_percent,
+                                              gpu->gpu_instance, gpu->compute_instance};
+    }
+    return count;
+}
 
 /* Processes of one kind in a row; MPS serves nobody here. A process of another pid namespace is not listed, as the real
  * driver does. The description does not say whose its utilization is: it is dealt out evenly. */
 static unsigned pick(const struct gpu *gpu, enum kind kind, uint64_t window_ns, struct listed listed[LISTED_MAX])
 {
-    struct gpu_user users[SLOTS_MAX];
-    uint64_t held_bytes;
+    struct gpu device;
     unsigned count = 0, described;
     for (uint32_t i = 0; i < gpu->process_count && kind != MPS; i++) {
         const struct process *process = &gpu->processes[i];
         if (process->graphics == (kind == GRAPHICS))
-            listed[count++] = (struct listed){process->pid, process->used_mib * MIB, 0};
+            listed[count++] = (struct listed){process->pid, process->used_mib * MIB, 0, UINT32_MAX, UINT32_MAX};
     }
     described = count;
     for (unsigned i = 0; i < described; i++)
         listed[i].busy_percent = gpu->gpu_percent / described;
-    unsigned found = kind == COMPUTE ? gpu_users(gpu, window_ns, users, &held_bytes) : 0;
-    for (unsigned i = 0; i < found; i++) {
-        if (users[i].pid)
-            listed[count++] = (struct listed){(uint32_t)users[i].pid, users[i].held_bytes, users[i].busy_percent};
-    }
+    if (kind != COMPUTE)
+        return count;
+    count = add_users(gpu, window_ns, listed, count);
+    for (uint32_t i = 0; mig_device(gpu, i, &device); i++)
+        count = add_users(&device, window_ns, listed, count);
     return count;
 }
 
@@ -44,7 +58,7 @@ static nvmlReturn_t list(nvmlDevice_t device, enum kind kind, unsigned *count, v
     struct gpu gpu;
     struct listed listed[LISTED_MAX];
     REQUIRE(count && (list || !*count));
-    nvmlReturn_t status = node_gpu(device, &gpu, NULL, caller);
+    nvmlReturn_t status = node_device(device, &gpu, NULL, caller);
     if (status != NVML_SUCCESS)
         return status;
     unsigned room = *count, found = pick(&gpu, kind, 0, listed);
@@ -53,7 +67,8 @@ static nvmlReturn_t list(nvmlDevice_t device, enum kind kind, unsigned *count, v
         return NVML_ERROR_INSUFFICIENT_SIZE;
     for (unsigned i = 0; i < found; i++) {
         nvmlProcessInfo_t info = {.pid = listed[i].pid, .usedGpuMemory = listed[i].used_bytes,
-                                  .gpuInstanceId = UINT32_MAX, .computeInstanceId = UINT32_MAX};
+                                  .gpuInstanceId = listed[i].gpu_instance,
+                                  .computeInstanceId = listed[i].compute_instance};
         memcpy((char *)list + i * size, &info, size);
     }
     return NVML_SUCCESS;
@@ -81,7 +96,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, n
 {
     struct listed listed[LISTED_MAX];
     REQUIRE(details);
-    READ_GPU(device, gpu);
+    READ_DEVICE(device, gpu);
     if (details->version != (sizeof *details | 1u << 24))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     REQUIRE(details->mode <= MPS && (details->procArray || !details->numProcArrayEntries));
@@ -92,7 +107,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, n
     for (unsigned i = 0; i < found; i++) {
         details->procArray[i] =
             (nvmlProcessDetail_v1_t){.pid = listed[i].pid, .usedGpuMemory = listed[i].used_bytes,
-                                     .gpuInstanceId = UINT32_MAX, .computeInstanceId = UINT32_MAX};
+                                     .gpuInstanceId = listed[i].gpu_instance,
+                                     .computeInstanceId = listed[i].compute_instance};
     }
     return NVML_SUCCESS;
 }

@@ -204,6 +204,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtili
 {
     REQUIRE(rates);
     READ_GPU(device, gpu);
+    if (gpu.mig == SWITCH_ON)
+        return NVML_ERROR_NOT_SUPPORTED; /* it has no utilization as a whole */
     *rates = (nvmlUtilization_t){.gpu = gpu_busy_percent(&gpu), .memory = gpu.memory_percent};
     return NVML_SUCCESS;
 }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "description/mig.h"
 #include "node/memory_limits.h"
 #include "nvml/answers.h"
 
@@ -149,9 +150,22 @@ unsigned gpu_busy_percent(const struct gpu *gpu)
     return sum < 100 ? sum : 100;
 }
 
+static uint64_t held_bytes_of(const struct gpu *gpu)
+{
+    struct gpu device;
+    uint64_t held_bytes, sum_bytes = 0;
+    gpu_users(gpu, 0, NULL, &held_bytes);
+    for (uint32_t i = 0; mig_device(gpu, i, &device); i++)
+        sum_bytes += held_bytes_of(&device);
+    return held_bytes + sum_bytes;
+}
+
+bool gpu_is_used(const struct gpu *gpu)
+{
+    return held_bytes_of(gpu);
+}
+
 uint64_t gpu_used_bytes(const struct gpu *gpu)
 {
-    uint64_t held_bytes;
-    gpu_users(gpu, 0, NULL, &held_bytes);
-    return gpu_used_mib(gpu) * MIB + held_bytes;
+    return gpu_used_mib(gpu) * MIB + held_bytes_of(gpu);
 }

@@ -15,7 +15,7 @@ struct gpu_user {
     unsigned busy_percent; /* of the GPU's time in the window asked for */
 };
 
-/* Living processes that hold memory. `users` may be NULL where only the sum of their memory is wanted; `window_ns` up to now
+/* Living processes that hold memory of a MIG device or of a GPU that is not in MIG mode, whose processes are its devices'. `users` may be NULL where only the sum of their memory is wanted; `window_ns` up to now
  * is what busy_percent is about (a bucket at least). Returns how many there are. */
 unsigned gpu_users(const struct gpu *gpu, uint64_t window_ns, struct gpu_user users[SLOTS_MAX], uint64_t *held_bytes);
 
@@ -28,7 +28,10 @@ void gpu_limits(const struct gpu *gpu, uint64_t cgroup, uint64_t *soft_bytes, ui
 /* Percent of the last second in which the GPU worked: what the description says, and CUDA's work. */
 unsigned gpu_busy_percent(const struct gpu *gpu);
 
-/* Bytes that processes hold: those that the description names, and CUDA's. */
+/* Whether processes hold memory of it; of a GPU in MIG mode: of any of its devices. */
+bool gpu_is_used(const struct gpu *gpu);
+
+/* Bytes that processes hold, of all MIG devices together: those that the description names, and CUDA's. */
 uint64_t gpu_used_bytes(const struct gpu *gpu);
 
 #endif

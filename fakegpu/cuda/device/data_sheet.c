@@ -123,7 +123,7 @@ bool data_sheet_value(const struct gpu *gpu, int attribute, int *value)
         *value = (int)gpu->clock_max_mhz[CLOCK_SM] * 1000;
         return true;
     case 16: /* MULTIPROCESSOR_COUNT */
-        *value = generation->multiprocessors;
+        *value = gpu->multiprocessors ? (int)gpu->multiprocessors : generation->multiprocessors;
         return true;
     case 32: /* ECC_ENABLED */
         *value = gpu->ecc == SWITCH_ON;

@@ -32,12 +32,10 @@ EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
-/* "GPU-" and the hexadecimal digits of sixteen bytes. */
-EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice ordinal)
+/* The hexadecimal digits after "GPU-" or "MIG-" are sixteen bytes. */
+static void parse_uuid(const char *text, CUuuid *uuid)
 {
-    DEVICE(ordinal, device);
-    REQUIRE_CU(uuid);
-    const char *digits = device->gpu.uuid + strlen("GPU-");
+    const char *digits = text + strlen("GPU-");
     for (int i = 0; i < 16; i++) {
         char pair[3] = "";
         for (int j = 0; j < 2; digits++) {
@@ -46,12 +44,23 @@ EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice ordinal)
         }
         uuid->bytes[i] = (char)strtoul(pair, NULL, 16);
     }
+}
+
+EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice ordinal)
+{
+    DEVICE(ordinal, device);
+    REQUIRE_CU(uuid);
+    parse_uuid(device->gpu.uuid, uuid);
     return CUDA_SUCCESS;
 }
 
-EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
+/* The first form, which is older than MIG, has the GPU's for each of its MIG devices. */
+EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice ordinal)
 {
-    return cuDeviceGetUuid_v2(uuid, device);
+    DEVICE(ordinal, device);
+    REQUIRE_CU(uuid);
+    parse_uuid(device->gpu.mig_device ? device->gpu.parent_uuid : device->gpu.uuid, uuid);
+    return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice ordinal)

@@ -33,6 +33,7 @@ _GPU_PLANES: Final = {
     "used_core": (np.int32, 0),
     "units": (np.int32, 0),
     "index": (np.int32, 0),
+    "instance": (np.int32, 0),
     "used_mib": (np.int64, 0),
     "taken_mib": (np.int64, 0),
     "total_mib": (np.int64, 0),
@@ -69,6 +70,8 @@ class Columns:
     used_core: Ints
     units: Ints
     index: Ints
+    instance: Ints
+    """1 for a MIG instance."""
     used_mib: Ints
     taken_mib: Ints
     """What pods hold, are nominated for, and what unmanaged processes use."""
@@ -167,6 +170,7 @@ class Columns:
             assert gpu.device is not None
             self.units[gpu.row, column] = gpu.units
             self.index[gpu.row, column] = gpu.device.index
+            self.instance[gpu.row, column] = gpu.device.is_instance
             self.total_mib[gpu.row, column] = gpu.device.total_mib
             self.kind[gpu.row, column] = self._kinds.number_of(gpu.device)
             self.uuid_hash[gpu.row, column] = hash(gpu.device.uuid)
@@ -263,6 +267,8 @@ class Columns:
         usable = (self.room_units.take(at, axis=1) != SHUT) & ~closed
         if request.selection is not None:
             usable &= self.allowed(request.selection, at)
+        if not request.takes_instances:
+            usable &= self.instance.take(at, axis=1) == 0
         lacking = Lacking(
             total_mib=self.total_mib.take(at, axis=1) * usable,
             taken_mib=self.taken_mib.take(at, axis=1),

@@ -72,6 +72,12 @@ class GpuBook:
         """Whether no pod and no other process uses anything of it."""
         return not self.pods and not self.taken_mib
 
+    def suits(self, request: Request) -> bool:
+        """Whether it is one that ``request`` may have, whatever is free on it."""
+        if self.device is None or not request.allows(self.device):
+            return False
+        return request.takes_instances or not self.device.is_instance
+
     def count(self, priority: int, share: GpuShare, step: int) -> None:
         """Add (1) or remove (-1) a pod's ``share``, under the pod's priority."""
         self.used_mib += step * share.mib
@@ -194,15 +200,15 @@ class NodeBook:
         if request.gpu_count > 1 and self.devices is not None and not self.devices.mode.gives_several:
             return
         for gpu in self.present:
-            if gpu.fit_units < request.memory_units or (
-                request.wants_core and gpu.free_core < request.core_percent
+            if (
+                not gpu.suits(request)
+                or gpu.fit_units < request.memory_units
+                or (request.wants_core and gpu.free_core < request.core_percent)
             ):
                 continue
             if request.whole_device and not gpu.is_untouched:
                 continue
             assert gpu.device is not None
-            if not request.allows(gpu.device):
-                continue
             total_mib = gpu.device.total_mib
             free_mib = total_mib - gpu.taken_mib
             asked_mib = granted_mib(total_mib, request.memory_units, gpu.units)
@@ -213,10 +219,8 @@ class NodeBook:
         if self.standing[2] or self.is_full:
             return
         for gpu in self.present:
-            if gpu.room_units >= request.memory_units and gpu.is_untouched:
+            if gpu.suits(request) and gpu.room_units >= request.memory_units and gpu.is_untouched:
                 assert gpu.device is not None
-                if not request.allows(gpu.device):
-                    continue
                 yield Candidate(gpu.row, gpu.device.total_mib, 0, 0)
 
 

@@ -337,7 +337,7 @@ class Agent:
     def _on_inventory(self, inventory: Inventory) -> None:
         before, self._inventory = self._inventory, self._before.complete(inventory)
         self._gpus_read.set()
-        self._access.take_gpus(self._inventory.devices, dict(inventory.minors))
+        self._access.take_gpus(self._inventory.devices, dict(inventory.minors), dict(inventory.capabilities))
         if inventory.trouble is not None:
             self._readings.lose()
             self._watchdog.lose()
@@ -414,8 +414,14 @@ class Agent:
 
     @property
     def _found(self) -> Sequence[Device]:
-        """The GPUs as the driver reports them."""
-        return self._inventory.devices if self._inventory is not None else ()
+        """The GPUs as the driver reports them; MIG instances only where shares are allocated."""
+        return self._offered.devices
+
+    @property
+    def _offered(self) -> Inventory:
+        """What the driver reports; without MIG instances where GPUs are allocated whole."""
+        inventory = self._inventory or Inventory()
+        return inventory.without_instances() if self._mode.gives_whole else inventory
 
     def _present(self) -> NodeDevices:
         lacking = self._isolation.lacking() | self._access.lacking()
@@ -444,8 +450,9 @@ class Agent:
                 well = device.uuid not in lacking
                 device = msgspec.structs.replace(device, healthy=False, reason=why, kept_back=well)
             found.append(device)
-        near = self._inventory.near if self._inventory is not None else ()
-        return NodeDevices(self._settings.node, self._mode, self._settings.unit, tuple(found), near=near)
+        return NodeDevices(
+            self._settings.node, self._mode, self._settings.unit, tuple(found), near=self._offered.near
+        )
 
     def _converge(self) -> None:
         """Publish what follows from the current state."""
@@ -494,7 +501,7 @@ class Agent:
         self._status.want(
             Advertised(
                 devices_annotation(node.mode, node.unit, node.devices, node.near) if described else None,
-                str(len(node.devices)) if shares else None,
+                str(sum(not device.is_instance for device in node.devices)) if shares else None,
                 self._isolation.active if described and wanted else None,
                 condition_of(seen, inventory, active=self._isolation.active, **wrong)
                 if wanted

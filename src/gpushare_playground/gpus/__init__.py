@@ -3,7 +3,7 @@
 ``docs/developer/fakegpu.md`` describes the format; the driver (``fakegpu/description/``) reads it.
 """
 
-from gpushare_playground.gpus.description import Gpu, GpuNode, Process, UnknownPreset
+from gpushare_playground.gpus.description import Gpu, GpuNode, Instance, Process, UnknownPreset
 from gpushare_playground.gpus.presets import PRESETS, preset
 from gpushare_playground.gpus.writing import render, write
 
@@ -11,6 +11,7 @@ __all__ = [
     "PRESETS",
     "Gpu",
     "GpuNode",
+    "Instance",
     "Process",
     "UnknownPreset",
     "preset",

@@ -23,6 +23,15 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
+class Instance:
+    """A MIG instance: its profile, the memory slice at which it begins, and its compute instances ("1c@0 1c@1"; empty: one with all of it)."""
+
+    profile: str
+    start: int
+    compute: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """One GPU of a node. ``None`` or empty values are not written: the library's default or "not supported" applies."""
 
@@ -57,6 +66,8 @@ class Gpu:
     ecc: str = ""
     nvswitch: int = 0
     """NVLinks that end in a switch."""
+    mig: str = ""
+    instances: tuple[Instance, ...] = ()
     processes: tuple[Process, ...] = ()
     fault: str = ""
     recovery: str = ""

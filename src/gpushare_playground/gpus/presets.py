@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
-from gpushare_playground.gpus.description import Gpu, GpuNode, UnknownPreset
+from gpushare_playground.gpus.description import Gpu, GpuNode, Instance, UnknownPreset
 
 DRIVER: Final = "580.95.05"
 CUDA: Final = "13.0"
@@ -161,12 +161,20 @@ def _two_islands(node: str) -> GpuNode:
     return GpuNode(driver=DRIVER, cuda=CUDA, gpus=gpus, paths=dict.fromkeys(links, "node"), nvlinks=links)
 
 
+def _mig(node: str) -> GpuNode:
+    """Two A100, one of them divided into three MIG instances, with a slice of it left."""
+    first, second = _row(node, ["a100-80gb"] * 2)
+    instances = (Instance("3g.40gb", 4), Instance("2g.20gb", 0), Instance("1g.10gb", 2))
+    return GpuNode(driver=DRIVER, cuda=CUDA, gpus=(replace(first, mig="on", instances=instances), second))
+
+
 _NODES: Final[dict[str, Callable[[str], GpuNode]]] = {
     "mixed": _mixed,
     "core-mem-4": _core_mem_4,
     "t4-r615": _t4_r615,
     "dgx-h200": _dgx_h200,
     "two-islands": _two_islands,
+    "mig": _mig,
 }
 PRESETS: Final = (*_MODELS, *_NODES)
 """Models first (a node with one such GPU), then whole nodes."""

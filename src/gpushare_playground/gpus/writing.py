@@ -48,6 +48,8 @@ def _gpu(gpu: Gpu) -> Iterator[str]:
         ("persistence", gpu.persistence),
         ("ecc", gpu.ecc),
         ("nvswitch", gpu.nvswitch or None),
+        ("mig", gpu.mig),
+        *(("instance", f"{one.profile} {one.start} {one.compute}".rstrip()) for one in gpu.instances),
     )
     for key, value in properties:
         if value is not None and value != "":

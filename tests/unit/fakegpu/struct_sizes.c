@@ -26,5 +26,13 @@ int main(void)
     SIZE(nvmlEccErrorCounts_t);
     SIZE(nvmlViolationTime_t);
     SIZE(nvmlConfComputeMemSizeInfo_t);
+    SIZE(nvmlGpuInstanceProfileInfo_t);
+    SIZE(nvmlGpuInstanceProfileInfo_v2_t);
+    SIZE(nvmlGpuInstanceInfo_t);
+    SIZE(nvmlComputeInstanceProfileInfo_t);
+    SIZE(nvmlComputeInstanceProfileInfo_v2_t);
+    SIZE(nvmlComputeInstanceInfo_t);
+    SIZE(nvmlGpuInstancePlacement_t);
+    SIZE(nvmlDeviceAttributes_t);
     return 0;
 }

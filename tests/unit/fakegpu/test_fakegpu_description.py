@@ -90,7 +90,7 @@ REFUSED = {
         changed("path 0 1 node", "bananas 3"),
         "file:17: bananas: unknown key; the keys here are gpu, model, uuid, pci, memory, compute, reserved, context,"
         " growth, serial, vbios, minor, numa, cpus, pcie, temperature, temperature-limits, power, clock, fan, utilization,"
-        " persistence, ecc, nvswitch, process, fault, path, nvlink",
+        " persistence, ecc, nvswitch, mig, instance, process, fault, path, nvlink",
     ),
     "a GPU without a size": (
         changed("  memory 16160\n", ""),
@@ -218,6 +218,11 @@ def test_every_keys_example_is_good(name: str, part: str, example: str, c_verdic
         lines[same[0]] = example
     else:
         lines.insert({"HEADER": 3, "GPU": 9, "PAIRS": 17}[part], example)
+    if name in ("mig", "instance"):
+        # Few models can be divided.
+        lines[lines.index("  memory 16160")] = "  memory 81920"
+        lines[lines.index("  compute 7.0")] = "  compute 8.0"
+        lines[9:9] = ["  mig on"] if name == "instance" else []
     assert c_verdict("\n".join(lines).encode()) == ""
 
 
@@ -314,6 +319,7 @@ def test_presets_have_the_memory_that_nvml_reports_for_the_models() -> None:
         "t4-r615": [15360],
         "dgx-h200": [143771] * 8,
         "two-islands": [81920] * 8,
+        "mig": [81920] * 2,
     }
 
 

@@ -57,6 +57,14 @@ STRUCTS = {
     "nvmlEccErrorCounts_t": pynvml.c_nvmlEccErrorCounts_t,
     "nvmlViolationTime_t": pynvml.c_nvmlViolationTime_t,
     "nvmlConfComputeMemSizeInfo_t": pynvml.c_nvmlConfComputeMemSizeInfo_t,
+    "nvmlGpuInstanceProfileInfo_t": pynvml.c_nvmlGpuInstanceProfileInfo_t,
+    "nvmlGpuInstanceProfileInfo_v2_t": pynvml.c_nvmlGpuInstanceProfileInfo_v2_t,
+    "nvmlGpuInstanceInfo_t": pynvml.c_nvmlGpuInstanceInfo_t,
+    "nvmlComputeInstanceProfileInfo_t": pynvml.c_nvmlComputeInstanceProfileInfo_t,
+    "nvmlComputeInstanceProfileInfo_v2_t": pynvml.c_nvmlComputeInstanceProfileInfo_v2_t,
+    "nvmlComputeInstanceInfo_t": pynvml.c_nvmlComputeInstanceInfo_t,
+    "nvmlGpuInstancePlacement_t": pynvml.c_nvmlGpuInstancePlacement_t,
+    "nvmlDeviceAttributes_t": pynvml.c_nvmlDeviceAttributes,
 }
 
 

@@ -128,6 +128,10 @@ class NaiveLedger:
             units += 1
         return units
 
+    def suits(self, request: Request, device: Device) -> bool:
+        """MIG instances are no whole GPUs, and no two of them are for one pod."""
+        return not device.uuid.startswith("MIG-") or (request.gpu_count == 1 and not request.by_gpu)
+
     # --- decisions ---
 
     def reason(self, request: Request, name: str) -> tuple[str, bool] | None:
@@ -212,9 +216,10 @@ class NaiveLedger:
         note = self._note(node, devices)
         if count > 1 and not node.mode.gives_several and not request.by_gpu:
             return node.mode.one_gpu_text, True
-        if len(devices) < count:
-            return reasons.too_few_gpus(count, len(devices)), True
-        large = [device for device in devices if node.units_of(device) >= request.memory_units]
+        kind = [device for device in devices if self.suits(request, device)]
+        if len(kind) < count:
+            return reasons.too_few_gpus(count, len(kind)), True
+        large = [device for device in kind if node.units_of(device) >= request.memory_units]
         if len(large) < count:
             if count > 1:
                 indices = [device.index for device in large]
@@ -269,6 +274,7 @@ class NaiveLedger:
             device
             for device in node.devices
             if request.allows(device)
+            and self.suits(request, device)
             and self.has_memory(node, device, request.memory_units)
             and self.below_cap(node, device)
             and (not request.core_percent or self.has_core(node, device, request.core_percent))

@@ -39,6 +39,11 @@ MODES = (
 )
 
 
+def _uuid(name: str, slot: int) -> str:
+    """In one of the slots is a MIG instance."""
+    return f"{'MIG-' if slot == 3 else ''}{name}-{slot}"
+
+
 @st.composite
 def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
     # What keeps pods off is rare, or nothing would ever fit, and nothing that follows from it be tried.
@@ -53,7 +58,7 @@ def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
         devices.append(
             Device(
                 index,
-                index_uuid(name, index) if by_index else f"{name}-{slot}",
+                index_uuid(name, index) if by_index else _uuid(name, slot),
                 size,
                 draw(st.sampled_from(("", "A10", "Tesla T4"))),
                 healthy=healthy,
@@ -128,7 +133,7 @@ def _allocations(draw: st.DrawFn, name: str) -> Allocation:
     by_index = draw(st.integers(0, 4)) == 0
     shares = tuple(
         GpuShare(
-            index_uuid(name, slot) if by_index else f"{name}-{slot}",
+            index_uuid(name, slot) if by_index else _uuid(name, slot),
             slot,
             draw(st.integers(0, 3000)),
             draw(st.integers(1, 4)),

@@ -40,6 +40,24 @@ def test_a_whole_gpu_is_the_smallest_that_will_do_and_all_of_it() -> None:
     assert [(share.index, share.units, share.mib) for share in allocation.gpus] == [(1, 16, 16384)]
 
 
+def divided(there: NodeDevices, *of: int) -> NodeDevices:
+    """The node with MIG instances in place of these GPUs."""
+    devices = [
+        msgspec.structs.replace(device, uuid=f"MIG-{device.uuid}") if device.index in of else device
+        for device in there.devices
+    ]
+    return msgspec.structs.replace(there, devices=tuple(devices))
+
+
+def test_a_mig_instance_is_never_one_of_several() -> None:
+    ledger = ledger_with(divided(node("n1", T4, T4, T4), 0))
+    assert indices(ledger, "two", asks(4, gpus=2)) == [1, 2]
+    assert indices(ledger, "one", asks(12)) == [0]
+    ledger = ledger_with(divided(node("n1", T4, T4), 1))
+    with pytest.raises(Refused, match="asks for 2 GPUs, the node has 1"):
+        ledger.reserve("a", "default/a", asks(4, gpus=2), "n1")
+
+
 def with_others(there: NodeDevices, index: int, foreign_mib: int) -> NodeDevices:
     devices = [
         msgspec.structs.replace(device, foreign_mib=foreign_mib) if device.index == index else device

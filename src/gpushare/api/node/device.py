@@ -35,6 +35,9 @@ ARCHITECTURES: Final = (
     "blackwell",
     "rubin",
 )
+#: Indices below are whole GPUs'; each GPU has seven from here on for its MIG instances, by the memory slice at which they begin.
+_FIRST_INSTANCE: Final = 16
+_INSTANCES_PER_GPU: Final = 7
 #: How users name a GPU: by index, UUID, or the substitute for a UUID (``index_uuid``).
 _CORDONED: Final = re.compile(r"0|[1-9][0-9]{0,2}|(GPU|MIG)-[0-9A-Za-z-]+|[^/]+/[0-9]+", re.ASCII)
 _T = TypeVar("_T")
@@ -52,7 +55,10 @@ _PLACEMENTS: Final = {placement.value: placement for placement in Placement}
 
 
 class Device(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One GPU as NVML describes it. ``total_mib`` is the memory that NVML calls total."""
+    """One GPU, or MIG instance, as NVML describes it. ``total_mib`` is the memory that NVML calls total.
+
+    An instance is a GPU of its own, with an index of its own (``instance_index``); a GPU in MIG mode is none.
+    """
 
     index: int
     uuid: str
@@ -86,6 +92,23 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.foreign_mib} MiB of GPU {self.index} are used without an allocation{users}"
 
     @property
+    def is_instance(self) -> bool:
+        """Whether it is a MIG instance."""
+        return self.uuid.startswith("MIG-")
+
+    @property
+    def place(self) -> tuple[int, ...]:
+        """NVML's index; of an instance that of its GPU, and the memory slice where it begins. Sorts instances behind their GPU."""
+        if not self.is_instance or self.index < _FIRST_INSTANCE:
+            return (self.index,)
+        return divmod(self.index - _FIRST_INSTANCE, _INSTANCES_PER_GPU)
+
+    @property
+    def label(self) -> str:
+        """What tables call it: ``0``, or ``0/4`` for the instance that begins at memory slice 4 of GPU 0."""
+        return "/".join(map(str, self.place))
+
+    @property
     def is_faulty(self) -> bool:
         """Whether it is faulty."""
         return not self.healthy and not self.kept_back
@@ -94,6 +117,16 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     def in_service(self) -> bool:
         """Whether it takes new allocations."""
         return self.healthy and not self.cordoned
+
+
+def instance_index(gpu: int, start: int) -> int | None:
+    """The index of the MIG instance that begins at a memory slice of the GPU with NVML's index ``gpu``; ``None``: there is none left for it.
+
+    It stays the same whatever other instances come and go.
+    """
+    if not (0 <= gpu < _FIRST_INSTANCE and 0 <= start < _INSTANCES_PER_GPU):
+        return None
+    return _FIRST_INSTANCE + _INSTANCES_PER_GPU * gpu + start
 
 
 def index_uuid(node: str, index: int) -> str:

@@ -69,6 +69,11 @@ class Request(msgspec.Struct, frozen=True):
     node_placement: Placement | None = None
 
     @property
+    def takes_instances(self) -> bool:
+        """Whether a MIG instance will do: it is no whole GPU, and a CUDA process uses one at most, without GPUs beside it."""
+        return self.gpu_count == 1 and not self.by_gpu
+
+    @property
     def wants_core(self) -> bool:
         """Whether compute is requested in addition to memory."""
         return self.core_percent > 0

@@ -54,7 +54,7 @@ def gpus(facts: NodeFacts) -> Iterator[Result]:
         if gpu.mig:
             yield warning(
                 f"GPU {gpu.index}",
-                "it is cut into MIG instances, and is not shared",
+                "it is in MIG mode and has no instance, so that it is not shared",
                 f"`nvidia-smi -i {gpu.index} -mig 0`",
             )
 

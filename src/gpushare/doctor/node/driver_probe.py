@@ -17,6 +17,7 @@ def main(root: str) -> int:
     try:
         driver.open()
         enumeration = driver.enumerate()
+        divided = {gpu.parent for gpu in enumeration.gpus}
         report = {
             "driver": _text(pynvml.nvmlSystemGetDriverVersion()),
             "nvml": _text(pynvml.nvmlSystemGetNVMLVersion()),
@@ -28,8 +29,8 @@ def main(root: str) -> int:
                     "mib": gpu.total_mib,
                     "model": gpu.model,
                     "minor": gpu.minor,
-                    "mig": gpu.mig,
-                    "trouble": driver.probe(gpu.uuid),
+                    "mig": gpu.mig and gpu.uuid not in divided,
+                    "trouble": "" if gpu.mig else driver.probe(gpu.uuid),
                 }
                 for gpu in enumeration.gpus
             ],

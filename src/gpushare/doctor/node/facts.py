@@ -14,6 +14,7 @@ class SeenGpu(msgspec.Struct, frozen=True):
     model: str = ""
     minor: int = -1
     mig: bool = False
+    """Whether it is in MIG mode and has no instance that could be shared."""
     trouble: str = ""
 
 

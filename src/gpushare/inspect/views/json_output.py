@@ -58,6 +58,8 @@ class _Gpu(_Out, frozen=True):
     """What uses them, as text; omitted if there are none, or the node agent does not say."""
     cordoned: bool | msgspec.UnsetType = msgspec.UNSET
     """True if cordoned by annotation; omitted otherwise."""
+    parent: int | msgspec.UnsetType = msgspec.UNSET
+    """NVML's index of the GPU of which it is a MIG instance; omitted for a GPU."""
 
 
 class _Share(_Out, frozen=True):
@@ -200,6 +202,7 @@ def _gpu(gpu: GpuUsage, *, has_core: bool) -> _Gpu:
         foreign_mib=device.foreign_mib or msgspec.UNSET,
         foreign_by=device.foreign_by or msgspec.UNSET,
         cordoned=device.cordoned or msgspec.UNSET,
+        parent=device.place[0] if device.is_instance else msgspec.UNSET,
     )
 
 

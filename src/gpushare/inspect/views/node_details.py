@@ -5,7 +5,7 @@ from typing import Final
 
 from gpushare.api.node.device import Device
 from gpushare.inspect.tabwriter import aligned, raw_length
-from gpushare.inspect.views.allocation_model import ClusterUsage, NodeUsage, PodUsage, percent
+from gpushare.inspect.views.allocation_model import ClusterUsage, GpuUsage, NodeUsage, PodUsage, percent
 from gpushare.inspect.views.nodes import CORE_SUM_HEADING, core_sum, memory_sum, sum_heading
 
 #: The documented separator is longer by this than the first node's pod lines together, before alignment. With many pods that would be
@@ -56,10 +56,10 @@ def _pod_table(node: NodeUsage, pods: Sequence[PodUsage]) -> list[list[str]]:
     """Heading, a line per pod, and the sums. The empty last cell makes every other cell end a column."""
     core = node.total_core_percent > 0
     heading = ["NAME", "NAMESPACE"]
-    heading += [f"GPU{gpu.device.index}(Allocated)" for gpu in node.gpus]
+    heading += [f"GPU{gpu.device.label}(Allocated)" for gpu in _by_place(node)]
     heading += ["Pending(Allocated)"] if node.has_pending else []
     if core:
-        heading += [f"GPU{gpu.device.index} Core(%)" for gpu in node.gpus]
+        heading += [f"GPU{gpu.device.label} Core(%)" for gpu in _by_place(node)]
         heading += ["Pending Core(%)"] if node.has_pending else []
     divided = any(_containers_by_gpu(pod) for pod in pods)
     heading += ["CONTAINERS"] if divided else []
@@ -85,12 +85,17 @@ def _pod_table(node: NodeUsage, pods: Sequence[PodUsage]) -> list[list[str]]:
     return [[*heading, ""], *lines, *sums]
 
 
+def _by_place(node: NodeUsage) -> list[GpuUsage]:
+    """The node's GPUs, MIG instances in the place of theirs."""
+    return sorted(node.gpus, key=lambda gpu: gpu.device.place)
+
+
 def _pod_line(pod: PodUsage, node: NodeUsage, *, core: bool) -> list[str]:
     line = [pod.name, pod.namespace]
-    line += [str(pod.units_on(gpu.device)) for gpu in node.gpus]
+    line += [str(pod.units_on(gpu.device)) for gpu in _by_place(node)]
     line += [str(pod.pending_units)] if node.has_pending else []
     if core:
-        line += [str(pod.core_percent_on(gpu.device)) for gpu in node.gpus]
+        line += [str(pod.core_percent_on(gpu.device)) for gpu in _by_place(node)]
         line += [str(pod.pending_core_percent)] if node.has_pending else []
     return line
 
@@ -98,7 +103,7 @@ def _pod_line(pod: PodUsage, node: NodeUsage, *, core: bool) -> list[str]:
 def _containers_by_gpu(pod: PodUsage) -> str:
     """``GPU0 actor; GPU1 learner`` for a pod whose containers have different GPUs; else empty."""
     return "; ".join(
-        f"GPU{share.device.index} {', '.join(share.containers) or '-'}"
+        f"GPU{share.device.label} {', '.join(share.containers) or '-'}"
         for share in pod.shares
         if share.containers is not None
     )
@@ -117,11 +122,11 @@ def _gpu_table(node: NodeUsage) -> list[list[str]]:
     lines = [
         ["GPU", "UUID", "MODEL", "Memory(MiB)", *(["Foreign(MiB)"] if foreign else []), "Core(%)", "HEALTH"]
     ]
-    for gpu in node.gpus:
+    for gpu in _by_place(node):
         device = gpu.device
         lines.append(
             [
-                str(device.index),
+                device.label,
                 device.uuid,
                 device.model or "unknown",
                 f"{gpu.used_mib}/{device.total_mib}",

@@ -55,22 +55,22 @@ def core_sum(nodes: Sequence[NodeUsage]) -> str:
 
 
 def _table(nodes: Sequence[NodeUsage], unit: MemoryUnit, *, wide: bool, unit_in_sum: bool) -> str:
-    gpu_count = max(node.devices.devices[-1].index for node in nodes) + 1
+    columns = _columns(nodes)
     pending = any(node.has_pending for node in nodes)
     core = any(node.total_core_percent for node in nodes)
     heading = ["NAME", "IPADDRESS"]
-    heading += [f"GPU{index}(Allocated/Total)" for index in range(gpu_count)]
+    heading += [f"GPU{label}(Allocated/Total)" for label in columns]
     heading += ["PENDING(Allocated)"] if pending else []
     heading.append(f"GPU Memory({unit.heading})")
     heading += ["GPU Core(%)"] if core else []
     if wide:
-        heading += [f"GPU{index} Core(%)" for index in range(gpu_count)] if core else []
+        heading += [f"GPU{label} Core(%)" for label in columns] if core else []
         heading += ["MODE", "HEALTHY", "MODEL"]
     lines = [heading]
     for node in nodes:
-        line = _node_line(node, gpu_count, pending=pending, core=core)
+        line = _node_line(node, columns, pending=pending, core=core)
         if wide:
-            line += _wide_cells(node, gpu_count, core=core)
+            line += _wide_cells(node, columns, core=core)
         lines.append(line)
     text = aligned(lines)
     text.append("-" * (raw_length(lines[1]) + _RULE_BEYOND_LINE))
@@ -78,11 +78,18 @@ def _table(nodes: Sequence[NodeUsage], unit: MemoryUnit, *, wide: bool, unit_in_
     return "\n".join(text) + "\n"
 
 
-def _node_line(node: NodeUsage, gpu_count: int, *, pending: bool, core: bool) -> list[str]:
-    memory = ["0/0"] * gpu_count
-    for gpu in node.gpus:
-        memory[gpu.device.index] = f"{gpu.used_units}/{gpu.total_units}"
-    line = [node.name, node.address, *memory]
+def _columns(nodes: Sequence[NodeUsage]) -> list[str]:
+    """The labels of all GPUs up to the last one that any node has, each followed by those of its MIG instances."""
+    places = {gpu.device.place: gpu.device.label for node in nodes for gpu in node.gpus}
+    last = max(place[0] for place in places)
+    return [
+        label for _, label in sorted((places | {(index,): str(index) for index in range(last + 1)}).items())
+    ]
+
+
+def _node_line(node: NodeUsage, columns: Sequence[str], *, pending: bool, core: bool) -> list[str]:
+    memory = {gpu.device.label: f"{gpu.used_units}/{gpu.total_units}" for gpu in node.gpus}
+    line = [node.name, node.address, *(memory.get(label, "0/0") for label in columns)]
     if pending:
         line.append(str(node.pending_units) if node.has_pending else "")
     line.append(f"{node.used_units}/{node.total_units}")
@@ -91,12 +98,14 @@ def _node_line(node: NodeUsage, gpu_count: int, *, pending: bool, core: bool) ->
     return line
 
 
-def _wide_cells(node: NodeUsage, gpu_count: int, *, core: bool) -> list[str]:
+def _wide_cells(node: NodeUsage, columns: Sequence[str], *, core: bool) -> list[str]:
     cells: list[str] = []
     if core:
-        cells = ["0/0"] * gpu_count
-        for gpu in node.gpus if node.total_core_percent else ():
-            cells[gpu.device.index] = f"{gpu.used_core_percent}/100"
+        percents = {
+            gpu.device.label: f"{gpu.used_core_percent}/100"
+            for gpu in (node.gpus if node.total_core_percent else ())
+        }
+        cells = [percents.get(label, "0/0") for label in columns]
     healthy = sum(not gpu.device.is_faulty for gpu in node.gpus)
     models: dict[str, int] = {}
     for gpu in node.gpus:

@@ -19,6 +19,12 @@ def untouched(columns: Columns, at: Places) -> Mask:
     return free
 
 
+def suitable(columns: Columns, request: Request, at: Places) -> Mask:
+    """GPUs of the columns ``at`` that are of a kind that the request takes: not MIG instances, unless it takes them."""
+    present: Mask = columns.total_mib.take(at, axis=-1) > 0
+    return present if request.takes_instances else present & (columns.instance.take(at, axis=-1) == 0)
+
+
 def left_over(columns: Columns, request: Request, near: Nearness, at: Places | None = None) -> Ints:
     """As ``single_gpu.left_over``: MiB left over on the GPUs that a node would choose, on average.
 
@@ -57,9 +63,9 @@ def fits(columns: Columns, request: Request, asked: int, at: Places) -> Mask:
     """GPUs of the columns ``at`` that take the request's share of ``asked`` units, alone or as one of several."""
     if request.by_gpu:
         closed = columns.no_whole.take(at) + columns.full.take(at) > 0
-        free = (columns.room_units.take(at, axis=-1) >= asked) & untouched(columns, at) & ~closed
-        return _allowed(columns, request, free, at)
-    mask: Mask = columns.fit_units.take(at, axis=-1) >= asked
+        free = (columns.room_units.take(at, axis=-1) >= asked) & untouched(columns, at)
+        return _allowed(columns, request, free & suitable(columns, request, at) & ~closed, at)
+    mask: Mask = (columns.fit_units.take(at, axis=-1) >= asked) & suitable(columns, request, at)
     others = columns.core_pods
     if request.wants_core:
         mask &= columns.free_core.take(at, axis=-1) >= request.core_percent

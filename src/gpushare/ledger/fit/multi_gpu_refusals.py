@@ -14,7 +14,7 @@ from gpushare.ledger.arrays import Mask
 from gpushare.ledger.columns import Columns
 from gpushare.ledger.fit import reasons
 from gpushare.ledger.fit.group import Group
-from gpushare.ledger.fit.multi_gpu import untouched
+from gpushare.ledger.fit.multi_gpu import suitable, untouched
 from gpushare.ledger.fit.single_gpu import MOST_UNITS
 
 #: Bits of a word; two words hold all GPUs of a node (``api.node.device.MAX_DEVICES``).
@@ -61,7 +61,7 @@ def explain(
     group = not_full(group, texts.refused)
     if not group.names:
         return texts
-    free = columns.room_units.take(group.at, axis=1) >= asked
+    free = (columns.room_units.take(group.at, axis=1) >= asked) & suitable(columns, request, group.at)
     if request.whole_device:
         free &= untouched(columns, group.at)
     short = free.sum(axis=0) < request.gpu_count
@@ -75,6 +75,7 @@ def explain(
     )
     if capped.names:
         open_to_pods = columns.fit_units.take(capped.at, axis=1) >= asked
+        open_to_pods &= suitable(columns, request, capped.at)
         at_cap = open_to_pods.sum(axis=0) < request.gpu_count
         capped, computing = capped.part(at_cap)
         caps = columns.max_pods[capped.at].tolist()
@@ -107,11 +108,11 @@ def _without_hopeless(
     """Split off the nodes that could not take the request even if empty; returns the others."""
     count, asked = request.gpu_count, min(request.memory_units, MOST_UNITS)
     asked_mib = request.memory_units * unit.mib
-    gpu_counts = (columns.total_mib.take(group.at, axis=1) > 0).sum(axis=0)
+    gpu_counts = suitable(columns, request, group.at).sum(axis=0)
     small, group = group.part(gpu_counts < count)
     for name, gpus in zip(small.names, gpu_counts[gpu_counts < count].tolist(), strict=True):
         texts.hopeless[name] = reasons.too_few_gpus(count, gpus)
-    large = columns.units.take(group.at, axis=1) >= asked
+    large = (columns.units.take(group.at, axis=1) >= asked) & suitable(columns, request, group.at)
     short = large.sum(axis=0) < count
     few, group = group.part(short)
     if count == 1:
@@ -128,6 +129,7 @@ def _without_hopeless(
     healthy = (columns.units.take(group.at, axis=1) >= asked) & (
         columns.room_units.take(group.at, axis=1) >= 0
     )
+    healthy &= suitable(columns, request, group.at)
     sick, group = group.part(healthy.sum(axis=0) < count)
     for name, column in zip(sick.names, sick.at.tolist(), strict=True):
         texts.hopeless[name] = (

@@ -120,7 +120,7 @@ def plan_of(
     rooms = [
         _Room(book, held, gpu)
         for gpu in book.present
-        if gpu.device is not None and gpu.device.in_service and request.allows(gpu.device)
+        if gpu.device is not None and gpu.device.in_service and gpu.suits(request)
     ]
     best: Plan | None = None
     for group in _choices(rooms, request):

@@ -125,7 +125,11 @@ def _place(device_id: str) -> tuple[str, int]:
 
 def _body(uuid: str) -> str:
     """The distinguishing part of a UUID, in characters that IDs may have."""
-    body = "".join(sign for sign in uuid.removeprefix("GPU-").lower() if sign.isascii() and sign.isalnum())
+    body = "".join(
+        sign
+        for sign in uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
+        if sign.isascii() and sign.isalnum()
+    )
     return body[:_LONGEST_PREFIX]
 
 

@@ -152,6 +152,8 @@ def _device(gpu: Device, hardware: Hardware, remainder: Remainder) -> Json:
         "driverVersion": _version(hardware.driver_version),
         "numaNode": {"int": gpu.numa_node} if gpu.numa_node >= 0 else None,
         _PCIE_ROOT: _text(hardware.pcie_root),
+        "parentUUID": _text(hardware.parent_uuid),
+        "profile": _text(hardware.profile),
     }
     return {
         "name": device_name(gpu.uuid),

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from gpushare.api.node.device import Device
@@ -66,6 +66,16 @@ class Inventory:
     """UUID and properties of each of ``devices``."""
     xids: tuple[tuple[str, CriticalXid], ...] = ()
     """UUID and last critical XID of each GPU that is unhealthy because of one."""
+    capabilities: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """UUID of each MIG instance, and the numbers of the device nodes that give access to it."""
+
+    def without_instances(self) -> "Inventory":
+        """The same without MIG instances."""
+        rows = [row for row, device in enumerate(self.devices) if not device.is_instance]
+        if len(rows) == len(self.devices):
+            return self
+        near = tuple(tuple(self.near[one][other] for other in rows) for one in rows) if self.near else ()
+        return replace(self, devices=tuple(self.devices[row] for row in rows), near=near)
 
     @property
     def is_gpus_own(self) -> bool:
@@ -172,11 +182,12 @@ class GpuWatch:
         except NvmlFailed as error:
             self._nvml.close()
             return self._without_driver(error)
+        divided = {gpu.parent for gpu in listed.gpus if gpu.parent}
         mig = tuple(
-            f"GPU {gpu.index} ({gpu.uuid}) is in MIG mode and is left out; switch MIG off to share it "
-            f"(`nvidia-smi -i {gpu.index} -mig 0`) or serve it with NVIDIA's own device plugin"
+            f"GPU {gpu.index} ({gpu.uuid}) is in MIG mode, has no instances and is left out; create instances, switch MIG off to "
+            f"share it whole (`nvidia-smi -i {gpu.index} -mig 0`) or serve it with NVIDIA's own device plugin"
             for gpu in listed.gpus
-            if gpu.mig
+            if gpu.mig and gpu.uuid not in divided
         )
         whole = {gpu.uuid: gpu for gpu in listed.gpus if not gpu.mig}
         lost = {gpu.index: uuid for uuid, gpu in self._known.items() if uuid not in whole}
@@ -267,6 +278,7 @@ class GpuWatch:
             tuple((uuid, reserved_mib) for uuid in uuids if (reserved_mib := self._known[uuid].reserved_mib)),
             tuple((uuid, self._known[uuid].hardware) for uuid in uuids),
             tuple(self._health.xids.items()),
+            tuple((uuid, numbers) for uuid in uuids if (numbers := self._known[uuid].capabilities)),
         )
         if inventory != self._published:
             self._published = inventory

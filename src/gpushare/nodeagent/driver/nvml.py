@@ -9,15 +9,17 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pynvml
 
+from gpushare.api.node.device import instance_index
 from gpushare.nodeagent.driver.cgroup_memory_limits import limit_bytes, set_limit, why_not
 from gpushare.nodeagent.driver.driver_faults import is_drivers
 from gpushare.nodeagent.driver.driver_loading import Driver
+from gpushare.nodeagent.driver.instances import instance_uuids, instances_of
 from gpushare.nodeagent.driver.process_usage import ProcessUsage
 from gpushare.nodeagent.driver.telemetry import GpuReading, reading_of
 from gpushare.nodeagent.driver.topology import GpuPairs, Seen, near_of
@@ -48,11 +50,15 @@ class Hardware:
     driver_version: str = ""
     pcie_root: str = ""
     """The PCIe root complex that it is attached to, as the kernel names it: ``pci0000:17``."""
+    parent_uuid: str = ""
+    """The GPU of which it is a MIG instance."""
+    profile: str = ""
+    """What kind of MIG instance it is: ``3g.40gb``."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundGpu:
-    """One GPU as NVML reports it. ``mig``: it is partitioned into MIG instances.
+    """One GPU or MIG instance as NVML reports it. ``mig``: it is in MIG mode; its instances are listed beside it.
 
     ``reserved_mib``: the part of ``total_mib`` that the driver reserves, so that no program can use it; rounded up.
     """
@@ -68,6 +74,10 @@ class FoundGpu:
     """The number in its device node's name, ``/dev/nvidia0``; -1 if the driver does not report it."""
     reserved_mib: int = 0
     hardware: Hardware = Hardware()
+    parent: str = ""
+    """UUID of the GPU of which it is a MIG instance; empty for a whole GPU."""
+    capabilities: tuple[int, ...] = ()
+    """Numbers of the device nodes ``/dev/nvidia-caps/nvidia-capN`` that give access to a MIG instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +151,7 @@ class Nvml(Protocol):
         """Whether the driver was removed, or another one installed, since ``open``."""
 
     def gpus_changed(self) -> bool:
-        """Whether ``enumerate`` would now find other GPUs, or the same ones with other indices or in another MIG mode."""
+        """Whether ``enumerate`` would now find other GPUs, or the same ones with other indices or MIG instances."""
 
 
 class DriverNvml:
@@ -158,7 +168,11 @@ class DriverNvml:
         self._procfs_gpus = procfs_gpus
         self._enumerated: object = None
         self._handles: dict[str, Any] = {}
-        self._uuids: dict[int, str] = {}
+        """Of each GPU that is not in MIG mode, and of each MIG instance, by UUID."""
+        self._listened: tuple[tuple[str, Any], ...] = ()
+        """UUID and handle of each GPU that reports XIDs."""
+        self._uuids: dict[int, list[str]] = {}
+        """The keys of ``_handles`` that a GPU's XIDs are about, by its handle."""
         self._events: Any = None
         self._listen_at_s: float | None = None
         """When to listen again; ``None``: it is listening, or this driver reports no XIDs."""
@@ -194,6 +208,7 @@ class DriverNvml:
         self._enumerated = self._listing()
         gpus: list[FoundGpu] = []
         unreadable: list[Unreadable] = []
+        listened: list[tuple[str, Any]] = []
         self._handles.clear()
         self._uuids.clear()
         for index in range(count):
@@ -205,11 +220,20 @@ class DriverNvml:
                     raise _failed("NVML", error) from None
                 unreadable.append(Unreadable(index, _text(error)))
                 continue
-            self._handles[gpu.uuid] = handle
-            self._uuids[_address(handle)] = gpu.uuid
-            gpus.append(gpu)
+            shared = self._instances(gpu, handle) if gpu.mig else [(gpu, handle)]
+            self._handles |= {one.uuid: of for one, of in shared}
+            self._uuids[_address(handle)] = [one.uuid for one, _ in shared]
+            listened.append((gpu.uuid, handle))
+            gpus += [gpu, *(one for one, _ in shared if one is not gpu)]
+        self._listened = tuple(listened)
         self._listen()
-        near = near_of([Seen(gpu.uuid, self._handles[gpu.uuid], gpu.pci_bus_id) for gpu in gpus])
+        near = near_of(
+            [
+                Seen(gpu.uuid, self._handles[gpu.uuid], gpu.pci_bus_id)
+                for gpu in gpus
+                if not (gpu.mig or gpu.parent)
+            ]
+        )
         return Enumeration(tuple(gpus), tuple(unreadable), near)
 
     def replaced(self) -> bool:
@@ -217,7 +241,7 @@ class DriverNvml:
         return self._driver.replaced()
 
     def gpus_changed(self) -> bool:
-        """Whether ``enumerate`` would now find other GPUs, or the same ones with other indices or in another MIG mode."""
+        """Whether ``enumerate`` would now find other GPUs, or the same ones with other indices or MIG instances."""
         return self._listing() != self._enumerated
 
     def _listing(self) -> object:
@@ -317,12 +341,12 @@ class DriverNvml:
         return events
 
     def _gpus_of_event(self, device: Any) -> list[str]:
-        """The GPU of an event; all GPUs if the driver does not name it (as it may not for a lost one)."""
+        """The GPU of an event, or its MIG instances; all GPUs if the driver does not name it (as it may not for a lost one)."""
         # A lost GPU no longer reports its UUID, but its handle is still known.
-        uuid = self._uuids.get(_address(device)) or _optional(
-            lambda: _str(pynvml.nvmlDeviceGetUUID(device)), ""
-        )
-        return [uuid] if uuid in self._handles else list(self._handles)
+        uuids = self._uuids.get(_address(device))
+        if uuids is None:
+            uuids = [_optional(lambda: _str(pynvml.nvmlDeviceGetUUID(device)), "")]
+        return uuids if all(uuid in self._handles for uuid in uuids) else list(self._handles)
 
     def _read(self, index: int, handle: Any) -> FoundGpu:
         bus_id = _optional(lambda: _str(pynvml.nvmlDeviceGetPciInfo(handle).busId), "")
@@ -344,6 +368,37 @@ class DriverNvml:
                 self._pcie_root(bus_id),
             ),
         )
+
+    def _instances(self, gpu: FoundGpu, handle: Any) -> list[tuple[FoundGpu, Any]]:
+        """The instances of a GPU in MIG mode, each a GPU of its own, and their handles."""
+        try:
+            found = instances_of(handle, gpu.minor)
+        except pynvml.NVMLError as error:
+            if is_drivers(error.value):
+                raise _failed("NVML", error) from None
+            logger.warning("GPU %s: its MIG instances cannot be read (%s)", gpu.uuid, _text(error))
+            return []
+        return [
+            (
+                replace(
+                    gpu,
+                    index=index,
+                    uuid=one.uuid,
+                    total_mib=one.total_mib,
+                    model=one.name,
+                    mig=False,
+                    reserved_mib=0,
+                    parent=gpu.uuid,
+                    hardware=replace(
+                        gpu.hardware, parent_uuid=gpu.uuid, profile=one.name.rpartition("MIG ")[2]
+                    ),
+                    capabilities=one.capabilities,
+                ),
+                one.handle,
+            )
+            for one in found
+            if (index := instance_index(gpu.index, one.start)) is not None
+        ]
 
     def _pcie_root(self, bus_id: str) -> str:
         """The root complex in the sysfs path of the GPU's device; empty if there is none."""
@@ -372,7 +427,7 @@ class DriverNvml:
         except pynvml.NVMLError as error:
             logger.info("no XID events from this driver (%s); GPUs are watched by asking them", _text(error))
             return
-        for uuid, handle in self._handles.items():
+        for uuid, handle in self._listened:
             try:
                 pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
             except pynvml.NVMLError as error:
@@ -415,11 +470,12 @@ _RECOVERY: Final = {
 }
 
 
-def _identity(index: int) -> tuple[str, bool] | None:
-    """UUID and MIG mode; ``None`` for a GPU that cannot be read."""
+def _identity(index: int) -> tuple[str, Sequence[str] | None] | None:
+    """UUID and, in MIG mode, those of its instances; ``None`` for a GPU that cannot be read."""
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        return _str(pynvml.nvmlDeviceGetUUID(handle)), _is_in_mig_mode(handle)
+        instances = instance_uuids(handle) if _is_in_mig_mode(handle) else None
+        return _str(pynvml.nvmlDeviceGetUUID(handle)), instances
     except pynvml.NVMLError:
         return None
 

@@ -89,6 +89,18 @@ def test_claims_can_select_by_what_the_gpu_is() -> None:
     }
 
 
+def test_an_instance_can_be_selected_by_its_gpu_and_profile() -> None:
+    instance = Device(20, "MIG-8e24043d-bc3b-5387-9525-b78890881fe2", 40192)
+    found = device(instance, Hardware(parent_uuid=UUID, profile="3g.40gb"))
+    assert found["name"] == instance.uuid.lower()
+    assert found["capacity"]["memory"]["value"] == "40192Mi"
+    assert found["attributes"] == {
+        "uuid": {"string": instance.uuid},
+        "parentUUID": {"string": UUID},
+        "profile": {"string": "3g.40gb"},
+    }
+
+
 def test_what_is_not_known_of_a_gpu_is_left_out() -> None:
     assert device(Device(0, UUID, 15360), Hardware())["attributes"] == {"uuid": {"string": UUID}}
 

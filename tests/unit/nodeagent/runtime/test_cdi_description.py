@@ -98,6 +98,34 @@ def test_a_driver_that_tells_no_minor_numbers_is_believed_by_index() -> None:
     assert nodes(content) == {"GPU-0aaa": "/dev/nvidia0", "GPU-1aaa": "/dev/nvidia1"}
 
 
+def instance(name: str, *capabilities: int) -> dict[str, Any]:
+    """A MIG device as ``nvidia-ctk`` writes it: its GPU's device node, and two that give access to the instance."""
+    nodes = ["/dev/nvidia0", *(f"/dev/nvidia-caps/nvidia-cap{number}" for number in capabilities)]
+    return {"name": name, "containerEdits": {"deviceNodes": [{"path": node} for node in nodes]}}
+
+
+@pytest.mark.parametrize("names", [("0:0", "0:1"), ("MIG-b", "MIG-a"), ("mig0:0", "mig0:1")])
+def test_an_instance_is_found_by_its_uuid_or_the_device_nodes_of_its_access(names: tuple[str, str]) -> None:
+    content = of_nvidia("1")
+    content["devices"] += [instance(names[0], 21, 22), instance(names[1], 30, 31)]
+    gpus = (GPUS[1], Device(20, "MIG-b", 40192), Device(16, "MIG-a", 19968))
+    found = [cdi_description("0.yaml", content)]
+    minors = {"GPU-1aaa": 1, "MIG-a": 0, "MIG-b": 0}
+    result = derived(found, gpus, minors, {"MIG-b": (21, 22), "MIG-a": (30, 31)})
+    assert result is not None
+    devices = {
+        one["name"]: one["containerEdits"]["deviceNodes"] for one in json.loads(result.content)["devices"]
+    }
+    assert {name: nodes[-1]["path"][-5:] for name, nodes in devices.items() if name.startswith("MIG-")} == {
+        "MIG-b": "cap22",
+        "MIG-a": "cap31",
+    }
+    assert result.covered == {"GPU-1aaa", "MIG-a", "MIG-b"}
+    unknown = derived(found, gpus, minors, {"MIG-b": (3, 4), "MIG-a": ()})
+    assert unknown is not None
+    assert unknown.covered == ({*minors} if "MIG-a" in names else {"GPU-1aaa"})
+
+
 def test_all_alone_is_the_gpu_where_there_is_one() -> None:
     wsl = of_nvidia("all")
     wsl["devices"][0]["containerEdits"]["deviceNodes"] = [{"path": "/dev/dxg"}]

@@ -65,11 +65,12 @@ def _query_cuda(cuda: Any) -> dict[str, Any]:
     cuda.cuDriverGetVersion(ctypes.byref(version))
     if init == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0:
         for index in range(count.value):
-            device, total, uuid = ctypes.c_int(), ctypes.c_size_t(), (ctypes.c_ubyte * 16)()
-            if cuda.cuDeviceGet(ctypes.byref(device), index) or cuda.cuDeviceGetUuid(uuid, device):
+            device, total = ctypes.c_int(), ctypes.c_size_t()
+            if cuda.cuDeviceGet(ctypes.byref(device), index):
                 continue
-            if cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device) == 0:
-                totals[_uuid_text(bytes(uuid))] = total.value
+            uuid = _uuid_of(cuda, device)
+            if uuid and cuda.cuDeviceTotalMem_v2(ctypes.byref(total), device) == 0:
+                totals[uuid] = total.value
     reached = version.value < _PROC_ADDRESS_SINCE or _same_function(cuda)
     return {"init": init, "version": version.value, "totals": totals, "reached": reached}
 
@@ -99,9 +100,16 @@ def _query_nvml(nvml: Any, uuids: Sequence[str]) -> dict[str, int]:
     return totals
 
 
-def _uuid_text(uuid: bytes) -> str:
-    text = uuid.hex()
-    return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+def _uuid_of(cuda: Any, device: Any) -> str:
+    """The device's UUID as NVML writes it; empty if CUDA refuses. The first form of CUDA's query has the GPU's for a MIG device."""
+    whole, own = (ctypes.c_ubyte * 16)(), (ctypes.c_ubyte * 16)()
+    if cuda.cuDeviceGetUuid(whole, device):
+        return ""
+    if not hasattr(cuda, "cuDeviceGetUuid_v2") or cuda.cuDeviceGetUuid_v2(own, device):
+        own = whole
+    text = bytes(own).hex()
+    prefix = "GPU" if bytes(own) == bytes(whole) else "MIG"
+    return f"{prefix}-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _enter(folder: str) -> str:

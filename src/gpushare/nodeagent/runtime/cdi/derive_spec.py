@@ -21,6 +21,7 @@ SOURCES: Final = ("nvidia.com/gpu", "k8s.device-plugin.nvidia.com/gpu")
 
 _ALL: Final = "all"
 _NODE: Final = re.compile(r"/dev/nvidia(\d+)")
+_CAPABILITY: Final = re.compile(r"/dev/nvidia-caps/nvidia-cap(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,25 +39,39 @@ def qualified(uuid: str) -> str:
 
 
 def derived(
-    descriptions: Sequence[CdiDescription], gpus: Sequence[Device], minors: Mapping[str, int]
+    descriptions: Sequence[CdiDescription],
+    gpus: Sequence[Device],
+    minors: Mapping[str, int],
+    capabilities: Mapping[str, tuple[int, ...]] | None = None,
 ) -> Derived | None:
     """The spec for ``gpus``, derived from the one that covers most of them; ``None`` if none covers any.
 
-    ``descriptions`` are in order of precedence, highest first; ``minors`` has the number of each GPU's device node by UUID.
+    ``descriptions`` are in order of precedence, highest first; ``minors`` has the number of each GPU's device node by UUID,
+    ``capabilities`` those of the device nodes that give access to each MIG instance.
     """
     best: Derived | None = None
     for kind in SOURCES:
         for description in descriptions:
             if description.kind != kind:
                 continue
-            candidate = _from(description, gpus, minors)
+            candidate = _from(description, gpus, minors, capabilities or {})
             if candidate.covered and (best is None or len(candidate.covered) > len(best.covered)):
                 best = candidate
     return best
 
 
-def _from(source: CdiDescription, gpus: Sequence[Device], minors: Mapping[str, int]) -> Derived:
-    matched = {gpu.uuid: _device_of(source, gpu, minors.get(gpu.uuid), alone=len(gpus) == 1) for gpu in gpus}
+def _from(
+    source: CdiDescription,
+    gpus: Sequence[Device],
+    minors: Mapping[str, int],
+    capabilities: Mapping[str, tuple[int, ...]],
+) -> Derived:
+    matched = {
+        gpu.uuid: _instance_of(source, gpu, capabilities.get(gpu.uuid, ()))
+        if gpu.is_instance
+        else _device_of(source, gpu, minors.get(gpu.uuid), alone=len(gpus) == 1)
+        for gpu in gpus
+    }
     devices = [
         {"name": uuid, "containerEdits": _without_visible_devices(device.edits)}
         for uuid, device in sorted(matched.items())
@@ -94,6 +109,17 @@ def _device_of(source: CdiDescription, gpu: Device, minor: int | None, *, alone:
     return None
 
 
+def _instance_of(source: CdiDescription, gpu: Device, capabilities: tuple[int, ...]) -> CdiDevice | None:
+    """The device that stands for this MIG instance: by UUID, else by the device nodes of its access rights."""
+    for device in source.devices:
+        if device.name.casefold() == gpu.uuid.casefold():
+            return device
+    same = [
+        one for one in source.devices if one.name != _ALL and _numbers(one, _CAPABILITY) == set(capabilities)
+    ]
+    return same[0] if capabilities and same else None
+
+
 def _matches(device: CdiDevice, minor: int | None) -> bool:
     nodes = _nodes(device)
     return minor is None or not nodes or nodes == {minor}
@@ -101,9 +127,13 @@ def _matches(device: CdiDevice, minor: int | None) -> bool:
 
 def _nodes(device: CdiDevice) -> set[int]:
     """The numbers of the GPUs whose device nodes this device adds."""
+    return _numbers(device, _NODE)
+
+
+def _numbers(device: CdiDevice, name: re.Pattern[str]) -> set[int]:
     nodes = device.edits.get("deviceNodes") or ()
     paths = [str(node.get("hostPath") or node.get("path") or "") for node in nodes]
-    return {int(match[1]) for path in paths if (match := _NODE.fullmatch(path))}
+    return {int(match[1]) for path in paths if (match := name.fullmatch(path))}
 
 
 def _without_visible_devices(edits: Mapping[str, Any]) -> dict[str, Any]:

@@ -60,6 +60,7 @@ class GpuAccess:
         self._reported: Reported | None = None
         self._gpus: tuple[Device, ...] | None = None
         self._minors: Mapping[str, int] = {}
+        self._capabilities: Mapping[str, tuple[int, ...]] = {}
         self._derived: Derived | None = None
         self._found: Found = Found()
         self._wanted: bool | None = None
@@ -81,10 +82,16 @@ class GpuAccess:
             self._reported = reported
             self._woken.set()
 
-    def take_gpus(self, gpus: Sequence[Device], minors: Mapping[str, int]) -> None:
-        """Set the node's GPUs, and the numbers of their device nodes by UUID."""
-        if (tuple(gpus), dict(minors)) != (self._gpus, self._minors):
-            self._gpus, self._minors = tuple(gpus), dict(minors)
+    def take_gpus(
+        self,
+        gpus: Sequence[Device],
+        minors: Mapping[str, int],
+        capabilities: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        """Set the node's GPUs, the numbers of their device nodes by UUID, and for MIG instances those of their access rights."""
+        now = tuple(gpus), dict(minors), dict(capabilities or {})
+        if now != (self._gpus, self._minors, self._capabilities):
+            self._gpus, self._minors, self._capabilities = now
             self._woken.set()
 
     def want(self, *, wanted: bool) -> None:
@@ -187,7 +194,7 @@ class GpuAccess:
         choice = self.choice
         if choice is None or working or choice.trouble:
             # A GPU that does not work may be missing from the spec, which does not affect the others.
-            self._derived = derived(specs.descriptions, gpus, self._minors)
+            self._derived = derived(specs.descriptions, gpus, self._minors, self._capabilities)
             reported = self._reported or Reported()
             choice = choose(self._asked, reported, self._derived, working, specs.faults)
         self.faults = specs.faults
