@@ -30,12 +30,10 @@ async def test_an_instance_is_a_gpu_with_its_own_memory(seen: World) -> None:
 
 
 async def test_pods_fill_instances_and_are_held_to_their_share_of_one(seen: World) -> None:
-    await seen.create(gpu_pod("small", 9, node="held"))
-    await seen.run_all("small")
+    await seen.create(gpu_pod("small", 9, node="held"), gpu_pod("part", 10, node="held"))
+    await seen.run_all("small", "part")
     (share,) = record_of(seen.pod("small"))
     assert (share["index"], share["units"], share["of"], share["mib"]) == (18, 9, 9, 9728)
-    await seen.create(gpu_pod("part", 10, node="held"))
-    await seen.run_all("part")
     (share,) = record_of(seen.pod("part"))
     assert (share["index"], share["of"]) == (16, 19)
     table = (await seen.kubectl("exec", "part", "--", "nvidia-smi")).out

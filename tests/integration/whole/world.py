@@ -212,7 +212,7 @@ class World:
                 for (key, _), ids in (await self.devices(node, resource)).items():
                     has.setdefault(key, set()).update(one.partition("-")[0] for one in ids)
             for key, pod in pods.items():
-                says = {share["uuid"].removeprefix("GPU-")[:8] for share in record_of(pod)}
+                says = {share["uuid"][4:12] for share in record_of(pod)}
                 if node_of(pod) == node and says != has.get(key, set()):
                     yield f"{key}: its record says {sorted(says)}, it has {sorted(has.get(key, ()))}"
 
