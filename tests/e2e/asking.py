@@ -78,7 +78,9 @@ class Api:
         self._connection.endheaders(text)
         response = self._connection.getresponse()
         raw = response.read()
-        found = [hit for line in response.headers.get_all("Warning") or () for hit in _WARNING.findall(line)]
+        # http.client reads headers as Latin-1.
+        lines = [line.encode("latin-1").decode() for line in response.headers.get_all("Warning") or ()]
+        found = [hit for line in lines for hit in _WARNING.findall(line)]
         warnings = tuple(re.sub(r"\\(.)", r"\1", one) for one in found)
         return Answer(response.status, json.loads(raw) if raw[:1] == b"{" else raw.decode(), warnings)
 

@@ -176,7 +176,10 @@ def test_the_isolation_libraries_are_those_of_the_image_that_is_made_here(built:
         needed = subprocess.run(
             ["readelf", "-d", folder / name], check=True, capture_output=True, text=True
         ).stdout
-        driver = {"libcuda.so.1": "libcuda.so", "libnvidia-ml.so.1": "libnvidia-ml.so"}.get(name)
+        driver = {
+            "libgpushare-optional-cuda.so.1": "libcuda.so",
+            "libgpushare-optional-nvml.so.1": "libnvidia-ml.so",
+        }.get(name)
         assert driver is None or f"[/run/gpushare/driver/{driver}]" in needed
     # The arbiter and the image's C library fit together.
     ended = built.run(f"/{native.PLACE}/arbiter", "--help")

@@ -148,7 +148,7 @@ def test_the_isolation_libraries_are_there_as_they_are_shipped(image: Unpacked) 
         ["readelf", "-d", folder / "libcuda.so.1"], capture_output=True, text=True, check=True
     )
     assert "soname: [libcuda.so.1]" in dynamic.stdout
-    assert "[/run/gpushare/driver/libcuda.so]" in dynamic.stdout
+    assert "[libgpushare-optional-cuda.so.1]" in dynamic.stdout
     # It reads nothing of the environment that would lead it elsewhere.
     assert b"GPUSHARE_RUN" not in (folder / "libcuda.so.1").read_bytes()
     ended = image.run(f"/{native.PLACE}/arbiter")

@@ -96,9 +96,15 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .enabled (ne .mode "policy") (not (include "gpushare.admission.countByPolicy" $)) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
+{{/* Requests of other schedulers are replaced by the webhook alone: no policy does it. */}}
+{{- define "gpushare.admission.acceptByWebhook" -}}
+{{- with .Values.admission -}}
+{{- if and .enabled .accept -}}true{{- end -}}
+{{- end -}}
+{{- end }}
 {{/* Whether the webhook runs at all. */}}
 {{- define "gpushare.admission.webhook" -}}
-{{- if or (include "gpushare.admission.validateByWebhook" .) (include "gpushare.admission.guardByWebhook" .) (include "gpushare.admission.countByWebhook" .) -}}true{{- end -}}
+{{- if or (include "gpushare.admission.acceptByWebhook" .) (include "gpushare.admission.validateByWebhook" .) (include "gpushare.admission.guardByWebhook" .) (include "gpushare.admission.countByWebhook" .) -}}true{{- end -}}
 {{- end }}
 
 {{- define "gpushare.schedulerNamespace" -}}

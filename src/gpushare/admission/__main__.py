@@ -5,6 +5,7 @@ import sys
 from datetime import timedelta
 from types import SimpleNamespace
 
+from gpushare.admission.accept.translation import PRODUCTS
 from gpushare.admission.certs.controller import Pace
 from gpushare.admission.certs.rotation import Policy
 from gpushare.admission.errors import InvalidSetting
@@ -54,6 +55,7 @@ def _settings(options: SimpleNamespace, account_namespace: str) -> Settings:
         scheduler=options.scheduler_name,
         bind_agents=options.node_restriction != "never",
         counting=Counting(MemoryUnit.parse(options.unit, "--unit"), options.reference_gpu_memory_mib),
+        accepted=tuple(PRODUCTS[name] for name in sorted(set(options.accept))),
         pace=Pace(period_s=options.period, overlap_s=options.overlap),
         drain_s=options.drain,
         port_file=options.port_file,

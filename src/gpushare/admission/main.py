@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from gpushare.admission.accept.product import Product
 from gpushare.admission.certs.controller import Keeper, Pace
 from gpushare.admission.certs.rotation import Policy
 from gpushare.admission.certs.store import ApiStore
@@ -49,6 +50,7 @@ class Settings:
     scheduler: str = names.SCHEDULER_NAME
     bind_agents: bool = True
     counting: Counting = field(default_factory=Counting)
+    accepted: tuple[Product, ...] = ()
     pace: Pace = field(default_factory=Pace)
     drain_s: float = 5.0
     port_file: Path | None = None
@@ -71,6 +73,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
                 settings.scheduler,
                 settings.bind_agents,
                 settings.counting,
+                settings.accepted,
             )
             reviews = server_of(ReviewApp(reviewer, metrics), stop_s=_STOP_S, tls=tls.context)
             stop = stop_event()

@@ -96,6 +96,13 @@ ROLE: Final = Role(
             least=0,
             most=1 << 30,
         ),
+        Option(
+            "accept",
+            TEXTS,
+            "scheduler whose pods' GPU requests are replaced by ours: hami or kai (docs/guide/migrate.md)",
+            [],
+            choices=("hami", "kai"),
+        ),
         Option("valid-for", HOURS, "lifetime of a certificate", 90.0 * 24, least=0.001, most=24 * 3650),
         Option(
             "renew-before",

@@ -65,7 +65,7 @@ class Option(msgspec.Struct, frozen=True):
     def allowed(self) -> str:
         """Valid values in words: ``seconds from 0.01 to 86400``."""
         if self.choices:
-            return f"one of {', '.join(self.choices)}"
+            return f"{'some' if self.kind.several else 'one'} of {', '.join(self.choices)}"
         return self.kind.words + self.bounds
 
     @property
@@ -84,7 +84,8 @@ class Option(msgspec.Struct, frozen=True):
             value = self.kind.read(raw)
         except (ValueError, TypeError):
             raise ValueError(f"give {self.allowed}") from None
-        if self.choices and value not in self.choices:
+        chosen = value if self.kind.several else [value]
+        if self.choices and not set(chosen) <= set(self.choices):
             raise ValueError(f"give {self.allowed}")
         if self.kind.number and not self._within(value):
             raise ValueError(f"give {self.allowed}")

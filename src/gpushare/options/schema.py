@@ -32,7 +32,9 @@ def _section(role: Role) -> dict[str, Any]:
 
 def _property(option: Option) -> dict[str, Any]:
     found: dict[str, Any] = {"description": f"{option.help} ({option.allowed})", **option.kind.schema}
-    if option.choices:
+    if option.choices and option.kind.several:
+        found["items"] = {"enum": list(option.choices)}
+    elif option.choices:
         found["enum"] = list(option.choices)
     bounds = {"minimum": option.least, "exclusiveMinimum": option.above, "maximum": option.most}
     found |= {key: bound for key, bound in bounds.items() if bound is not None}

@@ -120,7 +120,7 @@ class Host(NamedTuple):
 
 
 Place = tuple[Host, Gpu]
-Shape = tuple[int, int, int, object, GpuSelection | None]
+Shape = tuple[int, int, int, object, "GpuSelection | None"]
 """Units, MiB and percent of a pod, and the nodes and GPUs that it may go to."""
 Places = dict[Shape, list[Place]]
 """The GPUs that take a pod of that shape, if no other comes."""

@@ -14,16 +14,25 @@ from gpushare.process import log_setup
 from gpushare.process.signals import stop_event
 from gpushare_playground.apiserver.server import ApiServer
 from gpushare_playground.apiserver.store import HISTORY
-from gpushare_playground.apiserver.writes.admission import Admission
+from gpushare_playground.apiserver.writes.admission import ACCEPTABLE, Admission
 from gpushare_playground.unit_file import UnitFile
 
 KUBELET_TOKEN_ENV = "GPUSHARE_KUBELET_TOKEN"
+ACCEPT_ENV = "GPUSHARE_ACCEPT"
+"""Of the webhook's option, too."""
 
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port; give a number from 0 to 65535")
     return int(text)
+
+
+def _accepted(text: str) -> list[str]:
+    names = text.split(",") if text else []
+    if unknown := [name for name in names if name not in ACCEPTABLE]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: give some of {', '.join(ACCEPTABLE)}")
+    return names
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -64,6 +73,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "read for every pod (default: 1GiB, and no reference GPU)",
     )
     parser.add_argument(
+        "--accept",
+        default=os.environ.get(ACCEPT_ENV, ""),
+        type=_accepted,
+        metavar="NAMES",
+        help=f"with --record-writer: schedulers whose pods' GPU requests are replaced by ours, of {', '.join(ACCEPTABLE)}, with commas "
+        f"between them (default: ${ACCEPT_ENV})",
+    )
+    parser.add_argument(
         "--history",
         type=int,
         default=HISTORY,
@@ -77,7 +94,7 @@ def _admission(options: argparse.Namespace) -> Admission | None:
     if not options.record_writer:
         return None
     counting = Counting if options.counting is None else UnitFile(options.counting)
-    return Admission.guarded(options.record_writer, counting)
+    return Admission.guarded(options.record_writer, counting, options.accept)
 
 
 async def _serve(options: argparse.Namespace) -> None:

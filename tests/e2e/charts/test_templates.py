@@ -13,6 +13,8 @@ import pytest
 import yaml
 
 from gpushare import __version__
+from gpushare.admission.accept import hami, kai
+from gpushare.admission.accept.translation import PRODUCTS
 from tests.e2e.asking import Commands
 from tests.e2e.charts.rendering import (
     CHARTS,
@@ -173,6 +175,12 @@ REFUSED = [
         "'/monitoring/rules/runbookUrl': 'docs' does not match pattern",
     ),
     (INSTALLER, "admission.mode=none", "value must be one of 'auto', 'policy', 'webhook'"),
+    (INSTALLER, "admission.accept={runai}", "'/admission/accept/0': value must be one of 'hami', 'kai'"),
+    (
+        INSTALLER,
+        "admission.accept={kai},admission.mode=policy",
+        "leaves the webhook out; use auto or webhook",
+    ),
     (INSTALLER, "admission.trustedServiceAccounts={a b}", "write a user as the API server knows it"),
     (
         SCHEDULER,
@@ -246,6 +254,34 @@ def test_the_webhook_fills_the_gaps_of_the_cluster(
     deployed = [doc["metadata"]["name"] for doc in docs if doc["kind"] == "Deployment"]
     needed = any(kind.endswith("WebhookConfiguration") for kind in by)
     assert ("gpushare-admission" in deployed) is needed
+
+
+@pytest.mark.parametrize("version", ["1.28.15", "1.36.3"])
+def test_the_webhook_is_asked_about_requests_of_the_schedulers_that_are_accepted_alone(
+    helm: Commands, version: str
+) -> None:
+    words = {"hami": hami.SIZES, "kai": kai.FAMILIES}
+    for accepted in ({"hami"}, {"kai"}, {"hami", "kai"}):
+        docs = rendered(helm, INSTALLER, version, f"admission.accept={{{','.join(sorted(accepted))}}}")
+        configuration = found(docs, "MutatingWebhookConfiguration", "gpushare-admission")
+        webhooks = {one["name"]: one for one in configuration["webhooks"] if "accept" in one["name"]}
+        assert configuration["webhooks"][0]["name"] == "accept.gpushare.dev", "before units and scheduler"
+        assert {name: one["failurePolicy"] for name, one in webhooks.items()} == {
+            "accept.gpushare.dev": "Fail",
+            "accept-templates.gpushare.dev": "Ignore",
+            "accept-cronjobs.gpushare.dev": "Ignore",
+            "accept-podtemplates.gpushare.dev": "Ignore",
+        }
+        for one in webhooks.values():
+            conditions = {condition["name"]: condition["expression"] for condition in one["matchConditions"]}
+            for name, product in PRODUCTS.items():
+                assert (f'"{product.scheduler}"' in conditions["is-for-us"]) == (name in accepted)
+                for word in words[name]:
+                    assert (f"'{word}'" in conditions["asks-in-other-words"]) == (name in accepted)
+        pod = found(docs, "Deployment", "gpushare-admission")["spec"]["template"]["spec"]
+        assert {f"--accept={name}" for name in accepted} == {
+            argument for argument in pod["containers"][0]["args"] if argument.startswith("--accept=")
+        }
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,7 @@ class Node:
         self.watchdog = Watchdog(
             Watch("kill", GRACE_S, folder / "proc"),
             self.book,
-            report_on_node=lambda *_: None,
+            report_on_node=lambda *_, **__: None,
             events=self.events,
             metrics=Metrics(),
             clock=self.clock,
@@ -197,7 +197,8 @@ class Node:
         (process / "comm").write_text("python3\n")
 
     async def look(self) -> None:
-        await asyncio.to_thread(self.watchdog.look, self.nvml)
+        used_mib = {reading.gpu: reading.used_mib for reading in self.nvml.readings()}
+        await asyncio.to_thread(self.watchdog.look, self.nvml, used_mib)
         await asyncio.sleep(0)
 
 

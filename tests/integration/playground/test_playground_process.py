@@ -44,7 +44,7 @@ def test_missing_build_output_is_reported_with_the_command_that_builds_it(tmp_pa
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 2
     assert f"{tmp_path} has no open/libcuda.so.1, no open/libnvidia-ml.so.1, " in said
-    assert "no open/libnvidia-ml.so, no arbiter" in said
+    assert "no open/libgpushare-optional-nvml.so.1, no arbiter" in said
     assert "build them with: make isolation" in said
 
 

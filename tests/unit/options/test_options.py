@@ -197,7 +197,8 @@ def _is_read_or_refused(role: Role, option: Option, raw: Any) -> None:
         else:
             message = f"give {option.allowed}"
             assert not option.kind.number or math.isfinite(value) or option.most is None
-            assert not option.choices or value in option.choices
+            chosen = value if option.kind.several else [value]
+            assert not option.choices or set(chosen) <= set(option.choices)
         assert message == f"give {option.allowed}", f"{role.name} {option.name}"
 
 

@@ -15,6 +15,60 @@ does not know. The webhook's process looks again by itself, so a condition may b
   && c.resources.limits.exists(r, r.startsWith('gpushare.dev/gpu-memory'))))
 {{- end }}
 
+{{/* A pod or a template that asks for a share in the words of a scheduler whose requests are accepted. Takes (dict "root" $ "pod" PATH). */}}
+{{- define "gpushare.webhook.asksOtherwise" -}}
+{{- $ways := list -}}
+{{- if has "hami" .root.Values.admission.accept -}}
+{{- range list "containers" "initContainers" -}}
+{{- $list := printf "%s.spec.%s" $.pod . -}}
+{{- $ways = append $ways (printf "(has(%s) && %s != null && %s.exists(c, has(c.resources) && has(c.resources.limits)\n  && ['nvidia.com/gpumem', 'nvidia.com/gpumem-percentage', 'nvidia.com/gpucores'].exists(r, r in c.resources.limits)))" $list $list $list) -}}
+{{- end -}}
+{{- end -}}
+{{- if has "kai" .root.Values.admission.accept -}}
+{{- $ways = append $ways (printf "(has(%s.metadata) && has(%s.metadata.annotations) && %s.metadata.annotations.exists(a,\n  ['gpu-fraction', 'gpu-memory', 'gpu-sm-', 'nvidia.com/container.'].exists(p, a.startsWith(p))))" $.pod $.pod $.pod) -}}
+{{- end -}}
+{{- join "\n|| " $ways -}}
+{{- end }}
+
+{{/* A pod or a template that names no scheduler, ours, or one whose requests are accepted. Takes the same. */}}
+{{- define "gpushare.webhook.isForUs" -}}
+{{- $names := list "" "default-scheduler" .root.Values.admission.schedulerName -}}
+{{- range .root.Values.admission.accept -}}
+{{- $names = append $names (printf "%s-scheduler" .) -}}
+{{- end -}}
+!has({{ .pod }}.spec.schedulerName) || {{ .pod }}.spec.schedulerName in {{ $names | toJson }}
+{{- end }}
+
+{{/* The namespaces and pods that have not opted out, and are looked at. */}}
+{{- define "gpushare.webhook.optedIn" -}}
+namespaceSelector:
+  matchExpressions:
+    - {key: kubernetes.io/metadata.name, operator: NotIn, values: {{ include "gpushare.admission.excludedNamespaces" . }}}
+    - {key: gpushare.dev/admission, operator: NotIn, values: [disabled]}
+objectSelector:
+  matchExpressions:
+    - {key: gpushare.dev/admission, operator: NotIn, values: [disabled]}
+{{- end }}
+
+{{/* The kinds with a pod template, and where it is: YAML, a list under the key kinds. */}}
+{{- define "gpushare.webhook.templates" -}}
+kinds:
+  - of: templates
+    pod: object.spec.template
+    rules:
+      - {apiGroups: [apps], resources: [deployments, statefulsets, daemonsets, replicasets]}
+      - {apiGroups: [batch], resources: [jobs]}
+      - {apiGroups: [""], resources: [replicationcontrollers]}
+  - of: cronjobs
+    pod: object.spec.jobTemplate.spec.template
+    rules:
+      - {apiGroups: [batch], resources: [cronjobs]}
+  - of: podtemplates
+    pod: object.template
+    rules:
+      - {apiGroups: [""], resources: [podtemplates]}
+{{- end }}
+
 {{/* A pod or a template that asks for something of ours. Takes its path. */}}
 {{- define "gpushare.webhook.asks" -}}
 ({{ include "gpushare.webhook.asking" (print . ".spec.containers") }}

@@ -1,11 +1,13 @@
 """Dispatches AdmissionReviews to the rules."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from gpushare.admission.accept.product import Product, Untranslatable
+from gpushare.admission.accept.translation import template_warning, translation_patch
 from gpushare.admission.review import annotation_guard
 from gpushare.admission.review.admission_review import (
     UNREADABLE,
@@ -28,6 +30,8 @@ from gpushare.reasons.mistakes.pods import mistakes_of, mistakes_of_change
 logger = logging.getLogger(__name__)
 
 _WRITES: Final = ("CREATE", "UPDATE")
+#: Name of a policy; see ``Refusal.policy``.
+_ACCEPT: Final = "gpushare-accept"
 
 
 class Places(Protocol):
@@ -40,13 +44,14 @@ class Places(Protocol):
 @dataclass(frozen=True, slots=True)
 class Reviewer:
     """Answers reviews. ``bind_agents``: restrict a node agent to the node of its token; ``counting``: how MiB and percentage
-    requests become units."""
+    requests become units; ``accepted``: the other GPU schedulers whose requests are replaced by ours."""
 
     writers: Writers
     places: Places
     scheduler: str
     bind_agents: bool = True
     counting: Counting = field(default_factory=Counting)
+    accepted: Sequence[Product] = ()
 
     async def mutate(self, body: bytes) -> bytes:
         """The response of ``/mutate``; raises ``UnreadableReview``."""
@@ -55,6 +60,10 @@ class Reviewer:
     async def count(self, body: bytes) -> bytes:
         """The response of ``/units``; raises ``UnreadableReview``."""
         return await self._answer(body, self._counted)
+
+    async def accept(self, body: bytes) -> bytes:
+        """The response of ``/accept``, which only warns about templates; raises ``UnreadableReview``."""
+        return await self._answer(body, self._translated)
 
     async def validate(self, body: bytes) -> bytes:
         """The response of ``/validate``; raises ``UnreadableReview``."""
@@ -101,6 +110,21 @@ class Reviewer:
     async def _counted(self, request: Request) -> Verdict:
         pod = _created(request)
         return Verdict(patch=unit_rules.conversion(pod, self.counting)) if pod else Verdict()
+
+    async def _translated(self, request: Request) -> Verdict:
+        if request.operation not in _WRITES or request.sub_resource:
+            return Verdict()
+        if is_pod(request.resource):
+            pod = _created(request)
+            if pod is None:
+                return Verdict()
+            try:
+                return Verdict(patch=translation_patch(pod, self.accepted, self.counting, self.scheduler))
+            except Untranslatable as error:
+                return Verdict([Refusal(_ACCEPT, str(error), invalid=True)])
+        template = pod_of(request.resource, request.object)
+        text = template and template_warning(template, self.accepted, self.counting, self.scheduler)
+        return Verdict(warnings=[text] if text else ())
 
     async def _warned(self, request: Request) -> Verdict:
         if request.operation not in _WRITES or request.sub_resource:

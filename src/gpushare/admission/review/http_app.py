@@ -21,10 +21,11 @@ MOST_BYTES_AT_ONCE: Final = 2 * MAX_BODY_BYTES
 
 
 class ReviewApp:
-    """``POST /units``, ``/mutate``, ``/validate`` and ``/mistakes``; request and response are AdmissionReviews."""
+    """``POST /accept``, ``/units``, ``/mutate``, ``/validate`` and ``/mistakes``; request and response are AdmissionReviews."""
 
     def __init__(self, reviewer: Reviewer, metrics: Metrics, *, within_s: float = REVIEW_S) -> None:
         self._reviews = {
+            "/accept": reviewer.accept,
             "/units": reviewer.count,
             "/mutate": reviewer.mutate,
             "/validate": reviewer.validate,
@@ -61,7 +62,9 @@ class ReviewApp:
         path, method = scope["path"], scope["method"]
         review = self._reviews.get(path)
         if review is None:
-            raise Refusal(404, f"nothing at {path}; there are /units, /mutate, /validate and /mistakes")
+            raise Refusal(
+                404, f"nothing at {path}; there are /accept, /units, /mutate, /validate and /mistakes"
+            )
         if method != "POST":
             raise Refusal(405, f"{path} takes POST, not {method}")
         with self._room.body() as coming:

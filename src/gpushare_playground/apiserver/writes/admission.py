@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from gpushare.admission.accept.product import Product, Untranslatable
+from gpushare.admission.accept.translation import PRODUCTS, template_warning, translation_patch
 from gpushare.admission.review.admission_review import Refusal, Template, UserInfo
 from gpushare.admission.review.admission_review import Request as WriteRequest
 from gpushare.admission.review.admission_review import Resource as WrittenResource
@@ -38,6 +40,8 @@ from gpushare_playground.apiserver.writes.patching import json_patch
 logger = logging.getLogger(__name__)
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+#: Schedulers whose requests can be replaced by ours.
+ACCEPTABLE: Final = tuple(PRODUCTS)
 #: Namespaces that are never reviewed, as in the chart.
 EXCLUDED: Final = frozenset({"kube-system"})
 #: Kinds from which the controllers here create pods.
@@ -118,6 +122,29 @@ def name_scheduler(review: Review) -> None:
     pod = _pod_in(review.resource, review.obj)
     for change in pointing(pod) if pod else ():
         review.obj["spec"]["schedulerName"] = change["value"]
+
+
+def accept_other_requests(accepted: Sequence[Product], counting: CountingFn) -> Mutating:
+    """A function that replaces requests of ``accepted`` schedulers by ours, and warns about templates whose pods it would reject."""
+
+    def accept(review: Review) -> None:
+        if _excluded(review) or review.namespace_labels.get(names.LABEL_ADMISSION) == "disabled":
+            return
+        pod = _pod_in(review.resource, review.obj)
+        if pod is None:
+            return
+        if review.resource.storage != "pods":
+            if text := template_warning(pod, accepted, counting()):
+                review.warnings.append(text)
+            return
+        try:
+            patch = translation_patch(pod, accepted, counting())
+        except Untranslatable as error:
+            message = f'admission webhook "accept.gpushare.dev" denied the request: {error}'
+            raise ApiError(422, "Invalid", message, {}) from None
+        review.obj.update(json_patch(review.obj, patch))
+
+    return accept
 
 
 def count_in_units(counting: CountingFn) -> Mutating:
@@ -255,10 +282,16 @@ class Admission:
     validating: Sequence[Validating] = field(default=(check_requests(Counting), warn_of_typos(Counting)))
 
     @classmethod
-    def guarded(cls, writers: Collection[str], counting: CountingFn = Counting) -> "Admission":
-        """All rules of the product; ``writers`` are the users that may write allocation records."""
+    def guarded(
+        cls, writers: Collection[str], counting: CountingFn = Counting, accepted: Collection[str] = ()
+    ) -> "Admission":
+        """All rules of the product.
+
+        ``writers`` are the users that may write allocation records, ``accepted`` the other schedulers whose requests are replaced by ours, of ``ACCEPTABLE``.
+        """
+        products = [PRODUCTS[name] for name in accepted]
         return cls(
-            (count_in_units(counting), name_scheduler),
+            (accept_other_requests(products, counting), count_in_units(counting), name_scheduler),
             (
                 check_requests(counting, writers),
                 guard_records(writers),

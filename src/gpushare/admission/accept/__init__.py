@@ -1,0 +1,1 @@
+"""Requests in the words of other GPU schedulers, which the webhook replaces by ours."""
