@@ -35,7 +35,7 @@ def nothing_words(*containers: str) -> str:
     """The sentence on no units."""
     found = ", ".join(f"container {name}" for name in containers)
     return (
-        f"{MEM}: 0 asks for nothing, so that no share of a GPU is given, and nothing holds programs to one: {found}; "
+        f"{MEM}: 0 asks for nothing: no share of a GPU is allocated, and nothing holds programs to one: {found}; "
         "write the number of units, or leave it out"
     )
 
@@ -102,7 +102,7 @@ _MODES = "write default, share, cgpu, core_mem, mps, topology or dra"
 
 def unread_words(*keys: tuple[str, str]) -> str:
     """The sentence on unknown labels and annotations, of ``(label KEY, what to do)``."""
-    return f"nobody reads these of a pod: {', '.join(f'{key} ({advice})' for key, advice in keys)}"
+    return f"unknown labels or annotations of a pod: {', '.join(f'{key} ({advice})' for key, advice in keys)}"
 
 
 def opting_words(value: str) -> str:
