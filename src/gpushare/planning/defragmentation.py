@@ -120,7 +120,9 @@ class Host(NamedTuple):
 
 
 Place = tuple[Host, Gpu]
-Shape = tuple[int, int, int, object, GpuSelection | None]
+Shape = tuple[
+    int, int, int, object, "GpuSelection | None"
+]  # quoted: Python 3.9, which the kubectl plugin supports, evaluates it
 """Units, MiB and percent of a pod, and the nodes and GPUs that it may go to."""
 Places = dict[Shape, list[Place]]
 """The GPUs that take a pod of that shape, if no other comes."""
