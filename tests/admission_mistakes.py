@@ -51,8 +51,8 @@ def context_words(*asked: tuple[str, str]) -> str:
 
 def replacing_words(*containers: tuple[str, str]) -> str:
     """The text about variables that replace those of the node, of ``(container, variables)``."""
-    told = ", ".join(f"container {name} sets {variables}" for name, variables in containers)
-    return f"variables under env replace those by which the node gives a container its share of a GPU: {told}; remove them"
+    found = ", ".join(f"container {name} sets {variables}" for name, variables in containers)
+    return f"variables under env replace those by which the node gives a container its share of a GPU: {found}; remove them"
 
 
 def unmet_words(*keys: str) -> str:
@@ -255,7 +255,7 @@ MISTAKES: tuple[PodCase, ...] = (
     _gang("too-large", {GANG: "train", LEAST: "100001"}, gang_words("train", "100001")),
     _gang("without-a-number", {GANG: "train"}, gang_words("train", "")),
     _gang("number-alone", {LEAST: "2"}, ALONE_WORDS),
-    _gang("number-of-nobody", {GANG: "", LEAST: "two"}, ALONE_WORDS),
+    _gang("number-without-a-gang", {GANG: "", LEAST: "two"}, ALONE_WORDS),
     PodCase(
         "gang-slip-in-init",
         (box("a"),),
@@ -322,7 +322,7 @@ MISTAKES: tuple[PodCase, ...] = (
     _annotated("ack.node.gpu.placement", _OF_NODES),
     _annotated(CORE, _IN_LIMITS),
     PodCase(
-        "label-and-annotation-that-nobody-reads",
+        "unknown-label-and-annotation",
         (box(mem="3"),),
         labels={"ack.node.gpu.schedule": "share"},
         annotations={COUNT: "2"},
