@@ -108,7 +108,7 @@ def test_who_goes_past_the_libraries_is_seen_by_the_watchdog(playground: Playgro
                 def events() -> str:
                     return playground.kubectl("events", "--for", f"pod/{name}")
 
-                wait_until(lambda: "GPUMemoryExceeded" in events(), events=events)
+                wait_until(lambda: "GPUMemoryExceeded" in events(), detail=events)
                 assert "its share is 2048 MiB" in events()
             finally:
                 beside.kill()
