@@ -35,7 +35,7 @@ def nothing_words(*containers: str) -> str:
     """The sentence on no units."""
     found = ", ".join(f"container {name}" for name in containers)
     return (
-        f"{MEM}: 0 asks for nothing, so that no share of a GPU is given, and nothing holds programs to one: {found}; "
+        f"{MEM}: 0 asks for nothing: no share of a GPU is allocated, and nothing holds programs to one: {found}; "
         "write the number of units, or leave it out"
     )
 
@@ -51,8 +51,8 @@ def context_words(*asked: tuple[str, str]) -> str:
 
 def replacing_words(*containers: tuple[str, str]) -> str:
     """The text about variables that replace those of the node, of ``(container, variables)``."""
-    told = ", ".join(f"container {name} sets {variables}" for name, variables in containers)
-    return f"variables under env replace those by which the node gives a container its share of a GPU: {told}; remove them"
+    found = ", ".join(f"container {name} sets {variables}" for name, variables in containers)
+    return f"variables under env replace those by which the node gives a container its share of a GPU: {found}; remove them"
 
 
 def unmet_words(*keys: str) -> str:
@@ -102,7 +102,7 @@ _MODES = "write default, share, cgpu, core_mem, mps, topology or dra"
 
 def unread_words(*keys: tuple[str, str]) -> str:
     """The sentence on unknown labels and annotations, of ``(label KEY, what to do)``."""
-    return f"nobody reads these of a pod: {', '.join(f'{key} ({advice})' for key, advice in keys)}"
+    return f"unknown labels or annotations of a pod: {', '.join(f'{key} ({advice})' for key, advice in keys)}"
 
 
 def opting_words(value: str) -> str:
@@ -255,7 +255,7 @@ MISTAKES: tuple[PodCase, ...] = (
     _gang("too-large", {GANG: "train", LEAST: "100001"}, gang_words("train", "100001")),
     _gang("without-a-number", {GANG: "train"}, gang_words("train", "")),
     _gang("number-alone", {LEAST: "2"}, ALONE_WORDS),
-    _gang("number-of-nobody", {GANG: "", LEAST: "two"}, ALONE_WORDS),
+    _gang("number-without-a-gang", {GANG: "", LEAST: "two"}, ALONE_WORDS),
     PodCase(
         "gang-slip-in-init",
         (box("a"),),
@@ -322,7 +322,7 @@ MISTAKES: tuple[PodCase, ...] = (
     _annotated("ack.node.gpu.placement", _OF_NODES),
     _annotated(CORE, _IN_LIMITS),
     PodCase(
-        "label-and-annotation-that-nobody-reads",
+        "unknown-label-and-annotation",
         (box(mem="3"),),
         labels={"ack.node.gpu.schedule": "share"},
         annotations={COUNT: "2"},

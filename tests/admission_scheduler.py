@@ -46,7 +46,7 @@ OF_THE_SCHEDULER: tuple[Write, ...] = (
     _status("leaves-a-message", message="x"),
     _status("gives-an-address", podIPs=[{"ip": "10.0.0.1"}]),
     _status("gives-a-host", hostIP="10.0.0.1"),
-    _status("tells-of-containers", containerStatuses=[_RUNNING]),
+    _status("lists-containers", containerStatuses=[_RUNNING]),
     _patch(
         "keeps-a-pod-through-status",
         {"metadata": {"finalizers": ["example.com/kept"]}},

@@ -242,7 +242,12 @@ WRITES: tuple[Write, ...] = (
         {"metadata": {"ownerReferences": None}},
     ),
     Write(
-        "kubelet-tells-status", KUBELET, "UPDATE", "pods/status", "bound-n1", {"status": {"phase": "Running"}}
+        "kubelet-writes-status",
+        KUBELET,
+        "UPDATE",
+        "pods/status",
+        "bound-n1",
+        {"status": {"phase": "Running"}},
     ),
     Write(
         "kubelet-changes-record",
@@ -403,7 +408,7 @@ WRITES: tuple[Write, ...] = (
         AGENT_POD_WORDS,
     ),
     Write(
-        "agent-tells-a-pods-status",
+        "agent-writes-a-pods-status",
         N1,
         "UPDATE",
         "pods/status",
@@ -471,7 +476,7 @@ WRITES: tuple[Write, ...] = (
         AGENT_STATUS_WORDS,
     ),
     Write(
-        "agent-tells-conditions",
+        "agent-writes-conditions",
         N1,
         "UPDATE",
         "nodes/status",

@@ -93,7 +93,7 @@ def read_nodes(path: Path) -> list[TraceNode]:
                 for row in csv.DictReader(text)
             ]
         except _BROKEN as error:
-            raise TraceError(f"{path}: cannot be unpacked ({error}); fetch it anew") from None
+            raise TraceError(f"{path}: cannot be unpacked ({error}); fetch it again") from None
         except _NO_ROWS as error:
             raise TraceError(f"{path}: not a list of nodes ({error!r})") from None
     return [node for node in nodes if node.gpus]
@@ -106,7 +106,7 @@ def read_pods(path: Path) -> list[TracePod]:
             rows = sorted(csv.DictReader(text), key=lambda row: row["name"])
             return [_pod(row) for row in rows]
         except _BROKEN as error:
-            raise TraceError(f"{path}: cannot be unpacked ({error}); fetch it anew") from None
+            raise TraceError(f"{path}: cannot be unpacked ({error}); fetch it again") from None
         except _NO_ROWS as error:
             raise TraceError(f"{path}: not a list of pods ({error!r})") from None
 

@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read us (head, less) has seen enough. What is still buffered goes nowhere: it would fail once more at exit.
+        # The reader of our output (head, less) has closed it. Drop what is still buffered: it would fail once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     return code or 0

@@ -13,7 +13,7 @@ ROLE: Final = Role(
     "playground",
     "A whole cluster in one process tree, with simulated GPUs: no Kubernetes and no GPU needed.",
     (
-        Option("exit", SWITCH, "end after the tour; the exit code tells whether every check passed", False),
+        Option("exit", SWITCH, "end after the tour; the exit code says whether every check passed", False),
         Option("walk", SWITCH, "tour of the examples before staying up", True),
         Option("unit", UNIT, "with --no-walk: memory unit", absent="1GiB; the tour sets it itself"),
         Option("images", FOLDER, "folder of image descriptions of your own"),

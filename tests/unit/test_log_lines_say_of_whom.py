@@ -34,9 +34,9 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
     "scheduler/plugins/elastic_quota/quotas.py": frozenset({"ElasticQuotaTree %s: %s", "elastic quotas: %s"}),
     "scheduler/leader/resync.py": frozenset(
         {
-            "pods and nodes are read anew without knowing who leads: %s",
-            "pods and nodes are not read anew yet: %s",
-            "pods and nodes were read anew, %s leads",
+            "pods and nodes are listed again, the leader is unknown: %s",
+            "pods and nodes are not listed again yet: %s",
+            "pods and nodes were listed again, %s leads",
         }
     ),
     "nodeagent/agent.py": frozenset({"there is no node %s; waiting for it"}),

@@ -97,7 +97,7 @@ def _shown(role: Role, argv: Sequence[str], environ: Mapping[str, str]) -> str:
     if others:
         lines.append(f"not read by this role: {', '.join(others)}")
     if unknown:
-        lines.append(f"read by nobody: {_with_meant(unknown)}")
+        lines.append(f"unknown variables: {_with_meant(unknown)}")
     return "\n".join(lines)
 
 
@@ -116,7 +116,7 @@ def _check(file: Path) -> int:
     print(f"{file}: right")
     unknown = unread(os.environ)
     if unknown:
-        print(f"{_PROGRAM}: variables that are read by nobody: {_with_meant(unknown)}", file=sys.stderr)
+        print(f"{_PROGRAM}: unknown variables: {_with_meant(unknown)}", file=sys.stderr)
     return 0
 
 

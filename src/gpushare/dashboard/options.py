@@ -25,7 +25,7 @@ ROLE: Final = Role(
     "A page that shows all GPUs, who holds what, who waits and why: read-only, live, behind a token.",
     (
         *ACCESS,
-        Option("token-file", FILE, "file with the token that lets people in", absent="it must be given"),
+        Option("token-file", FILE, "file with the access token", absent="it must be set"),
         Option("listen", ADDRESS, "where the page is; port 0: any", "127.0.0.1:9453"),
         Option("metrics-listen", ADDRESS, "serve /metrics there", absent="at --listen"),
         Option("probes-listen", ADDRESS, "serve /healthz and /readyz there", absent="at --listen"),

@@ -1,6 +1,6 @@
 """Authorization of readers: the API server says whose a token is (TokenReview) and what its owner may do (SubjectAccessReview).
 
-As kube-rbac-proxy does it for metrics, with two differences. The token is one of an audience of our own, so that whoever receives it cannot act
+As kube-rbac-proxy does it for metrics, with two differences. The token is one of an audience of our own, so that its receiver cannot act
 with it on the API server. And it comes in a header of our own, because the API server's proxy takes ``Authorization`` off a request before it
 passes it on.
 """

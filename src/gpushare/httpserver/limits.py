@@ -13,7 +13,7 @@ HEADER_S: Final = 10.0
 BODY_S: Final = 30.0
 #: How long a peer may read nothing of a response, in seconds.
 STUCK_S: Final = 30.0
-#: Maximum bytes of a request besides its body: header, trailer, chunk sizes. One read may exceed it.
+#: Maximum bytes of a request without its body: header, trailer, chunk sizes. One read may exceed it.
 MOST_HEADER_BYTES: Final = 64 * 1024
 #: Maximum pipelined requests of a connection. Hardly any client pipelines; a malicious one could send tens of thousands
 #: in one packet, each far more expensive here than there.

@@ -222,7 +222,7 @@ class Ledger:
         return units
 
     def standing_out(self, request: Request, nodes: Sequence[str]) -> list[tuple[str, int]]:
-        """Those of ``nodes`` that score above the lowest score, and by how much, in the given order."""
+        """Those of ``nodes`` that score above the lowest score, and by how much, in the order of ``nodes``."""
         scores = self._scoring.of(request, self._books.column_cache.places(nodes))
         above = scores - scores.min(initial=MAX_SCORE)
         (places,) = above.nonzero()

@@ -22,7 +22,7 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Where a request fits, in the given order, and for every other node the reason, for people.
+    """Where a request fits, in the order of the query, and for every other node the reason, for people.
 
     ``hopeless`` are the nodes on which no eviction could make it fit; ``refused`` all others.
     """

@@ -12,7 +12,7 @@ class _Parser(argparse.ArgumentParser):
     """An argument parser that reports mistakes in one line."""
 
     def error(self, message: str) -> NoReturn:
-        raise InvalidSettings([f"{message}; {self.prog} --help tells the options"])
+        raise InvalidSettings([f"{message}; {self.prog} --help lists the options"])
 
 
 def parsed(role: Role, argv: Sequence[str], problems: list[str]) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def parsed(role: Role, argv: Sequence[str], problems: list[str]) -> dict[str, An
     found, unknown = parser_of(role).parse_known_args(argv)
     if unknown:
         problems.append(
-            f"unrecognized arguments: {' '.join(unknown)}; {role.program} --help tells the options"
+            f"unrecognized arguments: {' '.join(unknown)}; {role.program} --help lists the options"
         )
     return vars(found)
 

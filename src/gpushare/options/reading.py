@@ -1,6 +1,6 @@
 """The value of each option: from a flag, else the environment, else a file, else its default.
 
-All that is wrong in any of them is told at once, and then nothing is used. What a process does not need is not imported: it
+All errors in them are reported at once, and then nothing is used. What a process does not need is not imported: it
 reads its options before it can serve.
 """
 

@@ -33,14 +33,14 @@ def unread(environ: Mapping[str, str]) -> dict[str, str]:
 def warn_of_typos(role: Role, environ: Mapping[str, str]) -> None:
     """Log those that resemble one that ``role`` reads. Others may belong to something else."""
     for one, meant in _misspelled(role, environ).items():
-        logger.warning("variable %s is read by nobody: did you mean %s?", one, meant)
+        logger.warning("variable %s is unknown: did you mean %s?", one, meant)
 
 
 def warn_of_misspelled_variables(role: Role, environ: Mapping[str, str], program: str = "") -> None:
     """As ``warn_of_typos``, on stderr, for interactive commands; lines begin with ``program``."""
     for one, meant in _misspelled(role, environ).items():
         print(
-            f"{program or role.program}: variable {one} is read by nobody: did you mean {meant}?",
+            f"{program or role.program}: variable {one} is unknown: did you mean {meant}?",
             file=sys.stderr,
         )
 

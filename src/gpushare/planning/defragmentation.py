@@ -2,7 +2,7 @@
 
 A pod needs its share of one GPU, so free memory on several helps it nothing. For each node whose GPUs together have enough free the
 cheapest way is looked for: one or two pods that leave one GPU for others that take them as they are. ``kubectl inspect cgpu
---fragmentation`` tells of it, and the scheduler's defragmentation acts by it. What other rules say of a node (taints, processors,
+--fragmentation`` shows it, and the scheduler's defragmentation acts by it. What other rules say of a node (taints, processors,
 selectors) is not known here, but for the nodes that pods want, where the caller names them.
 """
 
@@ -120,6 +120,7 @@ class Host(NamedTuple):
 
 
 Place = tuple[Host, Gpu]
+# Quoted: Python 3.9, which the kubectl plugin supports, evaluates it.
 Shape = tuple[int, int, int, object, "GpuSelection | None"]
 """Units, MiB and percent of a pod, and the nodes and GPUs that it may go to."""
 Places = dict[Shape, list[Place]]

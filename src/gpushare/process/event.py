@@ -1,7 +1,7 @@
 """Events with subscribers.
 
 An observable object has one ``Event`` for each thing that may happen to it. Listeners are called synchronously, in the order in which
-they subscribed, before the emitter goes on: no queue and no task lies between, so nobody sees a state in between two awaits.
+they subscribed, before the emitter goes on: no queue and no task lies between, so no subscriber sees a state in between two awaits.
 """
 
 from collections.abc import Callable, Iterator

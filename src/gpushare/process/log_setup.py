@@ -1,6 +1,6 @@
 """Logging of every process: one line per event on stderr, as text or JSON.
 
-What a line is about is told beside its words, so that one search finds all that is about one pod: ``logger.info("…",
+What a line is about is a separate field, so that one search finds all that is about one pod: ``logger.info("…",
 extra=about(pod=key, uid=uid))``. A pod's UID is the request that its lines carry, in every process that knows it: from the
 review that admits it to the container that runs.
 """

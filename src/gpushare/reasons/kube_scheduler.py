@@ -76,7 +76,7 @@ _HELPS: Final = tuple((re.compile(pattern), text) for pattern, text in _HELP)
 _MAX_SUGGESTIONS: Final = 3
 _NO_SUGGESTION: Final = "what its scheduler names there: `kubectl describe pod` has it all"
 
-GATES_HELP: Final = "nothing but their removal by whoever sets them: `kubectl get pod POD -o jsonpath={.spec.schedulingGates}`"
+GATES_HELP: Final = "nothing but their removal by the controller that sets them: `kubectl get pod POD -o jsonpath={.spec.schedulingGates}`"
 
 
 @lru_cache(maxsize=1024)

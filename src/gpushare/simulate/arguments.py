@@ -26,7 +26,7 @@ def parse(arguments: Sequence[str] | None) -> SimpleNamespace:
 
 
 def _with_flag(problem: str) -> str:
-    """The hint how to pass files that were given without their flag."""
+    """The hint how to pass files that were named without their flag."""
     words = problem.removeprefix(_UNKNOWN).partition(";")[0].split()
     if not problem.startswith(_UNKNOWN) or any(one.startswith("-") for one in words):
         return problem

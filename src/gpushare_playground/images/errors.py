@@ -15,7 +15,7 @@ class UnknownImage(ImageError):
             f'image "{reference}"',
             "this playground pulls nothing and has no local program under that name; known images: "
             + ", ".join(known)
-            + " (describe one of your own in a folder given by --images)",
+            + " (describe one of your own in a folder named by --images)",
         )
         self.reference = reference
         self.known = known

@@ -6,7 +6,7 @@ A description file is TOML with one or more ``[[image]]`` tables:
 ``about``     one line on what it is
 ``command``   default program and its arguments (optional), as ``ENTRYPOINT``
 ``args``      default arguments (optional), as ``CMD``
-``workdir``   default working directory inside the container (``/`` unless given)
+``workdir``   default working directory inside the container (default ``/``)
 ``env``       environment (table of strings)
 ``files``     table: path inside the container → file, relative to the description
 ``programs``  table: command name → command line that it runs; ``{python}`` is our interpreter and

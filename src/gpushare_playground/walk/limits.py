@@ -23,7 +23,7 @@ _PROCESS: Final = re.compile(r"process \d+: +(\d+) MiB, busy +(\d+)%")
 
 async def no_more_memory(story: Story, cluster: Cluster) -> None:
     """An allocation above the limit is rejected."""
-    story.chapter("A container gets no more memory than it was given")
+    story.chapter("A container gets no more memory than its share")
     column = names.ANN_ISOLATION.replace(".", r"\.")
     held = await story.type(
         f"kubectl get nodes -o 'custom-columns=NODE:.metadata.name,HELD BY:.metadata.annotations.{column}'"
@@ -31,10 +31,10 @@ async def no_more_memory(story: Story, cluster: Cluster) -> None:
     story.expect("the node of example 5 holds its containers", "preload", _line(held, CORE_MEM), within=True)
     story.notice("Programs load gpushare's libraries before the driver's, and see only their share:")
     usage = await story.type(f"kubectl exec {_POD} -- gpu-usage")
-    story.expect(f"NVML tells of {_SHARE_MIB} MiB", f"of {_SHARE_MIB} MiB", usage, within=True)
+    story.expect(f"NVML reports {_SHARE_MIB} MiB", f"of {_SHARE_MIB} MiB", usage, within=True)
     await _nvidia_smi(story)
     refused = await story.type(f"kubectl exec {_POD} -- take-memory")
-    story.expect(f"CUDA tells of {_SHARE_MIB} MiB too", f"tells of {_SHARE_MIB} MiB", refused, within=True)
+    story.expect(f"CUDA reports {_SHARE_MIB} MiB too", f"reports {_SHARE_MIB} MiB", refused, within=True)
     story.expect("what goes above is refused", "CUDA_ERROR_OUT_OF_MEMORY", refused, within=True)
     story.notice("On the node that shares without isolation a container of 4 GiB is trusted to keep to them:")
     usage = await story.type("kubectl exec job/tensorflow-mnist-share -- gpu-usage")
@@ -101,7 +101,7 @@ async def three_on_one_gpu(story: Story, cluster: Cluster) -> None:
             "it is busy for its 30% of the time, about", expected=True, actual=_keeps_to_share(output)
         )
     await _from_outside(story, cluster)
-    story.notice("A monitor that was given no share and sees the whole node:")
+    story.notice("A monitor that has no share and sees the whole node:")
     await story.type("kubectl apply -f monitor.yaml")
     await story.type("kubectl wait --for=condition=Ready pod/gpu-monitor --timeout=60s")
     output = await story.type_while(
@@ -122,7 +122,7 @@ async def _from_outside(story: Story, cluster: Cluster) -> None:
         return
     story.notice("Their node's agent looks at them from outside, every other second:")
     table = await story.type_while("kubectl inspect cgpu --pods -n default", lambda text: not _used(text, 3))
-    story.expect("each uses what it was given, about", expected=True, actual=_used(table, 3))
+    story.expect("each uses about its share", expected=True, actual=_used(table, 3))
     await story.type("kubectl inspect cgpu --recommend --min-history=2s")
 
 

@@ -124,7 +124,7 @@ def test_charts_make_what_they_made(helm: Commands, case: str) -> None:
     path = GOLDEN / f"{case}.yaml"
     if os.environ.get("GPUSHARE_WRITE_GOLDEN"):
         path.write_text(text)
-    assert text == path.read_text(), f"{path.name}: if that is meant, GPUSHARE_WRITE_GOLDEN=1 writes it anew"
+    assert text == path.read_text(), f"{path.name}: if that is meant, GPUSHARE_WRITE_GOLDEN=1 writes it again"
 
 
 def test_every_golden_file_is_of_a_case() -> None:
@@ -201,7 +201,7 @@ REFUSED = [
     (
         SCHEDULER,
         "dashboard.enabled=true",
-        "dashboard.tokenSecret: name a Secret whose key token lets people in",
+        "dashboard.tokenSecret: name a Secret whose key token holds the access token",
     ),
     (SCHEDULER, "kubeScheduler.podInitialBackoffSeconds=11", "must not be below podInitialBackoffSeconds"),
     (

@@ -366,7 +366,7 @@ async def test_the_command(tmp_path: Path) -> None:
         (["--renew-before", "3000"], "give hours above 0 and below --valid-for"),
         (["--overlap", "80000", "--valid-for", "10"], "would end before the next one is served"),
         (["--node-restriction", "sometimes"], "--node-restriction sometimes: give one of auto, never"),
-        (["--frobnicate"], "--help tells the options"),
+        (["--frobnicate"], "--help lists the options"),
         (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
     ],
 )

@@ -40,7 +40,7 @@ def test_memory_above_the_share_is_refused_and_other_pods_keep_theirs(playground
     with running(playground, "three", T4, 3), running(playground, "twelve", T4, 12):
         took = [playground.kubectl("exec", name, "--", "take-memory") for name in ("three", "twelve")]
     for said, share_mib in zip(took, (3072, 12288), strict=True):
-        assert f"CUDA tells of {share_mib} MiB" in said
+        assert f"CUDA reports {share_mib} MiB" in said
         assert "CUDA_ERROR_OUT_OF_MEMORY" in said
         # What is missing is the context and what is left of a piece.
         assert share_mib - 512 - 256 <= taken_mib(said) < share_mib
@@ -108,7 +108,7 @@ def test_who_goes_past_the_libraries_is_seen_by_the_watchdog(playground: Playgro
                 def events() -> str:
                     return playground.kubectl("events", "--for", f"pod/{name}")
 
-                wait_until(lambda: "GPUMemoryExceeded" in events(), events=events)
+                wait_until(lambda: "GPUMemoryExceeded" in events(), detail=events)
                 assert "its share is 2048 MiB" in events()
             finally:
                 beside.kill()

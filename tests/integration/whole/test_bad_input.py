@@ -67,7 +67,10 @@ async def test_a_mistake_is_a_warning_in_kubectl_and_blocks_nothing(seen: World)
         assert (
             "container main asks for aliyun.com/gpu-memory (write aliyun.com/gpu-mem in units, or" in ran.err
         )
-        assert "nobody reads these of a pod: label ack.node.gpu.schedule (labels of nodes begin so" in ran.err
+        assert (
+            "unknown labels or annotations of a pod: label ack.node.gpu.schedule (labels of nodes begin so"
+            in ran.err
+        )
     await seen.event("slip", "Insufficient aliyun.com/gpu-memory")
     ran = await seen.apply(gpu_pod("no-slip", 2))
     assert (ran.code, ran.err) == (0, "")

@@ -62,7 +62,7 @@ async def test_pods_of_two_and_four_gpus_lie_on_islands(seen: World) -> None:
         assert seen.pod(name)["spec"]["schedulerName"] == names.SCHEDULER_NAME
     await seen.create(whole("waits", 1, "isles"))
     await seen.pods.until(
-        lambda: "needs a GPU that nobody uses" in waits_because(seen.pod("waits")), "it waits"
+        lambda: "needs a GPU that nothing uses" in waits_because(seen.pod("waits")), "it waits"
     )
     await seen.delete("all")
     await seen.run_all("waits")

@@ -84,7 +84,7 @@ def test_how_near_gpus_are_is_read_in_the_order_of_their_indices() -> None:
 def test_nearness_of_other_gpus_than_are_described_is_refused() -> None:
     text = devices_annotation(NodeMode.TOPOLOGY, MemoryUnit.GIB, (T4,), ((0, 5), (5, 0)))
     with pytest.raises(
-        MalformedDevices, match="nearness of 1 GPU is told in rows of 0 to 0 numbers; a node agent"
+        MalformedDevices, match="nearness of 1 GPU is listed in rows of 0 to 0 numbers; a node agent"
     ):
         described_devices(node(annotation=text))
 

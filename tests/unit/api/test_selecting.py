@@ -43,10 +43,10 @@ def test_a_value_that_no_node_can_have_is_named_with_the_nearest_that_one_can(
 
 def test_an_unknown_node_label_is_named() -> None:
     assert said(nodeSelector={"ack.node.gpu.scheduler": "cgpu"}) == [
-        "its nodeSelector names label ack.node.gpu.scheduler, which nobody reads: write ack.node.gpu.schedule"
+        "its nodeSelector names label ack.node.gpu.scheduler, which is unknown: write ack.node.gpu.schedule"
     ]
     assert said(affinity=affinity(("ack.node.gpu.x", "In", ["y"]))) == [
-        "its node affinity names label ack.node.gpu.x, which nobody reads: "
+        "its node affinity names label ack.node.gpu.x, which is unknown: "
         "write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod"
     ]
 

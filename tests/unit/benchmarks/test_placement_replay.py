@@ -239,7 +239,7 @@ def test_a_damaged_list_is_reported_by_name(tmp_path: Path) -> None:
     whole = lzma.compress(b"name,cpu_milli,memory_mib,num_gpu,gpu_milli\n" + b"p,1,1,1,460\n" * 99)
     for damaged in (whole[:-9], b"no archive at all"):
         file.write_bytes(damaged)
-        with pytest.raises(TraceError, match=r"short\.csv\.xz: cannot be unpacked \(.*\); fetch it anew"):
+        with pytest.raises(TraceError, match=r"short\.csv\.xz: cannot be unpacked \(.*\); fetch it again"):
             read_pods(file)
 
 

@@ -33,7 +33,7 @@ plain:
 @pytest.mark.parametrize("page", GENERATED)
 def test_a_generated_page_is_up_to_date(page: str) -> None:
     assert (DOCS / page).read_text() == GENERATED[page](), (
-        f"docs/{page} is not up to date; write it anew with: make docs"
+        f"docs/{page} is not up to date; write it again with: make docs"
     )
 
 

@@ -34,7 +34,7 @@ def t4(tmp_path: Path) -> dict[str, str]:
 def test_memory_is_taken_until_the_driver_has_no_more(t4: dict[str, str]) -> None:
     ended = ran("memory", "--piece_mib=1024", env=t4)
     assert ended.returncode == 0, ended.stderr
-    figures = re.search(r"tells of (\d+) MiB, (\d+) MiB of them free", ended.stdout)
+    figures = re.search(r"reports (\d+) MiB, (\d+) MiB of them free", ended.stdout)
     assert figures
     assert f"taken: {int(figures[2]) // 1024 * 1024} MiB in pieces of 1024 MiB" in ended.stdout
     assert "CUDA_ERROR_OUT_OF_MEMORY (out of memory)" in ended.stdout

@@ -102,7 +102,8 @@ async def test_why_says_on_which_node_nothing_holds_containers_to_their_share() 
     assert told()[0] == trusts
     # It may have its share from a time at which the node held containers to it: of that nothing is said.
     assert (
-        f"Node n1 does not hold containers to shares that it gives now: {trusts}. One that was" in told()[1]
+        f"Node n1 does not hold containers to shares that it gives now: {trusts}. Containers that"
+        in told()[1]
     )
     assert "It is not held" not in told()[1]
     held = msgspec.structs.replace(THERE, mode=NodeMode.CGPU, isolation="preload (by CDI): mode cgpu")

@@ -52,7 +52,7 @@ def test_whole_gpus_by_number_are_taken_of_the_selected_ones() -> None:
     ledger = Ledger.of([mixed(mode=NodeMode.TOPOLOGY)])
     assert [gpu.index for gpu in ledger.reserve("u", "p", selecting(counts(2)), "n1").gpus] == [1, 2]
     assert reason(ledger, selecting(counts(1), NOT_T4)) == (
-        "needs a GPU that nobody uses, no GPU is free; 1 GPU is T4 (gpushare.dev/gpu-model-exclude)",
+        "needs a GPU that nothing uses, no GPU is free; 1 GPU is T4 (gpushare.dev/gpu-model-exclude)",
         False,
     )
 

@@ -52,7 +52,7 @@ def test_counted_gpus_are_allocated_whole_and_near_each_other() -> None:
     assert allocation.containers == {"main": allocation.gpus}
     assert indices(ledger, "b", counts(4)) == [4, 5, 6, 7]
     assert indices(ledger, "c", counts(2)) == [2, 3]
-    with pytest.raises(Refused, match="needs a GPU that nobody uses, no GPU is free"):
+    with pytest.raises(Refused, match="needs a GPU that nothing uses, no GPU is free"):
         indices(ledger, "d", counts(1))
     assert ledger.release("a")
     assert indices(ledger, "d", counts(1)) == [0]
@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[NodeDevices, Request, str, bool]] = {
     "too few that are free": (
         topology(sizes=(T4, T4)),
         counts(2),
-        "needs 2 GPUs that nobody uses, only GPU 1 is free",
+        "needs 2 GPUs that nothing uses, only GPU 1 is free",
         False,
     ),
 }
@@ -146,7 +146,7 @@ def test_gpus_of_any_index_are_named() -> None:
     ledger.reserve("a", "default/a", counts(125), "n1")
     ledger.reserve("b", "default/b", counts(1), "few")
     refused = ledger.filter(counts(4), ["n1"]).refused
-    assert refused == {"n1": "needs 4 GPUs that nobody uses, only GPUs 125, 126 and 127 are free"}
+    assert refused == {"n1": "needs 4 GPUs that nothing uses, only GPUs 125, 126 and 127 are free"}
     ledger.release("a")
     for number, index in enumerate((0, 63, 64)):
         share = many.devices[index]
@@ -160,7 +160,7 @@ def test_a_gpu_with_shares_from_another_mode_is_not_allocated_whole() -> None:
     assert indices(ledger, "share", asks(3, 30)) == [0]
     ledger.set_node(topology())
     assert indices(ledger, "a", counts(3)) == [1, 2, 3]
-    with pytest.raises(Refused, match="needs 5 GPUs that nobody uses, only GPUs 4, 5, 6 and 7 are free"):
+    with pytest.raises(Refused, match="needs 5 GPUs that nothing uses, only GPUs 4, 5, 6 and 7 are free"):
         indices(ledger, "b", counts(5))
     # And back: what is held whole is full.
     ledger.release("share")

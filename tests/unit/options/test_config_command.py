@@ -42,10 +42,9 @@ def test_show_says_what_holds_and_where_it_comes_from(
     assert rows["unit"] == ["unit", "128MiB", "--unit"]
     assert rows["log-level"] == ["log-level", "debug", "GPUSHARE_LOG_LEVEL"]
     assert rows["node-policy"] == ["node-policy", "binpack", "default"]
-    assert rows["read"] == [
-        "read",
-        "by",
-        "nobody:",
+    assert rows["unknown"] == [
+        "unknown",
+        "variables:",
         "GPUSHARE_LOG_LEVLE",
         "(did",
         "you",
@@ -69,7 +68,7 @@ def test_show_separates_variables_of_other_roles_from_unknown_ones(
         others
         == "not read by this role: GPUSHARE_PAGE_PORT_443_TCP_ADDR, GPUSHARE_PAGE_SERVICE_HOST, GPUSHARE_XID_RECOVERY"
     )
-    assert unknown == "read by nobody: GPUSHARE_QQQ, GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)"
+    assert unknown == "unknown variables: GPUSHARE_QQQ, GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)"
 
 
 def test_a_role_that_is_not_installed_is_refused_by_name_and_unchecked_in_the_schema(
@@ -93,7 +92,7 @@ def test_check_names_unknown_variables_even_if_the_file_is_valid(
     monkeypatch.setenv("GPUSHARE_UNITT", "128MiB")
     assert main(["config", "check", str(file)]) == 0
     assert capsys.readouterr().err == (
-        "gpushare config: variables that are read by nobody: GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)\n"
+        "gpushare config: unknown variables: GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)\n"
     )
 
 

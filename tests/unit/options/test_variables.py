@@ -33,10 +33,10 @@ def warned(caplog: pytest.LogCaptureFixture, **environ: str) -> list[str]:
 
 def test_a_variable_that_is_nearly_an_option_s_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     assert warned(caplog, GPUSHARE_UNITT="1GiB", PATH="/") == [
-        "WARNING: variable GPUSHARE_UNITT is read by nobody: did you mean GPUSHARE_UNIT?"
+        "WARNING: variable GPUSHARE_UNITT is unknown: did you mean GPUSHARE_UNIT?"
     ]
     assert warned(caplog, GPUSHARE_LOGLEVEL="x") == [
-        "WARNING: variable GPUSHARE_LOGLEVEL is read by nobody: did you mean GPUSHARE_LOG_LEVEL?"
+        "WARNING: variable GPUSHARE_LOGLEVEL is unknown: did you mean GPUSHARE_LOG_LEVEL?"
     ]
 
 
@@ -100,12 +100,10 @@ def test_every_process_says_so_when_it_starts(
 ) -> None:
     monkeypatch.setenv("GPUSHARE_LOG_LEVLE", "debug")
     assert begun(monkeypatch, process).main([]) == 0
-    assert (
-        "variable GPUSHARE_LOG_LEVLE is read by nobody: did you mean GPUSHARE_LOG_LEVEL?" in caplog.messages
-    )
+    assert "variable GPUSHARE_LOG_LEVLE is unknown: did you mean GPUSHARE_LOG_LEVEL?" in caplog.messages
 
 
-MISTAKE = "variable GPUSHARE_{} is read by nobody: did you mean GPUSHARE_{}?\n"
+MISTAKE = "variable GPUSHARE_{} is unknown: did you mean GPUSHARE_{}?\n"
 
 
 @pytest.mark.parametrize(

@@ -205,7 +205,7 @@ def test_standard_input_is_read(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--what"], "unrecognized arguments: --what; gpushare simulate --help tells the options"),
+        (["--what"], "unrecognized arguments: --what; gpushare simulate --help lists the options"),
         (
             ["web.yaml"],
             "unrecognized arguments: web.yaml (did you mean -f web.yaml?); gpushare simulate --help",

@@ -283,7 +283,7 @@ validations:
       + '; write the number of units, or gpushare.dev/gpu-memory such as 6144Mi or 6Gi'
   - expression: size(variables.nothing) == 0
     messageExpression: >-
-      'aliyun.com/gpu-mem: 0 asks for nothing, so that no share of a GPU is given, and nothing holds programs to one: '
+      'aliyun.com/gpu-mem: 0 asks for nothing: no share of a GPU is allocated, and nothing holds programs to one: '
       + variables.nothing.map(c, 'container ' + c.name).join(', ') + '; write the number of units, or leave it out'
   {{- if ge $least 2 }}
   - expression: size(variables.small) == 0
@@ -318,7 +318,7 @@ validations:
       + 'write ack-co-scheduler, or leave it out'
   - expression: size(variables.unread) == 0
     messageExpression: >-
-      'nobody reads these of a pod: ' + variables.unread.join(', ')
+      'unknown labels or annotations of a pod: ' + variables.unread.join(', ')
   - expression: variables.labels[?'gpushare.dev/admission'].orValue('disabled') in ['disabled', 'enabled']
     messageExpression: >-
       'label gpushare.dev/admission keeps a pod\'s scheduler where it is disabled, and does nothing where it is \''

@@ -1,7 +1,7 @@
 """Generations of certificates: a CA, the one server certificate that it signed, and its key. Pure.
 
-The authority's key is thrown away as soon as it has signed: nobody can ever take it, and trusting an old authority
-a while longer means trusting one certificate, not whatever somebody might sign.
+The authority's key is thrown away as soon as it has signed: it can never be stolen, and trusting an old authority
+a while longer means trusting one certificate, not whatever else might be signed.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """The next rotation step for the stored certificates at a time. Pure.
 
-``current`` is served; ``coming`` is announced: API servers are told to trust it before anybody serves it. Both are
-written by whichever replica sees the need first. All that a replica remembers besides is for how long it has seen
+``current`` is served; ``coming`` is announced: API servers trust it before any replica serves it. Both are
+written by whichever replica sees the need first. All else that a replica remembers is for how long it has seen
 a generation announced, by a clock that no jump touches; a replica that was killed counts again from nothing,
 which makes a rotation later, never earlier.
 """

@@ -33,7 +33,7 @@ def not_held_text(node: str, why: str) -> str:
     """The message on a pod that got its share on ``node`` at some earlier time; ``why`` is that of ``not_held`` now."""
     return (
         f"Node {node} does not hold containers to shares that it gives now: {why}. "
-        "One that was given its share before that was so is held as it was then."
+        "Containers that started before keep the isolation that they had."
     )
 
 

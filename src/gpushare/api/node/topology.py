@@ -55,7 +55,7 @@ def untriangle(rows: TopologyLevels, order: tuple[int, ...]) -> TopologyLevels:
         return ()
     if [len(row) for row in rows] != list(range(len(order))):
         raise ValueError(
-            f"nearness of {counted(len(order), 'GPU')} is told in rows of 0 to {len(order) - 1} numbers"
+            f"nearness of {counted(len(order), 'GPU')} is listed in rows of 0 to {len(order) - 1} numbers"
         )
     if not all(UNKNOWN <= number < MOST_NEAR for row in rows for number in row):
         raise ValueError(f"nearness is a number from {UNKNOWN} to {MOST_NEAR - 1}")
@@ -93,7 +93,7 @@ def best_set(
 ) -> tuple[int, ...] | None:
     """The best ``count`` of the ``free`` GPUs (by index), including ``must``; ``None`` if impossible, or if there are too many sets.
 
-    Criteria in order: the farthest pair is nearest; the best ranks of ``wish`` (a rank per GPU), if given; the greatest sum of nearness;
+    Criteria in order: the farthest pair is nearest; the best ranks of ``wish`` (a rank per GPU), if any; the greatest sum of nearness;
     the least loss of nearness for the remaining GPUs; the fewest NUMA nodes (``numa``, per GPU); the fewest NUMA nodes broken up that are
     completely free; the lowest indices.
     """

@@ -62,7 +62,7 @@ class Agents:
         figures, problem = None, ""
         address = self._address(node)
         if not address:
-            problem = "no node agent of ours runs there, or it tells no figures"
+            problem = "no node agent of ours runs there, or it serves no metrics"
         else:
             try:
                 body = await self._http.get(f"http://{address}/metrics")

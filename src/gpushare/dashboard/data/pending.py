@@ -200,10 +200,10 @@ class Source:
             try:
                 self._leader_pod = (now_s, await self._leader())
             except KubeError as error:
-                raise RequestFailed(f"nobody knows which scheduler leads: {error}") from error
+                raise RequestFailed(f"it is unknown which scheduler leads: {error}") from error
         leader = self._leader_pod[1]
         if not leader:
-            raise RequestFailed("no scheduler leads at present, so nobody decides about pods")
+            raise RequestFailed("no scheduler leads at present, so no pods are placed")
         address = self._address(leader)
         if not address:
             raise RequestFailed(f"scheduler {leader} leads, and it is not known where it can be asked")

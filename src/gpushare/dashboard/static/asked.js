@@ -27,7 +27,7 @@ export function asked(title, path, draw, { store, touched, beside = () => "", cr
     clearTimeout(timer);
     try {
       const text = await (await ask(path)).text();
-      // Anew only where something is new: a reader's place in it stays.
+      // Replaced only if something changed: the scroll position stays.
       const seen = text + beside();
       if (mounted && seen !== last) {
         last = seen;

@@ -1,4 +1,4 @@
-// Which GPUs of the map have room that is kept for somebody.
+// Which GPUs of the map have reserved capacity.
 
 const LEAST_DASHED = 14;
 

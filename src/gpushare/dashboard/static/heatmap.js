@@ -197,7 +197,7 @@ export class HeatMap {
 
   drawSome() {
     if (this.dirty.size * 3 > this.order.length) {
-      // All of them at once is quicker than one by one; nobody has moved.
+      // All of them at once is quicker than one by one; none has moved.
       this.dirty.clear();
       this.context.clearRect(0, 0, this.width, this.height);
       this.cells(this.order);
@@ -313,7 +313,7 @@ export class HeatMap {
     context.textAlign = "start";
   }
 
-  /** A cross on what is broken and a bar across what takes nothing new, so that colour is not all that tells. */
+  /** A cross on what is broken and a bar across what takes nothing new, so that colour is not the only signal. */
   marks(sorted, sums, xs, ys, shut) {
     const { context, size } = this, from = size * 0.32, until = size * 0.68;
     context.strokeStyle = "#fff";
@@ -413,8 +413,8 @@ export class HeatMap {
   }
 
   showTip(slot, gpu) {
-    const [x, y] = this.cellAt(this.placeOf[slot], gpu), told = this.describe(slot, gpu);
-    this.tip.replaceChildren(h("strong", null, told.name), h("dl", null, told.lines.map(([name, value]) => [h("dt", null, name), h("dd", null, value)])));
+    const [x, y] = this.cellAt(this.placeOf[slot], gpu), described = this.describe(slot, gpu);
+    this.tip.replaceChildren(h("strong", null, described.name), h("dl", null, described.lines.map(([name, value]) => [h("dt", null, name), h("dd", null, value)])));
     this.tip.hidden = false;
     const wide = this.tip.offsetWidth, right = x + this.size + 8;
     const left = right + wide <= this.width ? right : x - wide - 8;

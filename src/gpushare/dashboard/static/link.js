@@ -1,7 +1,7 @@
 // The way to the server: requests, and the stream of news with resume, back-off, and a watch over silence.
 
 const FIRST_MS = 500, MOST_MS = 30000, SILENCE_MS = 25000;
-/** What is heard is taken for so long at once. */
+/** Messages are applied for so long at a time. */
 const TURN_MS = 8;
 
 export class LoggedOut extends Error {}
@@ -32,7 +32,7 @@ async function unpacked(text) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
 
-/** Keeps a store up to date. Tells "state" (live, lost, out) with what to say. */
+/** Keeps a store up to date. Emits "state" (live, lost, out) with a text. */
 export class Link extends EventTarget {
   constructor(store) {
     super();
@@ -43,7 +43,7 @@ export class Link extends EventTarget {
     this.forget();
     this.turns = new MessageChannel();
     this.turns.port1.onmessage = () => this.take();
-    /** When the server was last heard of; 0: never. */
+    /** When the server's last message came; 0: never. */
     this.heardAt = 0;
     addEventListener("online", () => this.state === "lost" && this.again(0));
     document.addEventListener("visibilitychange", () => !document.hidden && this.state === "lost" && this.again(0));
@@ -69,7 +69,7 @@ export class Link extends EventTarget {
     this.source?.close();
     this.forget();
     const source = (this.source = new EventSource(`api/events?last=${encodeURIComponent(this.store.id)}`));
-    const heard = (handle) => (event) => {
+    const received = (handle) => (event) => {
       if (source !== this.source) return;
       this.heardAt = Date.now();
       this.alive();
@@ -80,16 +80,16 @@ export class Link extends EventTarget {
       });
       if (this.behind.length === 1) this.turn();
     };
-    source.addEventListener("open", heard(null));
-    source.addEventListener("alive", heard(null));
-    source.addEventListener("delta", heard((delta) => {
+    source.addEventListener("open", received(null));
+    source.addEventListener("alive", received(null));
+    source.addEventListener("delta", received((delta) => {
       const began = performance.now();
       this.store.apply(delta);
       performance.clearMeasures("gpushare:apply");
       performance.measure("gpushare:apply", { start: began, end: performance.now() });
     }));
-    source.addEventListener("sample", heard((row) => this.store.addSample(row)));
-    source.addEventListener("waiting", heard((waiting) => this.store.setWaiting(waiting)));
+    source.addEventListener("sample", received((row) => this.store.addSample(row)));
+    source.addEventListener("waiting", received((waiting) => this.store.setWaiting(waiting)));
     // Who answers now numbers otherwise, or has forgotten what was missed: it sends everything.
     source.addEventListener("snapshot", async (event) => {
       if (source !== this.source) return;
@@ -110,7 +110,7 @@ export class Link extends EventTarget {
     this.alive();
   }
 
-  /** What was heard and is not taken yet is sent again to who listens anew. */
+  /** Drops messages that are not applied yet: the server sends them again after a reconnect. */
   forget() {
     this.behind = [];
     this.unpacking = false;
@@ -120,7 +120,7 @@ export class Link extends EventTarget {
     if (this.behind.length && !this.unpacking) this.turns.port2.postMessage(null);
   }
 
-  /** Takes what was heard, the rest of much in another task: in between the page does what else is asked of it. */
+  /** Applies received messages, the rest of many in another task: in between the page stays responsive. */
   take() {
     const until = performance.now() + TURN_MS;
     try {
@@ -132,28 +132,28 @@ export class Link extends EventTarget {
 
   alive() {
     clearTimeout(this.silence);
-    this.silence = setTimeout(() => this.lost("nothing was heard from the server", false), SILENCE_MS);
+    this.silence = setTimeout(() => this.lost("nothing came from the server", false), SILENCE_MS);
     if (this.source?.readyState === EventSource.OPEN) {
       this.tries = 0;
       this.tell("live");
     }
   }
 
-  /** Tries again later, and later still; what was missed then comes by its number, or all anew. */
-  lost(why, anew) {
+  /** Reconnects with back-off; missed messages then come by their number, or everything is read again. */
+  lost(why, reread) {
     this.source?.close();
     this.source = null;
     this.forget();
     clearTimeout(this.silence);
     const wait = Math.min(FIRST_MS * 2 ** this.tries++, MOST_MS) * (0.5 + Math.random() / 2);
-    this.again(wait, anew || !this.store.id);
+    this.again(wait, reread || !this.store.id);
     this.tell("lost", { why, at: Date.now() + wait });
   }
 
-  again(wait, anew = !this.store.id) {
+  again(wait, reread = !this.store.id) {
     clearTimeout(this.timer);
     this.timer = setTimeout(async () => {
-      if (anew) return this.start();
+      if (reread) return this.start();
       // An EventSource does not tell why it was refused: a login that has ended looks like a lost server.
       try {
         await ask("api/search?q=");

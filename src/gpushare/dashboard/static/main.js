@@ -57,11 +57,11 @@ function up() {
 }
 
 async function begin() {
-  const given = location.hash.match(/^#token=(.+)$/);
-  if (given) {
+  const token = location.hash.match(/^#token=(.+)$/);
+  if (token) {
     // A link with the token in it, as the playground prints: it goes to no server by itself, and not into the history.
     history.replaceState(null, "", "#/");
-    await logIn(decoded(given[1])).then(askForToken.close, askForToken.why);
+    await logIn(decoded(token[1])).then(askForToken.close, askForToken.why);
   }
   await link.start();
 }

@@ -22,7 +22,7 @@ function tiles(store) {
     tile("Memory used", percent(used), used === UNKNOWN ? "no node agent reports" : `${gib(sum.used_mib)}${sum.reporting_gpus < sum.gpus ? `, reported by ${counted(sum.reporting_gpus, "GPU")}` : ""}`, used === UNKNOWN ? 0 : used),
     tile("Compute allocated", percent(core), core === UNKNOWN ? "no node shares it" : sum.core_gpus < sum.gpus ? `of ${counted(sum.core_gpus, "GPU")}` : "of all GPUs", core),
     tile("Pods", count(sum.pods), "hold a share"),
-    tile("Waiting", count(sum.waiting), sum.waiting ? h("a", { href: "#/waiting" }, "see why") : "nobody"),
+    tile("Waiting", count(sum.waiting), sum.waiting ? h("a", { href: "#/waiting" }, "see why") : "none"),
   ];
 }
 

@@ -1,4 +1,4 @@
-// A table of many rows, a page of them at a time, of which only those are drawn anew that have changed.
+// A table of many rows, a page of them at a time, of which only changed ones are redrawn.
 
 import { count, h, row, table } from "./dom.js";
 
@@ -8,9 +8,9 @@ const PER_PAGE = 100;
  * the same `keyOf` keeps the cells that look the same. `names` says what they are, `turned` is called when another page is wanted: it
  * has to `show` again. */
 export function paged(heads, { label, names, cellsOf, keyOf, itemOf = (one) => one, turned }) {
-  const place = table(heads, [], { label }), body = place.querySelector("tbody"), told = h("span", { class: "quiet" });
+  const place = table(heads, [], { label }), body = place.querySelector("tbody"), position = h("span", { class: "quiet" });
   const turn = (text, by) => h("button", { type: "button", class: "plain", onclick: () => { page += by; turned(); } }, text);
-  const back = turn("Back", -1), next = turn("Next", 1), pages = h("div", { class: "pages" }, back, told, next);
+  const back = turn("Back", -1), next = turn("Next", 1), pages = h("div", { class: "pages" }, back, position, next);
   let page = 0, rows = new Map(); // key → [item, its row]
   function show(all) {
     const began = performance.now(), last = Math.max(0, Math.ceil(all.length / PER_PAGE) - 1);
@@ -29,7 +29,7 @@ export function paged(heads, { label, names, cellsOf, keyOf, itemOf = (one) => o
     rows = kept;
     if (link && !body.contains(document.activeElement)) body.querySelector(`a[href="${CSS.escape(link)}"]`)?.focus();
     const text = last ? `${count(all.length)} ${names}, page ${page + 1} of ${last + 1}` : `${count(all.length)} ${names}`;
-    if (told.textContent !== text) told.textContent = text;
+    if (position.textContent !== text) position.textContent = text;
     back.hidden = next.hidden = !last;
     back.disabled = page === 0;
     next.disabled = page === last;

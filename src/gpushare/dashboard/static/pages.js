@@ -52,7 +52,7 @@ function shares(pods, wide) {
 const notes = (node) => [
   node.problem && h("p", { class: "note bad" }, node.problem), node.refusal && h("p", { class: "note warn" }, `Takes nothing new: ${node.refusal}`),
   node.usage_unknown && h("p", { class: "note" }, `Actual usage is unknown: ${node.usage_unknown}.`),
-  node.troubles.length > 0 && h("p", { class: "note bad" }, `The node agent tells of trouble: ${node.troubles.join(", ")}`),
+  node.troubles.length > 0 && h("p", { class: "note bad" }, `The node agent reports trouble: ${node.troubles.join(", ")}`),
 ];
 const about = (store, name) => (event) => event.type === "changed" && event.detail.slots.has(store.slots.get(name));
 const keeps = (store, name) => () => JSON.stringify([...(store.kept.get(name) ?? [])]);
@@ -75,14 +75,14 @@ export function gpuView(store, name, index) {
 }
 
 export function podView(store, key) {
-  // It stays as it is opened, whatever else is drawn anew.
+  // It stays open when the rest is redrawn.
   const answers = decided(key);
   return asked(key, `api/pod?key=${encodeURIComponent(key)}`, (pod) => [
     trail([["Cluster", "#/"], ...(pod.node ? [[pod.node, to.node(pod.node)]] : [["Waiting", "#/waiting"]]), ...(pod.shares.length === 1 ? [[`GPU ${pod.shares[0].index}`, to.gpu(pod.node, pod.shares[0].index)]] : []), [pod.pod]]),
     h("div", { class: "head" }, h("h1", null, pod.pod), pod.node ? badge(pod.leaving ? "ending" : "placed", pod.leaving ? "warn" : "good") : badge("waiting", "warn")),
     pod.problem && h("p", { class: "note bad" }, pod.problem),
     pod.shares.filter((one) => !one.healthy).map((one) => h("p", { class: "note bad" }, `GPU ${one.index}, which it holds, is out of service: ${one.reason || "no reason given"}. The pod keeps it; if its program has failed, delete the pod.`)),
-    pod.not_held && h("p", { class: "note" }, `Node ${pod.node} does not hold containers to shares that it gives now: ${pod.not_held}. One that was given its share before that was so is held as it was then.`),
+    pod.not_held && h("p", { class: "note" }, `Node ${pod.node} does not hold containers to shares that it gives now: ${pod.not_held}. Containers that started before keep the isolation that they had.`),
     pod.usage_unknown && h("p", { class: "note" }, `Actual usage is unknown: ${pod.usage_unknown}.`),
     h("section", { class: "card" }, h("dl", { class: "facts" },
       pod.node && fact("Node", h("a", { href: to.node(pod.node) }, pod.node)), pod.asks && fact("Asks for", pod.asks),
@@ -139,12 +139,12 @@ export function fragmentationView(store) {
       h("section", { class: "card" }, h("h2", null, "Who would fit if others moved"),
         table([{ text: "Pod" }, { text: "Asks for" }, { text: "Goes to" }, { text: "Once these have moved" }],
           report.ways.map((way) => [h("a", { href: to.pod(way.pod) }, way.pod), way.asks, way.goes_to || DASH, h("span", { class: "text" }, [...way.moves, way.note].filter(Boolean).join("; "))]), { empty: "No pod that asks for GPU memory waits.", label: "Ways" }),
-        report.not_looked_at > 0 && h("p", { class: "quiet" }, `Waiting besides, and not looked at: ${count(report.not_looked_at)}.`)),
+        report.not_looked_at > 0 && h("p", { class: "quiet" }, `Also waiting, and not looked at: ${count(report.not_looked_at)}.`)),
     ];
   }, { store, touched: (event) => event.detail?.totals, crumbs: [] });
 }
 
-const told = (row) => (row?.reporting_gpus ? `Used: of ${counted(row.reporting_gpus, "GPU")} that report usage.` : "No node agent reports usage at present.");
+const reporting = (row) => (row?.reporting_gpus ? `Used: of ${counted(row.reporting_gpus, "GPU")} that report usage.` : "No node agent reports usage at present.");
 
 export function historyView(store) {
   const body = h("div", { class: "charts" }, h("p", { class: "quiet" }, "Reading …"));
@@ -154,7 +154,7 @@ export function historyView(store) {
     const rows = store.samples.map(totals), times = rows.map((row) => row.at_s), part = (name, all) => rows.map((row) => (row[name] === UNKNOWN || !row[all] ? null : (100 * row[name]) / row[all]));
     const open = [...body.querySelectorAll("details")].map((one) => one.open);
     body.replaceChildren(
-      lines("Memory", times, [{ name: "allocated", colour: "--line-1", values: part("allocated_mib", "total_mib"), area: true }, { name: "used", colour: "--line-2", values: part("used_mib", "reporting_mib") }], { format: percent, most: 100, note: told(rows.at(-1)) }),
+      lines("Memory", times, [{ name: "allocated", colour: "--line-1", values: part("allocated_mib", "total_mib"), area: true }, { name: "used", colour: "--line-2", values: part("used_mib", "reporting_mib") }], { format: percent, most: 100, note: reporting(rows.at(-1)) }),
       lines("Compute allocated", times, [{ name: "allocated", colour: "--line-1", values: rows.map((row) => (row.core_gpus ? row.allocated_core / row.core_gpus : null)), area: true }], { format: percent, most: 100 }),
       lines("Pending pods", times, [{ name: "waiting", colour: "--line-3", values: rows.map((row) => row.waiting), area: true }], { format: (value) => count(Math.round(value * 10) / 10) }),
       lines("Fragmentation", times, [{ name: "of what is free, of no use", colour: "--line-4", values: part("fragments_mib", "free_mib"), area: true }], { format: percent, most: 100 }));

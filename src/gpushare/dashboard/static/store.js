@@ -51,8 +51,8 @@ export class Store extends EventTarget {
     this.dispatchEvent(new CustomEvent("loaded"));
   }
 
-  /** Takes a delta; tells which slots changed, and whether nodes came, went, or changed their shape. A large one comes in parts, and is told
-   * of with its last. */
+  /** Applies a delta; returns which slots changed, and whether nodes came, went, or changed their shape. A large one comes in parts, and is
+   * reported with its last. */
   apply(delta) {
     const { news } = this;
     this.renamed ||= Boolean(delta.gone) || (delta.nodes ?? []).some(([slot, node]) => this.nodes[slot]?.name !== node.name);
@@ -86,7 +86,7 @@ export class Store extends EventTarget {
     this.dispatchEvent(new CustomEvent("changed", { detail: news }));
   }
 
-  /** Slots in the order of their names; sorted anew only where names came or went. */
+  /** Slots in the order of their names; sorted again only when nodes were added or removed. */
   sorted() {
     if (this.order?.length !== this.slots.size || this.renamed) {
       this.renamed = false;
@@ -110,7 +110,7 @@ export class Store extends EventTarget {
     this.dispatchEvent(new CustomEvent("waiting"));
   }
 
-  /** What is given to nobody but some, by node and number of the GPU: as the scheduler told it last. */
+  /** Reserved capacity by node and GPU index, as the scheduler last reported it. */
   keep() {
     this.kept = new Map();
     for (const [node, index, mib, core, whom] of this.waiting.kept ?? []) {
@@ -135,9 +135,9 @@ export class Store extends EventTarget {
   /** A slot's figures, column by column; of GPUs that are not there nothing is known. */
   put(slot, figures) {
     this.columns.forEach((name, column) => {
-      const plane = this.planes[name], from = slot * this.stride, told = figures[column] ?? [];
-      for (let gpu = 0; gpu < told.length; gpu++) plane[from + gpu] = told[gpu];
-      if (told.length < this.stride) plane.fill(REAL.includes(name) ? UNKNOWN : 0, from + told.length, from + this.stride);
+      const plane = this.planes[name], from = slot * this.stride, row = figures[column] ?? [];
+      for (let gpu = 0; gpu < row.length; gpu++) plane[from + gpu] = row[gpu];
+      if (row.length < this.stride) plane.fill(REAL.includes(name) ? UNKNOWN : 0, from + row.length, from + this.stride);
     });
   }
 

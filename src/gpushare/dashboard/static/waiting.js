@@ -18,9 +18,9 @@ const chip = ([name, pods]) => h("li", null, badge(name.replaceAll("_", " ")), h
 
 export function waitingView(store) {
   const head = h("div", { class: "head" }), problem = h("p", { class: "note warn", role: "alert" }), chips = h("ul", { class: "chips" });
-  const nobody = h("p", { class: "quiet" }, "No pod waits for a GPU."), more = h("p", { class: "quiet" });
+  const none = h("p", { class: "quiet" }, "No pod waits for a GPU."), more = h("p", { class: "quiet" });
   const list = paged(HEADS, { label: "Pending pods", names: "pods", cellsOf, keyOf: (pod) => pod.key, turned: () => list.show(pods) });
-  const card = h("section", { class: "card" }, list.place, list.pages, nobody, more);
+  const card = h("section", { class: "card" }, list.place, list.pages, none, more);
   let pods = [], shown = -1;
 
   /** The same object as long as a pod reads the same. */
@@ -40,7 +40,7 @@ export function waitingView(store) {
     chips.replaceChildren(...Object.entries(line.by_category).sort((a, b) => b[1] - a[1]).map(chip));
     list.show(pods);
     list.place.hidden = list.pages.hidden = !pods.length;
-    nobody.hidden = pods.length > 0 || Boolean(line.problem);
+    none.hidden = pods.length > 0 || Boolean(line.problem);
     more.hidden = line.count <= pods.length;
     more.textContent = `And ${count(line.count - pods.length)} more.`;
     return [head, line.problem && problem, chips.childElementCount > 0 && chips, card];

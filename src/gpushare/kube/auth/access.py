@@ -33,7 +33,7 @@ class Access(msgspec.Struct, frozen=True):
     """
 
     server: str
-    source: str = "given by the program"
+    source: str = "set by the program"
     namespace: str = "default"
     ca: bytes = b""
     insecure: bool = False

@@ -65,7 +65,7 @@ def status_error(status: int, body: bytes, path: str, retry_after_s: float | Non
         answer = _Status()
     if answer.kind != "Status":
         text = " ".join(body[: 4 * _SHOWN_CHARACTERS].decode(errors="replace").split())[:_SHOWN_CHARACTERS]
-        return ApiError(status, "", text or "no explanation given", path, retry_after_s=retry_after_s)
+        return ApiError(status, "", text or "no explanation", path, retry_after_s=retry_after_s)
     if retry_after_s is None and answer.details is not None and answer.details.retry_after_seconds > 0:
         retry_after_s = float(answer.details.retry_after_seconds)
     return ApiError(answer.code or status, answer.reason, answer.message, path, retry_after_s=retry_after_s)

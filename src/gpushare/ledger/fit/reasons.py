@@ -184,7 +184,7 @@ def too_few_healthy(request: Request, asked_mib: int, note: str) -> str:
 def too_few_free(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
     """Only ``gpus`` have enough free, or are entirely free if whole GPUs are requested."""
     if request.whole_device:
-        return f"needs {_wanted(request, asked_mib)} that nobody uses, {_only(gpus, 'is', 'are')} free"
+        return f"needs {_wanted(request, asked_mib)} that nothing uses, {_only(gpus, 'is', 'are')} free"
     return f"needs {_wanted(request, asked_mib)} free each, {_only(gpus, 'has', 'have')}"
 
 

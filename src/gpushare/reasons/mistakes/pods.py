@@ -133,7 +133,7 @@ def requests_zero_units(pod: Pod) -> str:
     if not nothing:
         return ""
     return (
-        f"{names.GPU_MEM}: 0 asks for nothing, so that no share of a GPU is given, and nothing holds programs to one: "
+        f"{names.GPU_MEM}: 0 asks for nothing: no share of a GPU is allocated, and nothing holds programs to one: "
         f"{', '.join(nothing)}; write the number of units, or leave it out"
     )
 
@@ -240,7 +240,7 @@ def _without_effect(pod: Pod) -> str:
             if is_no_annotation(key)
         ),
     ]
-    return f"nobody reads these of a pod: {', '.join(keys)}" if keys else ""
+    return f"unknown labels or annotations of a pod: {', '.join(keys)}" if keys else ""
 
 
 def _admission(pod: Pod) -> str:

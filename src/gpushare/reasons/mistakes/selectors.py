@@ -104,7 +104,7 @@ def _mistake(where: str, key: str, value: str) -> str:
     if not key.startswith(_PREFIX):
         return ""
     if key not in _KEYS:
-        return f"its {where} names label {key}, which nobody reads: write {_similar_key(key) or _all(_KEYS)}"
+        return f"its {where} names label {key}, which is unknown: write {_similar_key(key) or _all(_KEYS)}"
     known = _VALUES.get(key, (value,))
     if value in known:
         return ""

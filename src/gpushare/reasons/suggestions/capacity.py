@@ -38,7 +38,7 @@ def wanted(request: Request, unit_mib: int) -> str:
     mib = request.memory_units * (request.unit_mib or unit_mib)
     units = memory_text(mib) if mib else f"{request.memory_units} of {names.GPU_MEM}"
     compute = f" and {request.core_percent}% compute" if request.core_percent else ""
-    state = "that nobody uses" if request.whole_device else "free"
+    state = "that nothing uses" if request.whole_device else "free"
     if request.gpu_count > 1:
         return f"{request.gpu_count} GPUs of one node with {units}{compute} {state} each"
     return f"a GPU with {units}{compute} {state}"

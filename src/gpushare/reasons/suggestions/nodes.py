@@ -11,7 +11,7 @@ from gpushare.reasons.categories import Category
 from gpushare.reasons.suggestions import capacity, mode_conflict, modes, selected_gpus, sizes
 
 _DESCRIBE: Final = (
-    "`kubectl describe pod` tells what kube-scheduler found: taints, selectors, processors, volumes"
+    "`kubectl describe pod` shows what kube-scheduler found: taints, selectors, processors, volumes"
 )
 GENERAL: Final[Mapping[Category, str]] = {
     Category.POLICY: "a place in one of the units of its ResourcePolicy, or another ResourcePolicy",

@@ -26,7 +26,7 @@ def would_help(over: Sequence[Over], *, alone: bool | None = None, whole: Whole 
         return f"ask for less, or a larger max of {which}: it asks for more than that alone"
     if whole is not None and alone_whole:
         return (
-            f"a larger max of {which}, or a node with smaller GPUs: what it would be given whole of node {whole.node} counts "
+            f"a larger max of {which}, or a node with smaller GPUs: what it would get whole of node {whole.node} counts "
             f"{whole.units} units, which is more than that alone"
         )
     return _ends(over)

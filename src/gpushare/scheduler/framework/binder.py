@@ -198,7 +198,7 @@ class Binder:
         if args.uid in self._reservations.of_before:
             raise BindRefused(
                 f"pod {args.key} may be bound any moment by a Binding from before another scheduler may have led; "
-                f"it is placed anew within {self._reservations.ttl_s:.0f} s if that does not come"
+                f"it is placed again within {self._reservations.ttl_s:.0f} s if that does not come"
             )
         return False
 

@@ -44,7 +44,7 @@ async def read_or_go_on(what: str, *watches: Read) -> None:
         for watch in reads:
             watch.cancel()
     if late:
-        logger.warning("%s are not read anew: what is known of them may be late", what)
+        logger.warning("%s are not listed again: what is known of them may be out of date", what)
 
 
 class LeaderResync:
@@ -130,7 +130,9 @@ class LeaderResync:
                         continue
                     self._is_current = True
                     self.resynced()
-                    logger.info("pods and nodes were read anew, %s leads", self._leading.holder or "nobody")
+                    logger.info(
+                        "pods and nodes were listed again, %s leads", self._leading.holder or "no replica"
+                    )
                 self.done = not self._leading.another_leads
                 # Requests that waited are answered from what was listed, whichever replica leads. Later ones read the lease again.
                 completed, self._completed = self._completed, asyncio.Event()
@@ -145,8 +147,8 @@ class LeaderResync:
         except ApiError as error:
             # The server responds, so it can be listed, whichever replica leads.
             if not self._read:
-                logger.warning("pods and nodes are read anew without knowing who leads: %s", error)
+                logger.warning("pods and nodes are listed again, the leader is unknown: %s", error)
         except KubeError as error:
-            logger.warning("pods and nodes are not read anew yet: %s", error)
+            logger.warning("pods and nodes are not listed again yet: %s", error)
             return False
         return True

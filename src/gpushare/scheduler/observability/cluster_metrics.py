@@ -49,7 +49,7 @@ class ClusterMetrics:
             reason=REASON_STALE,
             action="Binding",
             note=f"no Binding to node {node} was seen {self._reservations.ttl_s:g} s after its share was reserved: the share is "
-            "free again, and the pod is placed anew. If that goes on, look at the log of the scheduler and at the API server",
+            "free again, and the pod is placed again. If that goes on, look at the log of the scheduler and at the API server",
             cause="never came",
         )
 

@@ -82,9 +82,7 @@ class ExtenderApp(ReadOnly):
     async def _wait_for_resync(self, takeover: LeaderResync, verb: VerbFn, body: bytes) -> bytes:
         self.refuse_unready()
         if not await takeover.wait():
-            raise Refusal(
-                503, "pods and nodes are read anew, for this replica has begun to lead; not done yet"
-            )
+            raise Refusal(503, "this replica has begun to lead and lists pods and nodes again; not done yet")
         answered = verb(body)
         return answered if isinstance(answered, bytes) else await answered
 

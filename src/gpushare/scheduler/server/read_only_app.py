@@ -34,7 +34,7 @@ class ReadOnly(Probes):
         """Raise ``Refusal`` if the client requests a page that it may not read."""
         page = self._page_at(scope["path"])
         if page is not None:
-            assert self._readers is not None, "there are pages, and nobody says who may read them"
+            assert self._readers is not None, "there are pages without an authorizer"
             shown = (value for name, value in scope.get("headers", ()) if name == _TOKEN)
             await self._readers.check(next(shown, b"").decode("latin-1"), page.page_prefix)
 

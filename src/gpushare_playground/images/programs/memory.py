@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         gpu = Gpu()
         free_mib, total_mib = gpu.memory_mib()
-        print(f"CUDA tells of {total_mib} MiB, {free_mib} MiB of them free")
+        print(f"CUDA reports {total_mib} MiB, {free_mib} MiB of them free")
         while taken_mib < options.most_mib and refusal is None:
             try:
                 gpu.take(options.piece_mib)

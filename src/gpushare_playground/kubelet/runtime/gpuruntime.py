@@ -15,7 +15,7 @@ from gpushare_playground.images.registry import write_program
 from gpushare_playground.kubelet.settings import Settings
 
 VOID: Final = "void"
-_NO_GPU: Final = "nvidia-smi: not found: this container was given no GPU (NVIDIA_VISIBLE_DEVICES is not set)"
+_NO_GPU: Final = "nvidia-smi: not found: this container has no GPU (NVIDIA_VISIBLE_DEVICES is not set)"
 _NO_DRIVER: Final = "nvidia-smi: not found: this node has no GPU, real or simulated"
 _NO_PROGRAM: Final = (
     "nvidia-smi: not found on this machine: install it (Debian: package nvidia-smi, section non-free), "

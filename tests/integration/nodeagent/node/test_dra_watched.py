@@ -115,14 +115,14 @@ async def test_pods_that_use_one_claim_have_one_limit_and_each_is_told(world: Wo
         put_pod(world, name, "shared")
         run(world, 41 + number, name)
     uses(world, (41, 2000, 0), (42, 1500, 0))
-    await world.changes.until(lambda: len(world.api.told("GPUMemoryKilled")) == 2, "told")
-    exceeded = world.api.told("GPUMemoryExceeded")
+    await world.changes.until(lambda: len(world.api.reported("GPUMemoryKilled")) == 2, "reported")
+    exceeded = world.api.reported("GPUMemoryExceeded")
     assert {one["regarding"]["name"] for one in exceeded} == {"a", "b"}, "c uses nothing"
     assert {one["note"] for one in exceeded} == {
         "ResourceClaim default/shared uses 3500 MiB of GPU 0, its share is 3072 MiB (processes 41, 42 on the node); "
         "it is killed if that lasts for 0.05 s"
     }
-    assert world.api.told("GPUMemoryKilled")[0]["note"].endswith("; killed by the node agent: 41, 42")
+    assert world.api.reported("GPUMemoryKilled")[0]["note"].endswith("; killed by the node agent: 41, 42")
     assert set(ended) == {41, 42}
 
 
@@ -136,8 +136,8 @@ async def test_a_claim_is_watched_by_the_agent_that_follows(world: World) -> Non
     kubelet = kubelet_of(world)
     await world.start(ready=False)
     await kubelet.register()
-    await world.changes.until(lambda: world.api.told("GPUMemoryExceeded"), "told")
-    assert "ResourceClaim default/share uses 4000 MiB" in world.api.told("GPUMemoryExceeded")[0]["note"]
+    await world.changes.until(lambda: world.api.reported("GPUMemoryExceeded"), "reported")
+    assert "ResourceClaim default/share uses 4000 MiB" in world.api.reported("GPUMemoryExceeded")[0]["note"]
 
 
 async def test_containers_without_the_claim_are_unmanaged_and_claims_get_less(world: World) -> None:
@@ -146,7 +146,7 @@ async def test_containers_without_the_claim_are_unmanaged_and_claims_get_less(wo
     put_pod(world, "a", "share")
     run(world, 41, "a", "side")
     world.nvml.running = [GpuProcess(gpu(1).uuid, 41, 1000, 0, "C")]
-    await world.changes.until(lambda: world.api.told("UnmanagedGPUUsage"), "told")
+    await world.changes.until(lambda: world.api.reported("UnmanagedGPUUsage"), "reported")
 
     def memory() -> str:
         (one,) = (item for (kind, _), item in world.api.objects.items() if kind == "resourceslices")

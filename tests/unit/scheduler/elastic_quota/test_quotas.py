@@ -454,7 +454,7 @@ async def test_a_whole_gpu_counts_with_all_of_its_units_however_few_are_asked_fo
     fits, refused = ask(world, "x", "p", "n1", "small")
     assert fits == ["small"]
     assert refused == {
-        "n1": f"elastic quota root/a: 0 of 10 {MEM} used (max), 16 asked for by GPUs of 16 that are given whole"
+        "n1": f"elastic quota root/a: 0 of 10 {MEM} used (max), 16 asked for by GPUs of 16 that are allocated whole"
     }
     with pytest.raises(BindRefused, match="16 asked for"):
         await bind(world, "x", "p")

@@ -149,7 +149,7 @@ async def test_pods_of_the_gang_without_a_gpu_that_a_quota_holds_back_are_named_
     await ask_again(browser, world, "a", "n1")
 
     assert suggestion(world, "a") == (
-        "the pods of gang default/g that ask for no GPU, which are to be bound first: `kubectl describe pod` tells why they wait"
+        "the pods of gang default/g that ask for no GPU, which are to be bound first: `kubectl describe pod` shows why they wait"
     )
 
 

@@ -19,7 +19,7 @@ def limit(world: World, *, root: int, leaf: int, generation: int = 1) -> None:
 
 WHOLE = {LABEL_POD_PLACEMENT: POD_PLACEMENT_WHOLE_DEVICE}
 SMALLER = (
-    "a larger max of elastic quota root/leaf, or a node with smaller GPUs: what it would be given whole of node n1 counts "
+    "a larger max of elastic quota root/leaf, or a node with smaller GPUs: what it would get whole of node n1 counts "
     "{} units, which is more than that alone"
 )
 ENDS = "pods of elastic quota root/leaf that end, or a larger max of it"
@@ -134,7 +134,7 @@ async def test_room_is_advised_of_those_gpus_alone_that_the_quota_lets_the_pod_h
     await give(browser, world, "there", "small", 1)
     limit(world, root=30, leaf=12)
     await ask_whole(browser, world, 4, "small", "large")
-    assert suggestion(world).startswith("a GPU with 4 GiB that nobody uses: ")
+    assert suggestion(world).startswith("a GPU with 4 GiB that nothing uses: ")
 
     await give(browser, world, "more", "large", 4)
     limit(world, root=30, leaf=10, generation=2)

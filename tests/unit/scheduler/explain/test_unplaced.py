@@ -203,7 +203,7 @@ async def test_gates_are_listed_by_name(world: World) -> None:
 
     assert one.category == "gates"
     assert one.reason == "scheduling gates keep every scheduler from it: example.com/quota, b"
-    assert one.suggestion.startswith("nothing but their removal by whoever sets them")
+    assert one.suggestion.startswith("nothing but their removal by the controller that sets them")
 
 
 async def test_a_pod_whose_scheduler_does_not_run_is_reported_after_a_while(

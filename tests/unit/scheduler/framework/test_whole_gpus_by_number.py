@@ -68,7 +68,7 @@ async def test_the_node_with_the_nearest_gpus_and_these_gpus_are_chosen(world: W
     assert await bind(world, "b", "near") == [2, 3]
     refused = asked(create(world, "c", 1), "near")
     answer = json.loads(filter_nodes(world.view, Bodies().read(refused), world.framework()))
-    assert answer["FailedAndUnresolvableNodes"] == {"near": "needs a GPU that nobody uses, no GPU is free"}
+    assert answer["FailedAndUnresolvableNodes"] == {"near": "needs a GPU that nothing uses, no GPU is free"}
 
 
 async def test_what_another_scheduler_bound_counts_once_its_record_is_written(world: World) -> None:

@@ -62,7 +62,7 @@ async def test_room_for_pods_that_are_never_asked_about_is_kept_for_seconds_and_
         assert not is_kept(two)
         await turn(two, 10)
     assert (
-        "so it is kept once kube-scheduler has asked about all 2 pods that need it: it has about 1"
+        "for this one it is kept once kube-scheduler has asked about all 2 pods that need it: it has about 1"
         in (ask(two, "ga")[1])
     )
 
@@ -73,7 +73,7 @@ async def test_another_gang_of_the_namespace_is_no_way_around_that(two: World) -
         two.create(f"h{part}", 8, labels=gang("h", 2))
     assert ask(two, "ha") == (
         [],
-        "gang default/h: room was kept in vain for gangs of namespace default, it gives way to others",
+        "gang default/h: gangs of namespace default did not use the room that was kept for them, this one gives way to others",
     )
     woken: list[str] = []
     two.gangs.retry_wanted.subscribe(woken.extend)

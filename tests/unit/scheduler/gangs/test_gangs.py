@@ -305,7 +305,7 @@ async def test_who_waits_to_be_bound_while_another_goes_is_not_bound(two: World)
     with pytest.raises(BindRefused):
         await two.binder.bind(args("b", nodes["b"]))
     two.gangs._groups["default/g"].opened.set()
-    with pytest.raises(BindRefused, match="the room that was kept for it was given up"):
+    with pytest.raises(BindRefused, match="the room that was kept for it was released"):
         await waiting
     assert not two.api.bindings
 

@@ -169,7 +169,7 @@ async def test_what_cannot_be_read_of_policies_and_quotas_holds_nothing_up_for_e
     never = Watched()
     never.may.clear()
     await read_or_go_on("ResourcePolicies", watched, never)
-    assert "ResourcePolicies are not read anew: what is known of them may be late" in caplog.text
+    assert "ResourcePolicies are not listed again: what is known of them may be out of date" in caplog.text
 
 
 def app_of(world: World, takeover: LeaderResync) -> ExtenderApp:

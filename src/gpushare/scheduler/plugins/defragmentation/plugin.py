@@ -227,7 +227,7 @@ class Defragmenter:
                 except NotLeading:
                     log_fields = about(pod=record.pod, uid=record.uid)
                     logger.info(
-                        "pod %s: nobody is moved for it, another scheduler leads",
+                        "pod %s: no pod is moved for it, another scheduler leads",
                         record.pod,
                         extra=log_fields,
                     )
@@ -238,7 +238,7 @@ class Defragmenter:
                     self._count("failed")
                     log_fields = about(pod=record.pod, uid=record.uid)
                     logger.warning(
-                        "pod %s: nobody could be moved for it: %s", record.pod, error, extra=log_fields
+                        "pod %s: no pod could be moved for it: %s", record.pod, error, extra=log_fields
                     )
                     break
 
@@ -376,7 +376,7 @@ class Defragmenter:
             self._undo(record, [places[uid] for uid in places if movers[uid] not in evicted])
             if isinstance(error, _NoLongerWanted):
                 log_fields = about(pod=record.pod, uid=record.uid)
-                logger.info("pod %s: nobody moves for it any more", record.pod, extra=log_fields)
+                logger.info("pod %s: no pod is moved for it any more", record.pod, extra=log_fields)
                 return True
             if isinstance(error, ApiError) and error.status == 429:
                 self._count("protected")

@@ -402,7 +402,7 @@ class Quotas:
         if not any(reasons.values()):
             return {}
         return {
-            node: f"{reasons[units_of_gpu]} by GPUs of {units_of_gpu} that are given whole"
+            node: f"{reasons[units_of_gpu]} by GPUs of {units_of_gpu} that are allocated whole"
             for node, units_of_gpu in zip(nodes, units, strict=True)
             if reasons[units_of_gpu]
         }

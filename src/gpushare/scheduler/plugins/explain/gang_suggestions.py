@@ -154,7 +154,7 @@ def _other_pods_suggestion(gang: Gang, standing: Standing) -> str:
     if invalid is not None:
         return f"another request of pod {invalid.pod}, without which gang {gang.key} does not run: {invalid.problem}"
     return (
-        f"the pods of gang {gang.key} that ask for no GPU, which are to be bound first: `kubectl describe pod` tells "
+        f"the pods of gang {gang.key} that ask for no GPU, which are to be bound first: `kubectl describe pod` shows "
         "why they wait"
     )
 

@@ -100,7 +100,7 @@ class FromDecisions:
 
 
 class _Reported(NamedTuple):
-    """What was last reported for a pod: category, time (monotonic), text, and the ``cause`` by which the recorder tells events apart."""
+    """What was last reported for a pod: category, time (monotonic), text, and the ``cause`` by which the recorder distinguishes events."""
 
     since_s: float
     category: str = ""

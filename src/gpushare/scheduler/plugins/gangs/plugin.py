@@ -317,11 +317,11 @@ class Gangs:
         namespace = gang.namespace
         if self.monotonic() < self._failures.until_s(namespace):
             group.rests_until_s = self._failures.until_s(namespace)
-            return f"room was kept in vain for gangs of namespace {namespace}, it gives way to others"
+            return f"gangs of namespace {namespace} did not use the room that was kept for them, this one gives way to others"
         requested = sum(other not in running for other in group.offered)
         if self._failures.requires_every_request(namespace) and requested < need:
             return (
-                f"room was kept in vain for gangs of namespace {namespace}, so it is kept once kube-scheduler has asked "
+                f"gangs of namespace {namespace} did not use the room that was kept for them, so for this one it is kept once kube-scheduler has asked "
                 f"about all {pods(need)} that need it: it has about {requested}"
             )
         return ""
@@ -543,7 +543,7 @@ class Gangs:
         finally:
             group.in_permit.discard(uid)
         if uid not in group.placed:
-            raise NotPermitted(f"gang {gang.key}: the room that was kept for it was given up")
+            raise NotPermitted(f"gang {gang.key}: the room that was kept for it was released")
 
 
 def _only(node: str) -> Verdict:

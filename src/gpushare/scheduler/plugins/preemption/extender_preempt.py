@@ -112,7 +112,7 @@ async def preempt_within_budgets(
                 if deadline_s:
                     reason = str(error) or f"no answer within {_PATIENCE_S:.0f} s"
                     logger.warning(
-                        "pod %s: PodDisruptionBudgets cannot be read, all who would end besides count as protected: %s",
+                        "pod %s: PodDisruptionBudgets cannot be read, all further victims count as protected: %s",
                         args.pod.key,
                         reason,
                         extra=about(pod=args.pod.key, uid=args.pod.metadata.uid),

@@ -163,7 +163,7 @@ class Preemptor:
                 except NotLeading:
                     log_fields = about(pod=record.pod, uid=record.uid)
                     logger.info(
-                        "pod %s: nobody ends for it any more, another scheduler leads",
+                        "pod %s: no pod is evicted for it any more, another scheduler leads",
                         record.pod,
                         extra=log_fields,
                     )

@@ -243,7 +243,7 @@ func elect(ctx context.Context, client kubernetes.Interface) {
 		case name := <-leading:
 			return name
 		case <-time.After(15 * time.Second):
-			fmt.Fprintln(os.Stderr, "nobody leads")
+			fmt.Fprintln(os.Stderr, "no leader")
 			os.Exit(1)
 			return ""
 		}
