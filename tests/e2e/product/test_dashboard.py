@@ -167,7 +167,7 @@ def test_every_replica_shows_what_real_pods_hold_and_why_one_waits(dashboard: Da
     for at in replicas:
 
         def shown(at: Proxied = at) -> Any:
-            document = json.loads(at.ask("api/document?key=default/seen").body or b"{}")
+            document = json.loads(at.ask("api/pod?key=default/seen").body or b"{}")
             return document if document.get("shares") and document["shares"][0]["containers"] else None
 
         pod = wait_for("the pod's allocation, and its use by its node's agent", shown, timeout=30)
@@ -275,7 +275,13 @@ def test_it_reads_and_writes_nothing_and_only_its_port_is_opened(
 ) -> None:
     """Behind the others: the API server's audit log says what it asked while it was used."""
     asked = {call.right for call in calls(cluster, [SERVICE])}
-    assert asked == {
+    has_claims = "deviceclasses" in dashboard.product.kubectl("api-resources", "--api-group=resource.k8s.io")
+    claims = {
+        Right(SERVICE, verb, "resource.k8s.io", kind)
+        for verb in ("list", "watch")
+        for kind in ("deviceclasses", "resourceclaims")
+    }
+    assert asked == (claims if has_claims else set()) | {
         Right(SERVICE, "list", "", "nodes"),
         Right(SERVICE, "watch", "", "nodes"),
         Right(SERVICE, "list", "", "pods"),
