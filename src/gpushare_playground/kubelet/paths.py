@@ -3,6 +3,7 @@
 ::
 
     ROOT/device-plugins/kubelet.sock, kubelet_internal_checkpoint, the plugins' own sockets
+    ROOT/plugins_registry/                       as every kubelet has it; this one looks for no plugins there
     ROOT/pod-resources/kubelet.sock
     ROOT/pods/UID/pod.json                       the pod's identity, for cleaning up after a restart
     ROOT/pods/UID/volumes/NAME
@@ -35,6 +36,11 @@ class Folders:
     def device_plugins(self) -> Path:
         """Sockets of the kubelet and of the plugins, and the checkpoint."""
         return self.root / "device-plugins"
+
+    @property
+    def plugins_registry(self) -> Path:
+        """Sockets of plugins that want to be found, such as DRA drivers."""
+        return self.root / "plugins_registry"
 
     @property
     def registration_socket(self) -> Path:
@@ -70,7 +76,12 @@ class Folders:
         """Create the folders; raises ``BadSettings`` if they cannot be created or the sockets' paths are too long."""
         for socket in (self.registration_socket, self.pod_resources_socket):
             check_socket_path(socket)
-        for folder in (self.device_plugins, self.pod_resources_socket.parent, self.pods):
+        for folder in (
+            self.device_plugins,
+            self.plugins_registry,
+            self.pod_resources_socket.parent,
+            self.pods,
+        ):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:

@@ -198,7 +198,7 @@ async def test_a_broken_secret_is_replaced(running: Running) -> None:
         ("/validate", b"null", 400, "not an AdmissionReview"),
         ("/mutate", b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}', 400, "request"),
         ("/mutate", RIGHT.replace(b"io/v1", b"io/v1beta1"), 400, "admission.k8s.io/v1beta1"),
-        ("/elsewhere", RIGHT, 404, "there are /units, /mutate, /validate and /mistakes"),
+        ("/elsewhere", RIGHT, 404, "there are /accept, /units, /mutate, /validate and /mistakes"),
         ("/validate", b"x" * (MAX_BODY_BYTES + 1), 413, "is not read"),
     ],
     ids=["empty", "cut", "no-utf-8", "deep", "null", "no-request", "older", "elsewhere", "huge"],
