@@ -33,7 +33,9 @@ _IDENTITY: Final = frozenset(
         "gpushare.dev/agent-port",
     ]
 )
-_MARK: Final = re.compile(r'("ALIYUN_COM_GPU_MEM_ASSIGNED": ?)"\w+"')
+_MARK: Final = re.compile(
+    r'("(?:ALIYUN_COM_GPU_MEM_ASSIGNED|scheduler\.framework\.gpushare\.assigned)": ?)"\w+"'
+)
 _LETTERS: Final = "[bcdfghjklmnpqrstvwxz2456789]"
 _ACCOUNT: Final = "kube-api-access-"
 _PATTERNS: Final = tuple(
