@@ -123,7 +123,7 @@ def test_the_libraries_compile_for_aarch64() -> None:
         ["make", "--no-print-directory", "-C", str(ROOT / "isolation"), "aarch64"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=400,
         check=False,
     )
     assert made.returncode == 0, made.stderr
