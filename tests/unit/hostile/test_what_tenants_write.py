@@ -16,18 +16,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpushare.admission.accept.translation import PRODUCTS
 from gpushare.admission.metrics import Metrics
 from gpushare.admission.review.http_app import ReviewApp
 from gpushare.api import names
 from gpushare.api.json_objects import Json
+from gpushare.api.node.device import Device
 from gpushare.api.objects import decode_pod
+from gpushare.api.request.choice_formats import FORMATS, problem
+from gpushare.api.request.gpu_selection import RULES, selection_of
+from gpushare.dashboard.data.claims import decode_claim
+from gpushare.dashboard.data.records import decode_seen
 from gpushare.nodeagent.allocate.pod_allocations import decode_bound_pod
+from gpushare.nodeagent.dra.claims import ClaimReference, allocated_devices, shares_of
+from gpushare.nodeagent.errors import AllocationRefused
+from gpushare.nodeagent.node.watches import decode_pod_record as decode_agents_record
 from gpushare.scheduler.cache.pod_records import counted_record_of, decode_record
 from gpushare.scheduler.plugins.elastic_quota.watch import decode_tree
 from gpushare.scheduler.plugins.resource_policy.watch import decode_keyed_policy, decode_policy_pod
 from gpushare.scheduler.server.protocol import WireError, read_args, read_binding, read_preemption
 from tests.randomized import SOAK, rounds
 from tests.unit.admission.reviews import review, reviewer
+from tests.unit.dashboard.showing import Shown, described, gpu
 
 #: Seconds of a processor for one document, where it was looked at: none is above 64 KiB.
 _MOST_S: Final = 1.0
@@ -93,6 +103,71 @@ POD: Final[Json] = {
         },
     },
     "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]},
+}  # fmt: skip
+CLAIMING_POD: Final[Json] = {
+    "metadata": {"name": "p", "namespace": "team-a", "uid": "u-1", "creationTimestamp": "2026-01-01T00:00:00Z"},
+    "spec": {
+        "nodeName": "a",
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}, {"name": "own", "resourceClaimName": "c"}],
+        "containers": [{"name": "main", "resources": {"claims": [{"name": "gpu"}, {"name": "own", "request": "r"}]}}],
+    },
+    "status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "p-gpu"}]},
+}  # fmt: skip
+CLAIM: Final[Json] = {
+    "metadata": {"name": "c", "namespace": "team-a", "uid": "u-3"},
+    "spec": {
+        "devices": {
+            "requests": [
+                {
+                    "name": "r",
+                    "firstAvailable": [
+                        {"name": "big", "deviceClassName": "gpushare.dev", "count": 2, "capacity": {"requests": {"memory": "3Gi"}}},
+                        {"name": "monitor", "deviceClassName": "gpushare.dev", "adminAccess": True},
+                    ],
+                }
+            ]
+        }
+    },
+    "status": {
+        "allocation": {
+            "devices": {
+                "results": [
+                    {
+                        "request": "r/big", "driver": "gpushare.dev", "pool": "a", "device": f"gpu-a-{index}",
+                        "shareID": "s", "consumedCapacity": {"memory": "3Gi", "compute": "30"},
+                    }
+                    for index in range(2)
+                ],
+                "config": [
+                    {
+                        "requests": ["r"],
+                        "opaque": {
+                            "driver": "gpushare.dev",
+                            "parameters": {"apiVersion": "gpushare.dev/v1", "kind": "ShareConfig", "computePolicy": "hard"},
+                        },
+                    }
+                ],
+            }
+        },
+        "reservedFor": [{"resource": "pods", "name": "p"}],
+    },
+}  # fmt: skip
+HAMI_POD: Final[Json] = {
+    "metadata": {"name": "p", "namespace": "team-a", "annotations": {"nvidia.com/use-gputype": "A10", "hami.io/gpu-scheduler-policy": "spread"}},
+    "spec": {
+        "containers": [
+            {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "3000"}}},
+            {"name": "other", "resources": {"limits": {"nvidia.com/gpu": "2", "nvidia.com/gpumem-percentage": "30", "nvidia.com/gpucores": "0"}}},
+        ]
+    },
+}  # fmt: skip
+KAI_POD: Final[Json] = {
+    "metadata": {
+        "name": "p",
+        "namespace": "team-a",
+        "annotations": {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2", "gpu-fraction-container-name": "main"},
+    },
+    "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main"}]},
 }  # fmt: skip
 POLICY: Final[Json] = {
     "metadata": {"name": "policy", "namespace": "team-a", "generation": 1},
@@ -169,6 +244,16 @@ def read_as(read: Callable[[bytes], object], raw: bytes, *expected: type[Excepti
 tried = settings(max_examples=rounds(60, soak=3_000), deadline=None)
 
 
+def test_the_good_documents_are_accepted() -> None:
+    claim = ClaimReference("team-a", "c", "u-3")
+    assert len(allocated_devices(json.dumps(CLAIM).encode(), claim, "a").devices) == 2
+    accepting = reviewer(accepted=tuple(PRODUCTS.values()))
+    for pod in (HAMI_POD, KAI_POD):
+        response = json.loads(asyncio.run(accepting.accept(review("pods", pod))))["response"]
+        assert response["allowed"]
+        assert response["patch"]
+
+
 @tried
 @given(spoilt(POD))
 def test_a_pod(raw: bytes) -> None:
@@ -194,6 +279,63 @@ def test_an_elastic_quota_tree(raw: bytes) -> None:
     read_as(decode_tree, raw, ValueError, RecursionError)
 
 
+@tried
+@given(spoilt(CLAIMING_POD))
+def test_a_pod_that_uses_claims(raw: bytes) -> None:
+    for read in (decode_seen, decode_agents_record):
+        read_as(read, raw, ValueError, RecursionError)
+
+
+@tried
+@given(spoilt(CLAIM))
+def test_a_claim_in_the_dashboard(raw: bytes) -> None:
+    shown = Shown()
+    shown.add(described("a", gpu("a", 0), gpu("a", 1)))
+
+    def show(one: bytes) -> None:
+        key, claim = decode_claim(one)
+        shown.cluster.claims.upsert(claim)
+        asyncio.run(shown.cluster.refresh())
+        claim.requests_of(["gpushare.dev"])
+        shown.cluster.claims.remove(key, claim)
+
+    read_as(show, raw, ValueError, RecursionError)
+
+
+@tried
+@given(spoilt(CLAIM))
+def test_a_claim_on_its_node(raw: bytes) -> None:
+    claim = ClaimReference("team-a", "c", "u-3")
+
+    def prepare(one: bytes) -> None:
+        shares_of(claim, allocated_devices(one, claim, "a").devices, [gpu("a", 0), gpu("a", 1)])
+
+    read_as(prepare, raw, AllocationRefused)
+
+
+#: What patterns of lists of models and of UUIDs try in many ways, if they are careless.
+listed_values = st.builds(
+    lambda piece, times, end: (piece * times)[:4096] + end,
+    st.sampled_from(["A", "A ", "A,", "A ,", " ", ", ", "GPU-", "GPU-a,", "hopper,", "A-._", "A" + " " * 60]),
+    st.integers(0, 4096),
+    st.sampled_from(["", "!", ",", " ", "A", "\n"]),
+)
+
+
+@tried
+@given(st.dictionaries(st.sampled_from(sorted(FORMATS)), texts | listed_values, max_size=4))
+def test_annotations_that_select_gpus(annotations: dict[str, str]) -> None:
+    def select(raw: bytes) -> None:
+        if not problem(annotations):
+            selection = selection_of(annotations)
+            if selection is not None:
+                selection.allows(Device(0, "GPU-a", 24 << 10, model="NVIDIA A10", architecture="ampere"))
+                for rule in RULES:
+                    rule.texts(selection)
+
+    read_as(select, b"")
+
+
 @pytest.mark.randomized
 @pytest.mark.parametrize(
     ("read", "good"),
@@ -210,12 +352,12 @@ def test_a_body_that_is_sent_to_the_extender(read: Callable[[bytes], object], go
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("path", ["/units", "/mutate", "/validate", "/mistakes"])
+@pytest.mark.parametrize("path", ["/accept", "/units", "/mutate", "/validate", "/mistakes"])
 def test_a_review(path: str) -> None:
-    app = ReviewApp(reviewer(), Metrics())
+    app = ReviewApp(reviewer(accepted=tuple(PRODUCTS.values())), Metrics())
 
     @tried
-    @given(spoilt(POD), st.booleans())
+    @given(st.one_of(spoilt(POD), spoilt(HAMI_POD), spoilt(KAI_POD)), st.booleans())
     def each(raw: bytes, whole: bool) -> None:
         body = raw if whole else review("pods", json.loads(raw))
         sent: list[Any] = []
