@@ -197,8 +197,9 @@ class Allocator:
         """
         undecided = self._undecided(resource, amount, kubelet_lists=kubelet_lists)
         known = kubelet_lists and self._matcher.lists_any(resource, amount)
+        # A decided pod in the kubelet's list is not enough: before 1.34 it may be one that was rejected a moment ago.
         seen = kubelet_lists and self._pods.knows(self._book.grants.without_devices())
-        if undecided or not (known or seen or current):
+        if undecided or not (seen or current):
             problem = (
                 f"{amount_text(resource, amount)} may be for a pod that gpushare did not schedule"
                 if known or not undecided

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpushare.api import names
@@ -140,6 +140,8 @@ BOTH: Final = (Wish(3, 20), Wish(7, 20), Wish(3, 30))
 @pytest.mark.no_cover
 @settings(max_examples=rounds(60, soak=1000), deadline=None)
 @given(seed=st.integers(0, 1 << 32), decided=st.integers(0, 4), undecided=st.integers(1, 6))
+# A decided pod was rejected and is still listed; the next is one by hand that the agent has not seen, and cannot ask for.
+@example(seed=990, decided=3, undecided=3)
 def test_an_undecided_pod_never_gets_a_share_and_the_decided_ones_keep_theirs(
     kubelet: Kubelet, wishes: tuple[Wish, ...], seed: int, decided: int, undecided: int
 ) -> None:
