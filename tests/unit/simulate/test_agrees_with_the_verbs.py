@@ -37,8 +37,8 @@ quick = settings(max_examples=rounds(50, soak=120), deadline=None)
 class Verbs:
     """The extender as kube-scheduler's loop calls it, with bodies and answers as on the wire, but no socket."""
 
-    def __init__(self, nodes: Sequence[Json], policy: Placement) -> None:
-        self.api = Api()
+    def __init__(self, nodes: Sequence[Json], policy: Placement, api: Api | None = None) -> None:
+        self.api = api or Api()
         self.ledger = Ledger(node_policy=policy)
         self.reservations = Reservations(15.0)
         clock = TurnedClock()

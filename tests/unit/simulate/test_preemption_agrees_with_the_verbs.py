@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpushare.api.disruption import DisruptionBudget, decode_budget
 from gpushare.api.json_objects import Json, key_of, name_of, spec_of, uid_of
 from gpushare.api.node.device import Placement
+from gpushare.kube.client.errors import ApiError
 from gpushare.kubescheduler.filters import Wanted
 from gpushare.kubescheduler.node_usage import Occupancy, priority_of
 from gpushare.kubescheduler.preemption import Candidate, Worth, candidates, cheapest
@@ -30,12 +31,42 @@ from gpushare.simulate.snapshot import ClusterState, counting_of
 from gpushare_playground.kubescheduler.cycle import Unschedulable, choose
 from gpushare_playground.kubescheduler.extender import FilterResult
 from tests.randomized import rounds
-from tests.unit.scheduler.world import Recorded, Refusing, framework_of
+from tests.unit.scheduler.world import Api, Recorded, Refusing, framework_of
 from tests.unit.simulate.making import node, pod
 from tests.unit.simulate.test_agrees_with_the_verbs import GPUS, Verbs
 
 quick = settings(max_examples=rounds(30, soak=60), deadline=None)
 APP = "app"
+
+
+class GuardedApi(Api):
+    """Evicts no pod that its budget protects, and counts those that are being deleted no longer."""
+
+    def __init__(self, keep: int) -> None:
+        super().__init__()
+        self._keep = keep
+
+    def budget(self) -> DisruptionBudget:
+        """Of the pods of one app so many have to stay."""
+        there = sum(
+            bool(spec_of(one).get("nodeName"))
+            and one["metadata"]["labels"].get(APP) == "kept"
+            and "deletionTimestamp" not in one["metadata"]
+            for one in self.pods.values()
+        )
+        spec = {"selector": {"matchLabels": {APP: "kept"}}}
+        status = {"disruptionsAllowed": max(there - self._keep, 0)}
+        metadata = {"name": "b", "namespace": "default"}
+        return decode_budget(msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status}))
+
+    async def list_budgets(self) -> list[DisruptionBudget]:
+        return [self.budget()]
+
+    async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
+        guarded = self.pods[f"{namespace}/{name}"]["metadata"]["labels"].get(APP) == "kept"
+        if guarded and not self.budget().status.disruptions_allowed:
+            raise ApiError(429, "TooManyRequests", "the disruption budget b needs 3 healthy pods", "")
+        await super().evict_pod(namespace, name, uid=uid)
 
 
 class Cluster(Verbs):
@@ -51,10 +82,10 @@ class Cluster(Verbs):
         *,
         alone: bool,
     ) -> None:
-        super().__init__(nodes, policy)
+        self.guarded = GuardedApi(keep)
+        super().__init__(nodes, policy, self.guarded)
         self.clock = JumpingClock(0)
         self.preemptor = Preemptor(self.view, self.api, Recorded(), self.clock)
-        self.keep = keep
         self.ignored = ("aliyun.com/gpu-mem", "aliyun.com/gpu-core.percentage") if alone else ()
         self.occupancy = Occupancy()
         self.chance = random.Random(seed).random
@@ -78,17 +109,6 @@ class Cluster(Verbs):
 
     def refused(self, uid: str, nodes: Any) -> None:
         self.preemptor.post_filter(uid, nodes)
-
-    def budget(self) -> DisruptionBudget:
-        """Of the pods of one app so many have to stay."""
-        there = sum(
-            bool(spec_of(one).get("nodeName")) and one["metadata"]["labels"].get(APP) == "kept"
-            for one in self.current.values()
-        )
-        spec = {"selector": {"matchLabels": {APP: "kept"}}}
-        status = {"disruptionsAllowed": max(there - self.keep, 0)}
-        metadata = {"name": "b", "namespace": "default"}
-        return decode_budget(msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status}))
 
     async def schedule(self, keys: list[str]) -> None:
         queue = self.by_rank(keys)
@@ -141,7 +161,7 @@ class Cluster(Verbs):
         wanted = Wanted(item, self.left_out(item))
         refusing = [state for state in self.occupancy if wanted.refusals(state)]
         by_uid = {uid_of(one): one for one in self.current.values()}
-        allowed = self.budget().status.disruptions_allowed
+        allowed = self.guarded.budget().status.disruptions_allowed
 
         def worth(uid: str) -> Worth:
             return Worth(priority_of(by_uid[uid]), "~")
@@ -176,7 +196,6 @@ class Cluster(Verbs):
         return taken.node
 
     async def settled(self) -> None:
-        self.api.budgets = [self.budget()]
         working = asyncio.create_task(self.preemptor.run())
         await self.clock.sleep(2.5 * SETTLE_S)
         working.cancel()
