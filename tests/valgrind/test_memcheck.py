@@ -45,6 +45,7 @@ def memcheck() -> list[str]:
         "--errors-for-leak-kinds=definite",
         "--show-leak-kinds=definite",
         "--fair-sched=yes",
+        f"--suppressions={Path(__file__).with_name('loader.supp')}",
         "--child-silent-after-fork=no",
     ]
 
