@@ -26,7 +26,7 @@ from benchmarks.cluster import storm
 from benchmarks.cluster.bed import Bed, cluster
 from benchmarks.cluster.measuring import Load, Run, pods, run
 from benchmarks.cluster.processes import fresh_folder
-from benchmarks.cluster.profiling import connections, extender_top, scheduler_profile, top
+from benchmarks.cluster.profiling import connections, extender_top, go_profiles, top
 from benchmarks.cluster.report import figures_of, named, table
 from benchmarks.cluster.variants import ALONE, NULL, OURS, UNBOUND, scheduler
 from benchmarks.processes import machine
@@ -73,19 +73,28 @@ async def _storm(binaries: Path, quick: bool, null: Path) -> Figures:
         return await storm.measure(bed, binaries, null, plan)
 
 
-async def profile(binaries: Path, nodes: int, share: int, quick: bool, null: Path) -> str:
-    """One more run of ours, looked into; it is slower for that, and its rate is no figure."""
-    _PROFILES.mkdir(parents=True, exist_ok=True)
-    stats, cpu = _PROFILES / "extender.pstats", _PROFILES / "kube-scheduler.pprof"
+async def profile(
+    binaries: Path, nodes: int, share: int, variant: str, quick: bool, null: Path, extender: bool = False
+) -> str:
+    """One more run, looked into; it is slower for that, and its rate is no figure. ``extender``: by Python's profiler, which slows it most."""
+    folder = (
+        _PROFILES / f"profile-{nodes}-{share}-{variant.replace(' ', '-')}{'-extender' if extender else ''}"
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    stats = folder / "extender.pstats" if extender else None
     load = load_of(nodes, share, quick)
     async with cluster(binaries, nodes) as bed, bed.api.bound() as bound:
         await bed.api.create_pods(pods("backlog", load.backlog))
         state = fresh_folder(bed.folder, "profile")
-        async with scheduler(OURS, bed, binaries, state, share, null, profile=stats) as started:
-            await scheduler_profile(started, bound, load.backlog // 10, cpu)
-            held = connections(int(started.extender_url.rpartition(":")[2]))
+        async with scheduler(variant, bed, binaries, state, share, null, profile=stats) as started:
+            profiles = await go_profiles(started, bed.api, bound, load.backlog // 10, folder)
+            held = connections(int(started.extender_url.rpartition(":")[2])) if started.extender_url else {}
             await bound.reaches(load.backlog, started.programs)
-    return f"connections to the extender: {held}\n\n{top(cpu)}\n{extender_top(stats)}"
+    texts = [f"connections to the extender: {held}"]
+    texts += [extender_top(stats)] if stats else [f"{name}\n{top(file)}" for name, file in profiles.items()]
+    text = "\n\n".join(texts)
+    (folder / "profile.txt").write_text(text)
+    return text
 
 
 async def _run(bed: Bed, binaries: Path, variant: str, share: int, load: Load, null: Path) -> Run:
@@ -134,7 +143,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--without-storm", action="store_true", help="leave out the pods that fit nowhere")
     parser.add_argument(
-        "--profile", action="store_true", help="only one profiled run of ours per number of nodes and share"
+        "--profile",
+        action="store_true",
+        help="only profiled runs of an extender that does nothing and of ours, per number of nodes and share; in build/bench/",
     )
     options = parser.parse_args()
     usual = _QUICK if options.quick else USUAL
@@ -163,9 +174,13 @@ def main() -> int:
     print(f"Machine: {machine()}; load {os.getloadavg()[0]:.1f}", flush=True)
     if options.profile:
         for nodes, share in itertools.product(options.nodes, options.share):
-            text = asyncio.run(profile(options.binaries, nodes, share, options.quick, null))
-            (_PROFILES / f"profile-{nodes}-{share}.txt").write_text(text)
-            print(text)
+            for variant, extender in ((NULL, False), (OURS, False), (OURS, True)):
+                print(f"\n{variant}, {nodes} nodes, {named(share)}", flush=True)
+                print(
+                    asyncio.run(
+                        profile(options.binaries, nodes, share, variant, options.quick, null, extender)
+                    )
+                )
         return 0
     written: dict[str, object] = {"machine": machine(), "load": os.getloadavg()[0], "repeats": repeats}
     figures: Figures = {}

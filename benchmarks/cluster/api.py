@@ -94,11 +94,15 @@ class Api:
 
         await asyncio.gather(*(writer() for _ in range(_WRITERS)))
 
-    async def get(self, path: str, **params: str) -> Any:
-        """The JSON answer to a GET."""
+    async def raw(self, path: str, **params: str) -> bytes:
+        """The answer to a GET."""
         async with self._http.get(self.access.server + path, params=params) as answer:
             answer.raise_for_status()
-            return json.loads(await answer.read())
+            return await answer.read()
+
+    async def get(self, path: str, **params: str) -> Any:
+        """The JSON answer to a GET."""
+        return json.loads(await self.raw(path, **params))
 
     async def _pods(self, **params: str) -> tuple[list[str], str]:
         headers = {"Accept": _METADATA_LIST}

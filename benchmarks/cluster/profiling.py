@@ -1,4 +1,4 @@
-"""Where the time goes: kube-scheduler by its own profiler, our extender by Python's, connections by the kernel."""
+"""Where the time goes: kube-scheduler and kube-apiserver by their own profilers, our extender by Python's, connections by the kernel."""
 
 import asyncio
 import io
@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from benchmarks.cluster.api import Bound
+from benchmarks.cluster.api import Api, Bound
 from benchmarks.cluster.variants import Scheduler
 
 _SECONDS: Final = 8
@@ -15,15 +15,19 @@ _ROWS: Final = 45
 _STATES: Final = {"01": "established", "06": "time-wait"}
 
 
-async def scheduler_profile(scheduler: Scheduler, bound: Bound, after: int, out: Path) -> None:
-    """Take kube-scheduler's processor profile while it works, from the moment when ``after`` pods have a node."""
+async def go_profiles(scheduler: Scheduler, api: Api, bound: Bound, after: int, out: Path) -> dict[str, Path]:
+    """Processor profiles of kube-scheduler and kube-apiserver in ``out``, from the moment when ``after`` pods have a node."""
     await bound.reaches(after, scheduler.programs)
-    raw = await scheduler.raw(f"/debug/pprof/profile?seconds={_SECONDS}", timeout_s=_SECONDS + 60)
-    await asyncio.to_thread(out.write_bytes, raw)
+    path = f"/debug/pprof/profile?seconds={_SECONDS}"
+    raw = await asyncio.gather(scheduler.raw(path, timeout_s=_SECONDS + 60), api.raw(path))
+    found = {name: out / f"{name}.pprof" for name in ("kube-scheduler", "kube-apiserver")}
+    for file, content in zip(found.values(), raw, strict=True):
+        await asyncio.to_thread(file.write_bytes, content)
+    return found
 
 
 def top(profile: Path) -> str:
-    """kube-scheduler's profile as a list, by what a function and all that it calls took."""
+    """A profile as a list, by what a function and all that it calls took."""
     command = ["go", "tool", "pprof", "-top", "-cum", f"-nodecount={2 * _ROWS}", str(profile)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
