@@ -77,12 +77,12 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- define "gpushare.admission.pointByPolicy" -}}
 {{- with .Values.admission -}}
-{{- if and .enabled .setSchedulerName (not .toClaims) (ne .mode "webhook") (include "gpushare.admission.hasMutatingPolicy" $) -}}true{{- end -}}
+{{- if and .enabled .setSchedulerName (ne .mode "webhook") (include "gpushare.admission.hasMutatingPolicy" $) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
 {{- define "gpushare.admission.pointByWebhook" -}}
 {{- with .Values.admission -}}
-{{- if and .enabled .setSchedulerName (not .toClaims) (ne .mode "policy") (not (include "gpushare.admission.pointByPolicy" $)) -}}true{{- end -}}
+{{- if and .enabled .setSchedulerName (ne .mode "policy") (not (include "gpushare.admission.pointByPolicy" $)) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
 {{/* Requests in people's units become units wherever admission is on: what stays as it is fits no node. */}}

@@ -18,7 +18,7 @@ rights that its account needs, and no others:
       mutatingwebhookconfigurations  get, patch   the one of --configuration
       validatingwebhookconfigurations get, patch  the one of --configuration
     resource.k8s.io
-      resourceclaimtemplates         get, create  only with --to-claims
+      resourceclaimtemplates         get, list, create  only with --to-claims
 ports: 9443 reviews (TLS), 9452 /metrics, and /healthz /readyz without --probes-listen
 needs no writable folder and no capability
 

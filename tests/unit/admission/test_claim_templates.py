@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from gpushare.admission.claims.templates import MANAGED_BY, Templates, TemplateUnavailable
+from gpushare.admission.claims.templates import MANAGED_BY, MOST_TEMPLATES, Templates, TemplateUnavailable
 from gpushare.kube.client.errors import ApiError, Unreachable
 
 PATH = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaimtemplates"
@@ -30,7 +31,15 @@ class Server:
         self.asked: list[tuple[str, str]] = []
         self.body: dict[str, Any] = {}
 
-    async def request(self, method: str, path: str, *, body: bytes = b"{}", timeout_s: float) -> bytes:
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes = b"{}",
+        timeout_s: float,
+    ) -> bytes:
         self.asked.append((method, path))
         self.body = json.loads(body)
         answer = self._answers.pop(0)
@@ -40,6 +49,7 @@ class Server:
 
 
 MISSING = ApiError(404, "NotFound", "not found", f"{PATH}/a")
+NONE: dict[str, Any] = {"items": []}
 EXISTS = ApiError(409, "AlreadyExists", "exists", PATH)
 
 
@@ -48,9 +58,9 @@ async def provide(server: Any) -> None:
 
 
 async def test_a_template_that_is_missing_is_created() -> None:
-    server = Server(MISSING, {})
+    server = Server(MISSING, NONE, {})
     await provide(server)
-    assert server.asked == [("GET", f"{PATH}/a"), ("POST", PATH)]
+    assert server.asked == [("GET", f"{PATH}/a"), ("GET", PATH), ("POST", PATH)]
     assert server.body["spec"] == SPEC
     assert server.body["metadata"]["labels"] == {"app.kubernetes.io/managed-by": MANAGED_BY}
 
@@ -62,9 +72,9 @@ async def test_a_template_that_exists_is_used() -> None:
 
 
 async def test_of_two_that_create_it_at_once_both_use_it() -> None:
-    server = Server(MISSING, EXISTS, STORED)
+    server = Server(MISSING, NONE, EXISTS, STORED)
     await provide(server)
-    assert [method for method, _ in server.asked] == ["GET", "POST", "GET"]
+    assert [method for method, _ in server.asked] == ["GET", "GET", "POST", "GET"]
 
 
 @pytest.mark.parametrize(
@@ -92,10 +102,20 @@ async def test_another_template_of_the_name_is_not_used(other: Any) -> None:
 )
 async def test_what_cannot_be_created_says_why(error: Exception, reason: str) -> None:
     with pytest.raises(TemplateUnavailable) as caught:
-        await provide(Server(MISSING, error))
+        await provide(Server(MISSING, NONE, error))
     assert str(caught.value) == (
         f"ResourceClaimTemplate team/a, from which the pod gets its share, cannot be created: {reason}"
     )
+
+
+async def test_a_namespace_gets_only_so_many() -> None:
+    full = {"items": [{}] * MOST_TEMPLATES}
+    server = Server(MISSING, full)
+    with pytest.raises(
+        TemplateUnavailable, match="namespace team has 200 ResourceClaimTemplates of gpushare"
+    ):
+        await provide(server)
+    assert [method for method, _ in server.asked] == ["GET", "GET"]
 
 
 async def test_a_slow_api_server_is_not_waited_for() -> None:

@@ -13,6 +13,9 @@ Json = dict[str, Any]
 
 #: The value of ``app.kubernetes.io/managed-by``.
 MANAGED_BY: Final = "gpushare-admission"
+_LABEL: Final = "app.kubernetes.io/managed-by"
+#: Per namespace: pods of ever new sizes, or reviews that no API server sent, must not fill etcd.
+MOST_TEMPLATES: Final = 200
 
 
 class TemplateUnavailable(Exception):
@@ -50,13 +53,14 @@ class Templates:
         path = f"/apis/resource.k8s.io/v1/namespaces/{segment(namespace)}/resourceclaimtemplates"
         found = await self._get(f"{path}/{segment(name)}")
         if found is None:
+            await self._check_number(namespace, path)
             body = {
                 "apiVersion": "resource.k8s.io/v1",
                 "kind": "ResourceClaimTemplate",
                 "metadata": {
                     "name": name,
                     "namespace": namespace,
-                    "labels": {"app.kubernetes.io/managed-by": MANAGED_BY},
+                    "labels": {_LABEL: MANAGED_BY},
                 },
                 "spec": spec,
             }
@@ -76,10 +80,19 @@ class Templates:
                 f"ResourceClaimTemplate {namespace}/{name} is not the one that gpushare creates under this name: delete it"
             )
 
-    async def _get(self, path: str) -> Any:
-        """The object; ``None`` if there is none."""
+    async def _check_number(self, namespace: str, path: str) -> None:
+        params = {"labelSelector": f"{_LABEL}={MANAGED_BY}", "limit": str(MOST_TEMPLATES)}
+        listed = await self._get(path, params)
+        if len((listed or {}).get("items") or ()) >= MOST_TEMPLATES:
+            raise TemplateUnavailable(
+                f"namespace {namespace} has {MOST_TEMPLATES} ResourceClaimTemplates of gpushare, one for each kind of request, and no more are "
+                "created: remove those that no pod needs"
+            )
+
+    async def _get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
+        """The object or list; ``None`` if there is none."""
         try:
-            raw = await self._session.request("GET", path, timeout_s=self._within_s)
+            raw = await self._session.request("GET", path, params=params, timeout_s=self._within_s)
         except ApiError as error:
             if error.not_found:
                 return None
