@@ -170,7 +170,20 @@ CLAIMED = (
         Case(
             "claims-of-others",
             {"c": share(3)},
-            spec={"resourceClaims": [{"name": "network", "resourceClaimTemplateName": "network"}]},
+            spec={
+                "resourceClaims": [{"name": "network", "resourceClaimTemplateName": "network"}],
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "x",
+                        "resources": {
+                            "limits": share(3),
+                            "requests": share(3),
+                            "claims": [{"name": "network", "request": "card"}],
+                        },
+                    }
+                ],
+            },
         ),
         {"c": Claim(MIB)},
         {"c": "c"},

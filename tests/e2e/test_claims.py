@@ -131,7 +131,7 @@ def test_requests_become_claims_that_kubernetes_makes_for_the_pod(api: Api, row:
         assert named.keys() == row.claims.keys()
         containers = spec["containers"] + spec.get("initContainers", [])
         uses = {
-            one["name"]: one["resources"]["claims"][0]["name"]
+            one["name"]: one["resources"]["claims"][-1]["name"]
             for one in containers
             if "claims" in one["resources"]
         }

@@ -236,11 +236,21 @@ def test_manifests_for_other_modes_run_with_claims(claiming: Product, tmp_path: 
         assert any(name in line and " 30 " in line for line in product.inspect("-d", NODE).splitlines())
 
         pair = gpu_pod("pair", 4, labels={"app": "pair", names.LABEL_POD_GPU_COUNT: "2"})
+        first = product.environment(name)[names.ENV_VISIBLE_DEVICES]
+        # Each property that a slice has, as kube-scheduler evaluates it.
+        pair["metadata"]["annotations"] = {
+            names.ANN_GPU_MODEL_EXCLUDE: "A10,P40",
+            names.ANN_GPU_ARCHITECTURE: "volta,ada-lovelace",
+            names.ANN_GPU_ARCHITECTURE_EXCLUDE: "kepler",
+            names.ANN_GPU_MEMORY_MIN: "15Gi",
+            names.ANN_GPU_MEMORY_MAX: "16160Mi",
+            names.ANN_GPU_UUID_EXCLUDE: first,
+        }
         whole_gpu = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
         product.apply(pair, gpu_pod("whole", 8, labels={"app": "whole", **whole_gpu}))
         product.running("app=pair")
         product.running("app=whole")
-        assert len(product.environment("pair")[names.ENV_VISIBLE_DEVICES].split(",")) == 2
+        assert len({first, *product.environment("pair")[names.ENV_VISIBLE_DEVICES].split(",")}) == 3
         assert product.environment("whole")[names.ENV_MEM_LIMIT] == "16160"
         other = gpu_pod("other", 3)
         other["metadata"]["annotations"] = {names.ANN_GPU_MODEL: "A100"}
