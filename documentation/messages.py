@@ -86,6 +86,7 @@ INTERNAL: Final = {
     "nodeagent/isolation/backends/daemons.py:_START": "a program",
     "playground/cluster/parts.py:_TETHER": "a program",
     "playground/images/registry.py:write_program": "a program",
+    "admission/claims/selectors.py": "CEL",
     "nodeagent/isolation/storage/files.py": "the format of a file",
     "playground/gpus/writing.py": "the format of a file",
     "httpserver/small_http.py:_PHRASES": "words of HTTP",

@@ -27,6 +27,7 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
     "scheduler/plugins/autoscaling/placeholder_pods.py": frozenset(
         {"placeholder pods: %s; looking again in %.1f s"}
     ),
+    "admission/main.py": frozenset({"serving at %s:%d, API server %s"}),
     "scheduler/main.py": frozenset({"%s on http://%s:%d", "serving http://%s:%d%s, API server %s", "ready"}),
     "scheduler/plugins/elastic_quota/watch.py": frozenset(
         {"ElasticQuotaTree %s: its status cannot be written: %s"}

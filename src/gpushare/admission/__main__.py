@@ -56,6 +56,7 @@ def _settings(options: SimpleNamespace, account_namespace: str) -> Settings:
         bind_agents=options.node_restriction != "never",
         counting=Counting(MemoryUnit.parse(options.unit, "--unit"), options.reference_gpu_memory_mib),
         accepted=tuple(PRODUCTS[name] for name in sorted(set(options.accept))),
+        to_claims=options.to_claims,
         pace=Pace(period_s=options.period, overlap_s=options.overlap),
         drain_s=options.drain,
         port_file=options.port_file,

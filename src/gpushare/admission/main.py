@@ -13,6 +13,7 @@ from gpushare.admission.certs.controller import Keeper, Pace
 from gpushare.admission.certs.rotation import Policy
 from gpushare.admission.certs.store import ApiStore
 from gpushare.admission.certs.tls import ServerTls
+from gpushare.admission.claims.templates import Templates
 from gpushare.admission.metrics import Metrics
 from gpushare.admission.review.annotation_guard import Writers
 from gpushare.admission.review.dispatcher import Reviewer
@@ -51,6 +52,7 @@ class Settings:
     bind_agents: bool = True
     counting: Counting = field(default_factory=Counting)
     accepted: tuple[Product, ...] = ()
+    to_claims: bool = False
     pace: Pace = field(default_factory=Pace)
     drain_s: float = 5.0
     port_file: Path | None = None
@@ -74,6 +76,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
                 settings.bind_agents,
                 settings.counting,
                 settings.accepted,
+                Templates(session) if settings.to_claims else None,
             )
             reviews = server_of(ReviewApp(reviewer, metrics), stop_s=_STOP_S, tls=tls.context)
             stop = stop_event()

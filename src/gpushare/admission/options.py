@@ -4,7 +4,7 @@ from typing import Final
 
 from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
-from gpushare.options.kinds import ADDRESS, CHOICE, FILE, HOURS, MIB, SECONDS, TEXT, TEXTS, UNIT
+from gpushare.options.kinds import ADDRESS, CHOICE, FILE, HOURS, MIB, SECONDS, SWITCH, TEXT, TEXTS, UNIT
 from gpushare.options.option import Option, Role
 from gpushare.options.shared import ACCESS, LOGGING
 
@@ -17,6 +17,8 @@ rights that its account needs, and no others:
     admissionregistration.k8s.io
       mutatingwebhookconfigurations  get, patch   the one of --configuration
       validatingwebhookconfigurations get, patch  the one of --configuration
+    resource.k8s.io
+      resourceclaimtemplates         get, list, create  only with --to-claims
 ports: 9443 reviews (TLS), 9452 /metrics, and /healthz /readyz without --probes-listen
 needs no writable folder and no capability
 
@@ -102,6 +104,12 @@ ROLE: Final = Role(
             "scheduler whose pods' GPU requests are replaced by ours: hami or kai (docs/guide/migrate.md)",
             [],
             choices=("hami", "kai"),
+        ),
+        Option(
+            "to-claims",
+            SWITCH,
+            "replace GPU requests of pods by ResourceClaims, for clusters whose nodes are in mode dra (docs/guide/dra.md)",
+            False,
         ),
         Option("valid-for", HOURS, "lifetime of a certificate", 90.0 * 24, least=0.001, most=24 * 3650),
         Option(

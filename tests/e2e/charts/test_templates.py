@@ -181,6 +181,11 @@ REFUSED = [
         "admission.accept={kai},admission.mode=policy",
         "leaves the webhook out; use auto or webhook",
     ),
+    (
+        INSTALLER,
+        "admission.toClaims=true,admission.mode=policy",
+        "admission.toClaims: the webhook does it, and admission.mode: policy leaves the webhook out",
+    ),
     (INSTALLER, "admission.trustedServiceAccounts={a b}", "write a user as the API server knows it"),
     (
         SCHEDULER,
@@ -282,6 +287,44 @@ def test_the_webhook_is_asked_about_requests_of_the_schedulers_that_are_accepted
         assert {f"--accept={name}" for name in accepted} == {
             argument for argument in pod["containers"][0]["args"] if argument.startswith("--accept=")
         }
+
+
+def test_the_webhook_may_create_templates_of_claims_where_requests_become_claims_alone(
+    helm: Commands,
+) -> None:
+    for value, to_claims in (("admission.toClaims=true", True), ("admission.accept={kai}", False)):
+        docs = rendered(helm, INSTALLER, "1.36.3", value)
+        configuration = found(docs, "MutatingWebhookConfiguration", "gpushare-admission")
+        assert [(one["name"], one["sideEffects"]) for one in configuration["webhooks"]] == [
+            ("accept.gpushare.dev", "NoneOnDryRun" if to_claims else "None"),
+            ("accept-templates.gpushare.dev", "None"),
+            ("accept-cronjobs.gpushare.dev", "None"),
+            ("accept-podtemplates.gpushare.dev", "None"),
+        ]
+        rights = found(docs, "ClusterRole", "gpushare-admission")["rules"]
+        claims = [rule for rule in rights if rule["apiGroups"] == ["resource.k8s.io"]]
+        assert (
+            claims
+            == [
+                {
+                    "apiGroups": ["resource.k8s.io"],
+                    "resources": ["resourceclaimtemplates"],
+                    "verbs": ["get", "list", "create"],
+                }
+            ]
+            * to_claims
+        )
+        pod = found(docs, "Deployment", "gpushare-admission")["spec"]["template"]["spec"]
+        assert ("--to-claims" in pod["containers"][0]["args"]) is to_claims
+
+
+def test_requests_become_claims_from_kubernetes_1_36_on(helm: Commands) -> None:
+    done = helm.run(*arguments(INSTALLER, "1.30.14", "admission.toClaims=true"))
+    assert done.returncode
+    assert (
+        "admission.toClaims: Kubernetes v1.30.14 does not share devices between claims (that comes with 1.36)"
+        in done.stdout
+    )
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from gpushare_playground import gpus
 from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
-from tests.e2e.product.product import CHECKOUT, MODES, NAMESPACE, Product
+from tests.e2e.product.product import CHECKOUT, INSTALLER, MODES, NAMESPACE, Product, gpu_pod
 from tests.e2e.product.test_isolation import ALLOCATES, LEAST, MOST, busy_percent
 
 NODE = "core-mem-v100x4"
@@ -81,8 +81,9 @@ def claiming(product: Product, tmp_path: Path, k8s: str) -> Iterator[Product]:
     """The product with a ``dra`` node, labelled as the guide says."""
     if tuple(map(int, k8s.split(".")[:2])) < (1, 36):
         pytest.skip("devices are shared by capacity from Kubernetes 1.36 on")
-    manifest = next(one for one in read_page(PAGE, (CHECKOUT / PAGE).read_text()).blocks if one.file)
-    (tmp_path / manifest.file).write_text("\n".join(manifest.content) + "\n")
+    for block in read_page(PAGE, (CHECKOUT / PAGE).read_text()).blocks:
+        if block.file:
+            (tmp_path / block.file).write_text("\n".join(block.content) + "\n")
     label, *_ = commands_typed_by(__file__, "docs/guide/dra.md")
     typed(product, label.text, tmp_path)
     try:
@@ -163,7 +164,7 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     product = claiming
     _, see, *commands = commands_typed_by(__file__, "docs/guide/dra.md")
     assert "gpushare.dev" in typed(product, see.text, tmp_path)
-    *_, smi, table = (typed(product, one.text, tmp_path) for one in commands)
+    _, _, smi, table = (typed(product, one.text, tmp_path) for one in commands[:4])
     assert "/  3072MiB" in smi
     (row,) = (line.split() for line in table.splitlines() if line.startswith("inference"))
     assert ("default" in row, "3" in row, "30" in row, row[-1].startswith("inference-share-")) == (True,) * 4
@@ -217,6 +218,48 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     until("its files are gone", lambda: f"gpushare.dev-claim-{uid}.json" not in files(cluster))
     product.delete_all()
     until("nothing is left of claims", lambda: not files(cluster))
+
+
+def test_manifests_for_other_modes_run_with_claims(claiming: Product, tmp_path: Path) -> None:
+    product = claiming
+    *_, apply, rolled_out, see, remove = commands_typed_by(__file__, "docs/guide/dra.md")
+    product.upgrade(INSTALLER, "--set", "admission.toClaims=true")
+    try:
+        for command in (apply, rolled_out):
+            typed(product, command.text, tmp_path)
+        assert "gpushare-3072mib-30core-" in typed(product, see.text, tmp_path)
+        (made,) = product.running("app=unchanged")
+        name, spec = made["metadata"]["name"], made["spec"]
+        assert (spec["nodeName"], spec["schedulerName"]) == (NODE, "default-scheduler")
+        assert "/  3072MiB" in product.kubectl("exec", name, "--", "nvidia-smi")
+        assert product.environment(name)[names.ENV_CORE_PERCENT] == "30"
+        assert any(name in line and " 30 " in line for line in product.inspect("-d", NODE).splitlines())
+
+        pair = gpu_pod("pair", 4, labels={"app": "pair", names.LABEL_POD_GPU_COUNT: "2"})
+        first = product.environment(name)[names.ENV_VISIBLE_DEVICES]
+        # Each property that a slice has, as kube-scheduler evaluates it.
+        pair["metadata"]["annotations"] = {
+            names.ANN_GPU_MODEL_EXCLUDE: "A10,P40",
+            names.ANN_GPU_ARCHITECTURE: "volta,ada-lovelace",
+            names.ANN_GPU_ARCHITECTURE_EXCLUDE: "kepler",
+            names.ANN_GPU_MEMORY_MIN: "15Gi",
+            names.ANN_GPU_MEMORY_MAX: "16160Mi",
+            names.ANN_GPU_UUID_EXCLUDE: first,
+        }
+        whole_gpu = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
+        product.apply(pair, gpu_pod("whole", 8, labels={"app": "whole", **whole_gpu}))
+        product.running("app=pair")
+        product.running("app=whole")
+        assert len({first, *product.environment("pair")[names.ENV_VISIBLE_DEVICES].split(",")}) == 3
+        assert product.environment("whole")[names.ENV_MEM_LIMIT] == "16160"
+        other = gpu_pod("other", 3)
+        other["metadata"]["annotations"] = {names.ANN_GPU_MODEL: "A100"}
+        product.apply(other)
+        product.wait_for_event("other", "cannot allocate all claims")
+        typed(product, remove.text, tmp_path)
+    finally:
+        product.delete_all()
+        product.upgrade(INSTALLER, "--set", "admission.toClaims=false")
 
 
 def kill_agent(product: Product, cluster: Cluster) -> None:

@@ -2,8 +2,10 @@
 
 import base64
 import json
+from collections.abc import Mapping
 from typing import Any
 
+from gpushare.admission.claims.templates import TemplateUnavailable
 from gpushare.admission.review.admission_review import UserInfo
 from gpushare.admission.review.annotation_guard import Writers, node_in_token
 from gpushare.admission.review.dispatcher import Reviewer
@@ -19,6 +21,19 @@ AGENT = agent_on("n1").name
 class TokensAlone:
     async def node_of(self, user: UserInfo) -> str:
         return node_in_token(user)
+
+
+class Templates:
+    """Templates of claims that were asked for, by namespace and name."""
+
+    def __init__(self, trouble: str = "") -> None:
+        self.made: dict[str, dict[str, Any]] = {}
+        self._trouble = trouble
+
+    async def provide(self, namespace: str, templates: Mapping[str, Any]) -> None:
+        if self._trouble:
+            raise TemplateUnavailable(self._trouble)
+        self.made.setdefault(namespace, {}).update(templates)
 
 
 def reviewer(**changes: Any) -> Reviewer:

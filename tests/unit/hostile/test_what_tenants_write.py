@@ -36,7 +36,7 @@ from gpushare.scheduler.plugins.elastic_quota.watch import decode_tree
 from gpushare.scheduler.plugins.resource_policy.watch import decode_keyed_policy, decode_policy_pod
 from gpushare.scheduler.server.protocol import WireError, read_args, read_binding, read_preemption
 from tests.randomized import SOAK, rounds
-from tests.unit.admission.reviews import review, reviewer
+from tests.unit.admission.reviews import Templates, review, reviewer
 from tests.unit.dashboard.showing import Shown, described, gpu
 
 #: Seconds of a processor for one document, where it was looked at: none is above 64 KiB.
@@ -352,9 +352,19 @@ def test_a_body_that_is_sent_to_the_extender(read: Callable[[bytes], object], go
 
 
 @pytest.mark.randomized
-@pytest.mark.parametrize("path", ["/accept", "/units", "/mutate", "/validate", "/mistakes"])
-def test_a_review(path: str) -> None:
-    app = ReviewApp(reviewer(accepted=tuple(PRODUCTS.values())), Metrics())
+@pytest.mark.parametrize(
+    ("path", "templates"),
+    [
+        ("/accept", None),
+        ("/accept", Templates()),
+        ("/units", None),
+        ("/mutate", None),
+        ("/validate", None),
+        ("/mistakes", None),
+    ],
+)
+def test_a_review(path: str, templates: Templates | None) -> None:
+    app = ReviewApp(reviewer(accepted=tuple(PRODUCTS.values()), claim_templates=templates), Metrics())
 
     @tried
     @given(st.one_of(spoilt(POD), spoilt(HAMI_POD), spoilt(KAI_POD)), st.booleans())

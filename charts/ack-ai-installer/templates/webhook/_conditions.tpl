@@ -15,7 +15,7 @@ does not know. The webhook's process looks again by itself, so a condition may b
   && c.resources.limits.exists(r, r.startsWith('gpushare.dev/gpu-memory'))))
 {{- end }}
 
-{{/* A pod or a template that asks for a share in the words of a scheduler whose requests are accepted. Takes (dict "root" $ "pod" PATH). */}}
+{{/* A pod or a template whose requests are replaced: it asks in the words of a scheduler that is accepted, or in ours where these become claims. Takes (dict "root" $ "pod" PATH). */}}
 {{- define "gpushare.webhook.asksOtherwise" -}}
 {{- $ways := list -}}
 {{- if has "hami" .root.Values.admission.accept -}}
@@ -27,16 +27,23 @@ does not know. The webhook's process looks again by itself, so a condition may b
 {{- if has "kai" .root.Values.admission.accept -}}
 {{- $ways = append $ways (printf "(has(%s.metadata) && has(%s.metadata.annotations) && %s.metadata.annotations.exists(a,\n  ['gpu-fraction', 'gpu-memory', 'gpu-sm-', 'nvidia.com/container.'].exists(p, a.startsWith(p))))" $.pod $.pod $.pod) -}}
 {{- end -}}
+{{- if .root.Values.admission.toClaims -}}
+{{- $ways = append $ways (include "gpushare.webhook.asks" .pod) -}}
+{{- end -}}
 {{- join "\n|| " $ways -}}
 {{- end }}
 
-{{/* A pod or a template that names no scheduler, ours, or one whose requests are accepted. Takes the same. */}}
+{{/* A pod or a template that names no scheduler, ours, or one whose requests are accepted; any where requests become claims. Takes the same. */}}
 {{- define "gpushare.webhook.isForUs" -}}
+{{- if .root.Values.admission.toClaims -}}
+true
+{{- else -}}
 {{- $names := list "" "default-scheduler" .root.Values.admission.schedulerName -}}
 {{- range .root.Values.admission.accept -}}
 {{- $names = append $names (printf "%s-scheduler" .) -}}
 {{- end -}}
 !has({{ .pod }}.spec.schedulerName) || {{ .pod }}.spec.schedulerName in {{ $names | toJson }}
+{{- end -}}
 {{- end }}
 
 {{/* The namespaces and pods that have not opted out, and are looked at. */}}
@@ -120,10 +127,10 @@ kinds:
 request.userInfo.username in {{ include "gpushare.admission.writers" . }}
 {{- end }}
 
-{{/* What every webhook of ours says of itself. Takes (dict "root" $ "path" PATH). */}}
+{{/* What every webhook of ours says of itself. Takes (dict "root" $ "path" PATH), and "sideEffects" where it has some. */}}
 {{- define "gpushare.webhook.client" -}}
 admissionReviewVersions: [v1]
-sideEffects: None
+sideEffects: {{ .sideEffects | default "None" }}
 matchPolicy: Equivalent
 timeoutSeconds: {{ .root.Values.webhook.timeoutSeconds }}
 # caBundle is written by the webhook itself, which makes and renews its certificate.

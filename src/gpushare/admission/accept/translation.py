@@ -10,6 +10,7 @@ import msgspec
 
 from gpushare.admission.accept.hami import HAMI
 from gpushare.admission.accept.kai import KAI
+from gpushare.admission.accept.pod_patch import changes
 from gpushare.admission.accept.product import Product, Share, Translation, Untranslatable
 from gpushare.admission.rules import unit_rules
 from gpushare.admission.rules.request_rules import asks_for_gpu, judge
@@ -30,7 +31,7 @@ def translation_patch(
     Raises ``Untranslatable``.
     """
     after = translated(pod, accepted, counting, scheduler)
-    return [] if after is None else [*_changes(pod, after), *unit_rules.conversion(after, counting)]
+    return [] if after is None else [*changes(pod, after), *unit_rules.conversion(after, counting)]
 
 
 def template_warning(
@@ -113,7 +114,8 @@ def _shared(container: Container, translation: Translation) -> Container:
         _replaced(quantities, translation.resources, amounts)
         for quantities in (before.limits, before.requests)
     )
-    return msgspec.structs.replace(container, resources=ResourceRequirements(limits, requests))
+    resources = msgspec.structs.replace(before, limits=limits, requests=requests)
+    return msgspec.structs.replace(container, resources=resources)
 
 
 def _amounts(share: Share, gpus: int) -> dict[str, str]:
@@ -130,30 +132,3 @@ def _replaced(
 ) -> ResourceQuantities:
     kept = {name: amount for name, amount in (quantities or {}).items() if name not in removed}
     return {**kept, **added}
-
-
-def _changes(before: Pod, after: Pod) -> list[dict[str, Any]]:
-    """The JSON patch from ``before`` to ``after``: maps that differ, as wholes."""
-    patch: list[dict[str, Any]] = []
-    for field in ("labels", "annotations"):
-        now = getattr(after.metadata, field)
-        if now != (getattr(before.metadata, field) or {}):
-            patch.append({"op": "add", "path": f"/metadata/{field}", "value": now})
-    for place, old, new in (
-        ("containers", before.spec.containers, after.spec.containers),
-        ("initContainers", before.spec.init_containers or [], after.spec.init_containers or []),
-    ):
-        for index, (container, changed) in enumerate(zip(old, new, strict=True)):
-            if container is not changed:
-                patch += _resource_changes(f"/spec/{place}/{index}/resources", container, changed)
-    if before.spec.scheduler_name != after.spec.scheduler_name:
-        patch.append({"op": "add", "path": "/spec/schedulerName", "value": after.spec.scheduler_name})
-    return patch
-
-
-def _resource_changes(path: str, before: Container, after: Container) -> list[dict[str, Any]]:
-    assert after.resources is not None, "it has a share"
-    amounts = {"limits": after.resources.limits, "requests": after.resources.requests}
-    if before.resources is None:
-        return [{"op": "add", "path": path, "value": amounts}]
-    return [{"op": "add", "path": f"{path}/{field}", "value": amounts[field]} for field in amounts]

@@ -1,13 +1,16 @@
 """Dispatches AdmissionReviews to the rules."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from gpushare.admission.accept.pod_patch import changes
 from gpushare.admission.accept.product import Product, Untranslatable
-from gpushare.admission.accept.translation import template_warning, translation_patch
+from gpushare.admission.accept.translation import template_warning, translated, translation_patch
+from gpushare.admission.claims.templates import TemplateUnavailable
+from gpushare.admission.claims.translation import claimed, is_translated
 from gpushare.admission.review import annotation_guard
 from gpushare.admission.review.admission_review import (
     UNREADABLE,
@@ -41,10 +44,18 @@ class Places(Protocol):
         """The node of the pod that ``user``'s token was issued for; empty if unknown."""
 
 
+class ClaimTemplates(Protocol):
+    """Creates ResourceClaimTemplates (``gpushare.admission.claims.templates.Templates``)."""
+
+    async def provide(self, namespace: str, templates: Mapping[str, Any]) -> None:
+        """Create those that the namespace does not have; raises ``TemplateUnavailable``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reviewer:
     """Answers reviews. ``bind_agents``: restrict a node agent to the node of its token; ``counting``: how MiB and percentage
-    requests become units; ``accepted``: the other GPU schedulers whose requests are replaced by ours."""
+    requests become units; ``accepted``: the other GPU schedulers whose requests are replaced by ours; ``claim_templates``: with it requests
+    become ResourceClaims."""
 
     writers: Writers
     places: Places
@@ -52,6 +63,7 @@ class Reviewer:
     bind_agents: bool = True
     counting: Counting = field(default_factory=Counting)
     accepted: Sequence[Product] = ()
+    claim_templates: ClaimTemplates | None = None
 
     async def mutate(self, body: bytes) -> bytes:
         """The response of ``/mutate``; raises ``UnreadableReview``."""
@@ -116,15 +128,44 @@ class Reviewer:
             return Verdict()
         if is_pod(request.resource):
             pod = _created(request)
-            if pod is None:
-                return Verdict()
             try:
-                return Verdict(patch=translation_patch(pod, self.accepted, self.counting, self.scheduler))
+                return Verdict() if pod is None else await self._replaced(request, pod)
             except Untranslatable as error:
                 return Verdict([Refusal(_ACCEPT, str(error), invalid=True)])
         template = pod_of(request.resource, request.object)
-        text = template and template_warning(template, self.accepted, self.counting, self.scheduler)
+        text = template and self._template_warning(template)
         return Verdict(warnings=[text] if text else ())
+
+    async def _replaced(self, request: Request, pod: Pod) -> Verdict:
+        """Requests of other schedulers become ours, and ours become claims where that is on; raises ``Untranslatable``."""
+        if self.claim_templates is None:
+            return Verdict(patch=translation_patch(pod, self.accepted, self.counting, self.scheduler))
+        ours = translated(pod, self.accepted, self.counting, self.scheduler) or pod
+        if not is_translated(ours):
+            return Verdict()
+        verdict = request_rules.judge(ours, self.counting)
+        made = None if verdict.refusals else claimed(ours, self.counting, self.scheduler)
+        if made is None:
+            return verdict
+        if not request.dry_run:
+            try:
+                await self.claim_templates.provide(request.namespace, made.templates)
+            except TemplateUnavailable as error:
+                return Verdict([Refusal(_ACCEPT, str(error))])
+        return Verdict(patch=changes(pod, made.pod))
+
+    def _template_warning(self, template: Pod) -> str:
+        """Why pods of ``template`` would be rejected, unless that is said elsewhere; empty if they would not be."""
+        text = template_warning(template, self.accepted, self.counting, self.scheduler)
+        if text or self.claim_templates is None:
+            return text
+        ours = translated(template, self.accepted, self.counting, self.scheduler) or template
+        if is_translated(ours) and not request_rules.judge(ours, self.counting).refusals:
+            try:
+                claimed(ours, self.counting, self.scheduler)
+            except Untranslatable as error:
+                return str(error)
+        return ""
 
     async def _warned(self, request: Request) -> Verdict:
         if request.operation not in _WRITES or request.sub_resource:

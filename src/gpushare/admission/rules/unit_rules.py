@@ -48,7 +48,7 @@ def conversion(pod: Pod, counting: Counting) -> list[dict[str, Any]]:
         return []
     if problem(asking, counting) or any(_differs(container) for _, container, _ in listed):
         return []
-    gpus = _gpus(pod)
+    gpus = gpus_of(pod)
     patch: list[dict[str, Any]] = []
     noted: dict[str, str] = {}
     for path, container, texts in listed:
@@ -85,7 +85,7 @@ def _differs(container: Container) -> bool:
     )
 
 
-def _gpus(pod: Pod) -> int:
+def gpus_of(pod: Pod) -> int:
     """The number of GPUs in the pod's label; 1 if the label is invalid, which another rule reports."""
     count = (pod.metadata.labels or {}).get(names.LABEL_POD_GPU_COUNT, "")
     return int(count) if _COUNT.fullmatch(count) else 1

@@ -39,7 +39,9 @@ _EFFECTS: Final = {
         "pods that ask for gpushare.dev/gpu-memory are refused",
         "pods that ask for gpushare.dev/gpu-memory are let through unchanged, and wait for ever",
     ),
-    "accept": _Effect("pods that ask for GPUs in the words of HAMi or KAI are refused", ""),
+    "accept": _Effect(
+        "pods whose requests it replaces (of HAMi or KAI, or by ResourceClaims) are refused", ""
+    ),
     "records": _Effect("", "anybody may change records of who holds what"),
     "node-agent": _Effect(
         "what node agents write is refused", "a node agent's token is good for other nodes, too"
