@@ -46,7 +46,7 @@ class PreloadReadiness:
         return self._ready
 
     async def check(self, gpus: Sequence[str], *, in_place: bool, acts: bool) -> bool:
-        """Deliver and self-test as needed (``acts``: no newer agent does); whether there is another release now.
+        """Deliver and, with ``acts``, self-test as needed; whether there is another release now.
 
         ``in_place``: a CDI spec says where the driver's libraries are.
         """
