@@ -169,31 +169,29 @@ def test_pods_that_share_a_claim_go_to_its_node() -> None:
     assert sum(held_mib(result)) + sum(held_mib(result, "e")) == 3072
 
 
+def bound(name: str, cpu: str = "1") -> Json:
+    """A pod on the node, with the claim ``NAME-x`` that was made of the template ``t``."""
+    made = claiming(name, resourceClaimTemplateName="t")
+    made["metadata"] = {"name": name, "namespace": "default", "uid": name}
+    made["spec"] |= {"nodeName": "d", "priority": 0}
+    made["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu}
+    statuses = [{"name": "share", "resourceClaimName": f"{name}-x"}]
+    return {**made, "status": {"phase": "Running", "resourceClaimStatuses": statuses}}
+
+
 def test_an_evicted_pods_claim_is_free_again() -> None:
-    busy = pod("low", resourceClaims=[{"name": "s", "resourceClaimTemplateName": "t"}], priority=0)
-    busy["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "10"}
     urgent = pod("high", priority=10)
     urgent["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "10"}
-    state = ClusterState(
-        (DRA,),
-        claim_templates=(
-            {**template_for_claims("t", request("2Gi")), "metadata": {"namespace": "default", "name": "t"}},
-        ),
-    )
-    there = ran(state, busy)
-    assert held_mib(there) == [2048, 0]
-    bound = {
-        **busy,
-        "metadata": {"name": "low", "namespace": "default", "uid": "low"},
-        "spec": {**busy["spec"], "nodeName": "d"},
-    }
-    bound["status"] = {
-        "phase": "Running",
-        "resourceClaimStatuses": [{"name": "s", "resourceClaimName": "low-x"}],
-    }
-    result = ran(ClusterState((DRA,), pods=(bound,), claims=(claim("low-x", (0, "2Gi", "0")),)), urgent)
+    state = ClusterState((DRA,), pods=(bound("low", cpu="10"),), claims=(claim("low-x", (0, "2Gi", "0")),))
+    assert held_mib(ran(state)) == [2048, 0]
+    result = ran(state, urgent)
     assert [eviction.victim for eviction in result.evictions] == ["default/low"]
     assert held_mib(result) == [0, 0]
+
+
+def test_a_claim_that_was_not_read_is_not_taken_for_one_that_the_template_will_make() -> None:
+    result = ran(ClusterState((DRA,), pods=(bound("a"),)), template_for_claims("t", request("2Gi")))
+    assert (held_mib(result), result.unheeded) == ([0, 0], ("ResourceClaims of 1 pod, which were not read",))
 
 
 def test_what_of_claims_is_not_simulated_is_named() -> None:

@@ -2,7 +2,8 @@
 
 The thread opens NVML (with back-off, while there is no driver or no GPU), then waits for XIDs, probes each GPU periodically, and
 passes a new ``Inventory`` to the event loop whenever something changed. It opens NVML again when GPUs appeared, disappeared or changed
-their index or MIG mode, and keeps it closed after ``release``. A GPU that was found once stays in the inventory, unhealthy, when NVML no longer finds it.
+their index or MIG mode, and keeps it closed after ``release``. A GPU that was found once stays in the inventory, unhealthy, when NVML
+no longer finds it.
 """
 
 import asyncio

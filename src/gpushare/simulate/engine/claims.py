@@ -90,6 +90,8 @@ class Claims:
 
     def allocate(self, pod: Pod, node: str) -> None:
         """Allocate the pod's claims on a node where they fit."""
+        for key, _ in self._of(pod):
+            self._users.setdefault(key, set()).add(pod.metadata.uid)
         for key, shares in (self._allocations(pod, node) or {}).items():
             self._hold(key, node, shares)
 
@@ -141,7 +143,7 @@ class Claims:
         for entry in pod.spec.resource_claims:
             key = f"{namespace}/{made[entry.name]}"
             claim = self._claims.get(key)
-            if claim is None and entry.resource_claim_template_name:
+            if not made[entry.name] and entry.resource_claim_template_name:
                 key = f"{pod.key}/{entry.name}"
                 claim = self._templates.get(f"{namespace}/{entry.resource_claim_template_name}")
             if claim is not None:

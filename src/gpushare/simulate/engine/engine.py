@@ -409,7 +409,8 @@ class Scheduling:
         pod = self.pods[key]
         uid = uid_of(pod)
         self._nodes.place(pod, node, assumed=True)
-        self.claims.allocate(decode_pod(pod), node)
+        if spec_of(pod).get("resourceClaims"):
+            self.claims.allocate(decode_pod(pod), node)
         self._columns.changed(node)
         args = protocol.BindingArgs(namespace_of(pod), name_of(pod), uid, node)
         try:

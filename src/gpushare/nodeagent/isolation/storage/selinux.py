@@ -6,6 +6,7 @@ it cannot read: the program would run without limits. New files get the type of 
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -41,10 +42,10 @@ def let_containers_use(folder: Path) -> None:
         if before == CONTAINER_FILE:
             continue
         try:
-            for path in [*part.rglob("*"), part]:
-                os.setxattr(
-                    path, _ATTRIBUTE, f"{_for_containers(_label(path))}\0".encode(), follow_symlinks=False
-                )
+            # ``part`` comes last, so that what an agent that dies leaves is labelled by the next one.
+            for inside, folders, files in os.walk(part, topdown=False):
+                for name in (*files, *folders, "."):
+                    _relabel(Path(inside, name))
         except OSError as error:
             raise NodeAgentError(
                 str(part),
@@ -54,6 +55,13 @@ def let_containers_use(folder: Path) -> None:
         logger.info(
             "SELinux is enforced: %s has the type %s now, so that containers may use it", part, CONTAINER_FILE
         )
+
+
+def _relabel(path: Path) -> None:
+    label = f"{_for_containers(_label(path))}\0".encode()
+    # Directories of containers come and go meanwhile.
+    with suppress(FileNotFoundError):
+        os.setxattr(path, _ATTRIBUTE, label, follow_symlinks=False)
 
 
 def _label(path: Path) -> str:
