@@ -54,6 +54,7 @@ from gpushare.nodeagent.isolation.watchdog.watchdog import Watchdog
 from gpushare.nodeagent.memory_trim import settle, trim
 from gpushare.nodeagent.modes.rules import all_plugins, rules_of
 from gpushare.nodeagent.node.condition import condition_of, mislabelled
+from gpushare.nodeagent.node.driver_upgrade import closing_label
 from gpushare.nodeagent.node.node_events import NodeEvents
 from gpushare.nodeagent.node.node_handler import NodeHandler, ReportingNode
 from gpushare.nodeagent.node.node_status import Advertised, NodeStatus
@@ -322,6 +323,8 @@ class Agent:
         if mode is not self._mode:
             logger.info("mode of node %s: %s → %s", node.metadata.name, self._mode.value, mode.value)
             self._mode, self._rules = mode, rules_of(mode)
+        label = closing_label(node.metadata.labels or {})
+        self._gpus.release(f"the node has the label {label}" if label else "")
         self._access.take_report(node.reported)
         if self._mode.offers_gpus:
             self._access.want(wanted=True)
@@ -460,7 +463,9 @@ class Agent:
         devices = self._inventory.devices if self._inventory is not None and self._node is not None else ()
         gpus = [device.uuid for device in devices]
         driven = self._inventory is None or self._inventory.trouble is None
-        self._isolation.take(self._mode, gpus, acts=self._handover.newest, driven=driven)
+        released = self._inventory is not None and self._inventory.is_released
+        unused = frozenset(gpus) - self._book.held().keys() if released else None
+        self._isolation.take(self._mode, gpus, acts=self._handover.newest, driven=driven, unused=unused)
         if not self._started or self._node is None or self._inventory is None:
             return
         if not self._handover.newest:
@@ -516,6 +521,8 @@ class Agent:
             return
         owner = Owner(node.name, self._node.metadata.uid) if node.mode.claims else None
         lost = [gpu.uuid for gpu in self._found if not gpu.healthy and not gpu.reason.startswith(XID_REASON)]
+        if self._inventory.is_released:
+            lost = []  # who replaces the driver decides when pods end
         most_shares = self._settings.isolation.pods_per_gpu
         hardware = dict(self._inventory.hardware)
         self._dra.offer(owner, node.devices, lost, hardware, most_shares, self._book.held())

@@ -33,6 +33,9 @@ _LISTS: Final[tuple[tuple[str, str, dict[str, str], bool], ...]] = (
     ("/api/v1/namespaces", "Namespace", {}, True),
     ("/apis/policy/v1/poddisruptionbudgets", "PodDisruptionBudget", {}, True),
     ("/apis/batch/v1/jobs", "Job", {}, True),
+    ("/apis/resource.k8s.io/v1/resourceclaims", "ResourceClaim", {}, True),
+    ("/apis/resource.k8s.io/v1/resourceclaimtemplates", "ResourceClaimTemplate", {}, True),
+    ("/apis/resource.k8s.io/v1/deviceclasses", "DeviceClass", {}, True),
 )
 _EXPIRED_TRIES: Final = 3
 

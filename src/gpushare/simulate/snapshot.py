@@ -1,8 +1,8 @@
 """A cluster's state as it was read once: the objects that affect placement, reduced to the fields that do.
 
 A snapshot is a ``List`` as written by ``kubectl get nodes,pods --all-namespaces -o json``, which can be read too. The one that
-``--save`` writes also has ResourcePolicies, ElasticQuotaTrees, PriorityClasses, PodDisruptionBudgets, names of finished Jobs and
-labels of namespaces. Of pods it has neither commands nor environment, and only annotations that affect decisions, so that it
+``--save`` writes also has ResourcePolicies, ElasticQuotaTrees, PriorityClasses, PodDisruptionBudgets, names of finished Jobs,
+labels of namespaces, ResourceClaims without their parameters, their templates and DeviceClasses. Of pods it has neither commands nor environment, and only annotations that affect decisions, so that it
 can be shared.
 """
 
@@ -46,6 +46,8 @@ _POD_SPEC: Final = (
     "topologySpreadConstraints",
 )
 _CONTAINER: Final = ("name", "resources", "restartPolicy")
+_POD_CLAIM: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
+_DRA: Final = "resource.k8s.io/v1"
 _PORT: Final = ("hostIP", "hostPort", "protocol")
 _ENDS: Final = ("Complete", "Failed")
 _FINISHED: Final = ("Succeeded", "Failed")
@@ -70,6 +72,9 @@ class ClusterState(msgspec.Struct, frozen=True):
     namespaces: tuple[Json, ...] = ()
     budgets: tuple[Json, ...] = ()
     jobs: tuple[Json, ...] = ()
+    claims: tuple[Json, ...] = ()
+    claim_templates: tuple[Json, ...] = ()
+    device_classes: tuple[Json, ...] = ()
 
     @property
     def waiting(self) -> list[Json]:
@@ -91,6 +96,9 @@ KINDS: Final[Mapping[str, str]] = {
     "Namespace": "namespaces",
     "PodDisruptionBudget": "budgets",
     "Job": "jobs",
+    "ResourceClaim": "claims",
+    "ResourceClaimTemplate": "claim_templates",
+    "DeviceClass": "device_classes",
 }
 
 
@@ -199,6 +207,28 @@ def snapshot_of(state: ClusterState) -> bytes:
             }
             for job in state.jobs
         ),
+        *(
+            {"apiVersion": _DRA, "kind": "ResourceClaim", "metadata": _meta(claim), **_claim(claim)}
+            for claim in state.claims
+        ),
+        *(
+            {
+                "apiVersion": _DRA,
+                "kind": "ResourceClaimTemplate",
+                "metadata": _meta(template),
+                "spec": _claim(spec_of(template)),
+            }
+            for template in state.claim_templates
+        ),
+        *(
+            {
+                "apiVersion": _DRA,
+                "kind": "DeviceClass",
+                "metadata": _meta(device_class),
+                "spec": _selected(spec_of(device_class), ("selectors",)),
+            }
+            for device_class in state.device_classes
+        ),
     ]
     document = {"apiVersion": "v1", "kind": "List", "items": items}
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
@@ -235,6 +265,15 @@ def _whole(item: Json) -> Json:
     return {"metadata": _meta(item), **_selected(item, ("spec", "status"))}
 
 
+def _claim(claim: Json) -> Json:
+    """Requests and results of a claim, without parameters of drivers, which may be confidential."""
+    devices = _selected(spec_of(claim).get("devices") or {}, ("requests", "constraints"))
+    allocation = status_of(claim).get("allocation") or {}
+    results = _selected(allocation.get("devices") or {}, ("results",))
+    status = {"status": {"allocation": {"devices": results}}} if allocation else {}
+    return {"spec": {"devices": devices}, **status}
+
+
 def _node(node: Json) -> Json:
     status = _selected(status_of(node), ("capacity", "allocatable", "addresses"))
     return {
@@ -261,8 +300,8 @@ def _pod(pod: Json, read_annotations: Container[str]) -> Json:
             {"name": volume["name"], "persistentVolumeClaim": {"claimName": "?"}} for volume in claims
         ]
     if spec.get("resourceClaims"):
-        kept_spec["resourceClaims"] = [_selected(claim, ("name",)) for claim in spec["resourceClaims"]]
-    status = _selected(status_of(pod), ("phase", "nominatedNodeName"))
+        kept_spec["resourceClaims"] = [_selected(claim, _POD_CLAIM) for claim in spec["resourceClaims"]]
+    status = _selected(status_of(pod), ("phase", "nominatedNodeName", "resourceClaimStatuses"))
     conditions = [
         condition
         for condition in status_of(pod).get("conditions") or ()

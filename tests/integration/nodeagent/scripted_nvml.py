@@ -48,6 +48,7 @@ class ScriptedNvml:
     rounds_to: int = 1
     unreadable: tuple[Unreadable, ...] = ()
     opened: int = 0
+    is_open: bool = False
     threads: set[int] = field(default_factory=set)
     enumerated: list[FoundGpu] = field(default_factory=list)
     _xids: "queue.Queue[XidEvent]" = field(default_factory=queue.Queue)
@@ -66,9 +67,11 @@ class ScriptedNvml:
         if self.refuses:
             raise NvmlFailed("NVML", self.refuses, 999)
         self.opened += 1
+        self.is_open = True
 
     def close(self) -> None:
         self.threads.add(threading.get_ident())
+        self.is_open = False
 
     def gpus_changed(self) -> bool:
         return self.gpus != self.enumerated

@@ -13,6 +13,7 @@ from gpushare.api.objects import Pod
 from gpushare.inspect.arguments import parse
 from gpushare.inspect.errors import InspectError, KubectlFailed, UnreadableAnswer
 from gpushare.inspect.sources.agent_usage import paths_of
+from gpushare.inspect.sources.paths import CLAIMS_PATH
 from gpushare.inspect.sources.prometheus import PrometheusFailed, figures_of_prometheus, queries
 from gpushare.inspect.sources.usage_samples import Used
 from gpushare.inspect.views.recommend import advised
@@ -20,6 +21,7 @@ from tests.unit.inspect.clusters import device, node, placed, pod
 from tests.unit.inspect.reads import Reads
 from tests.unit.inspect.schema import faults
 from tests.unit.inspect.test_advice import one
+from tests.unit.inspect.test_claims import claim
 
 
 class Said:
@@ -157,11 +159,87 @@ def test_the_table_names_workloads_and_what_is_missing() -> None:
     assert remarks == ("warning: node silent: no node agent runs there",)
 
 
-def test_it_is_said_that_claims_are_not_looked_at() -> None:
-    nodes = cluster_answers()["/api/v1/nodes"]
-    claiming = as_json(node("c", "10.0.0.3", [device(0)], mode=NodeMode.DRA, advertised=False))
-    _, remarks = shown("--recommend", **{"/api/v1/nodes": {"items": [*nodes["items"], claiming]}})
-    assert "warning: ResourceClaims are not looked at: 1 of the nodes are in mode dra" in remarks
+def claiming(name: str, **entry: str) -> Any:
+    """A running pod whose container ``main`` uses a claim, and whose ``side`` uses none."""
+    made = (
+        [{"name": "share", "resourceClaimName": f"{name}-x"}]
+        if "resourceClaimTemplateName" in entry
+        else None
+    )
+    return {
+        "metadata": {"name": name, "namespace": "team", "uid": f"uid-{name}"},
+        "spec": {
+            "nodeName": "c",
+            "containers": [{"name": "main", "resources": {"claims": [{"name": "share"}]}}, {"name": "side"}],
+            "resourceClaims": [{"name": "share", **entry}],
+        },
+        "status": {"phase": "Running", "resourceClaimStatuses": made},
+    }
+
+
+def claim_answers(pods: list[Any], claims: list[Any], *used: tuple[str, str, int, int]) -> dict[str, Any]:
+    """A node in mode ``dra``; ``used``: pod, container, MiB and percent, for two hours."""
+    for each in claims:
+        for result in each["status"]["allocation"]["devices"]["results"]:
+            result["pool"] = "c"
+    dra = as_json(node("c", "10.0.0.4", [device(0)], mode=NodeMode.DRA, advertised=False))
+    dra["metadata"]["labels"][names.LABEL_AGENT_PORT] = "9452"
+    samples = [
+        answer(name, mib, 0, 7200)["containers"][0]
+        | {"namespace": "team", "uid": f"uid-{name}", "container": container}
+        | {"p95Percent": percent, "peakPercent": percent}
+        for name, container, mib, percent in used
+    ]
+    return {
+        "/api/v1/nodes": {"items": [dra]},
+        "/api/v1/nodes/c:9452/proxy/usage": answer("none", 1, 9, 10) | {"containers": samples},
+        "/api/v1/pods": {"items": pods},
+        CLAIMS_PATH: {"items": claims},
+    }
+
+
+def test_a_template_is_recommended_what_the_claims_made_of_it_need() -> None:
+    pods = [claiming(name, resourceClaimTemplateName="share") for name in ("a", "b")]
+    claims = [claim(f"{name}-x", (0, "6Gi", 50), pods=(name,)) for name in ("a", "b")]
+    lists = claim_answers(
+        pods, claims, ("a", "main", 1000, 20), ("b", "main", 2000, 10), ("b", "side", 4000, 0)
+    )
+    text, remarks = shown("--recommend", **lists)
+    assert remarks == ()
+    assert (
+        "team       ResourceClaimTemplate share  2     2 h   2000/2000 MiB   6Gi      2304Mi       20/20 %              50    25"
+        in text
+    )
+    assert "would free 7.5 GiB" in text
+    told = json.loads(shown("--recommend -o json", **lists)[0])
+    assert faults(told) == []
+    (share,) = told["workloads"]
+    assert (share["kind"], share["name"], share["unit"]) == ("ResourceClaimTemplate", "share", "1MiB")
+    assert (share["memory"]["givenUnits"], share["memory"]["advisedUnits"]) == (6144, 2304)
+
+
+def test_pods_that_share_a_claim_are_added_up_and_one_that_nothing_uses_is_named() -> None:
+    pods = [claiming(name, resourceClaimName="shared") for name in ("a", "b")]
+    claims = [claim("shared", (0, "3Gi", 0), pods=("a", "b")), claim("idle", (0, "1Gi", 0))]
+    text, _ = shown(
+        "--recommend", **claim_answers(pods, claims, ("a", "main", 1000, 0), ("b", "main", 900, 0))
+    )
+    assert (
+        "team       ResourceClaim idle    0     0 s   0/0 MiB         1Gi      -            it was not seen"
+        in text
+    )
+    assert "team       ResourceClaim shared  2     2 h   1900/1900 MiB   3Gi      2304Mi" in text
+    text, _ = shown("--recommend -n other", **claim_answers(pods, claims))
+    assert text == "No pod holds a share of a GPU.\n"
+
+
+def test_claims_that_cannot_be_read_are_named_and_their_nodes_hold_no_pending_pod() -> None:
+    lists = claim_answers([as_json(pod("waits", "", 3, phase="Pending"))], []) | {
+        CLAIMS_PATH: KubectlFailed("c", "no")
+    }
+    told, remarks = shown("--recommend -o json", **lists)
+    assert json.loads(told)["gain"] == {"freeMiB": 0, "waiting": 1, "fitNow": 0, "fitThen": 0}
+    assert any("ResourceClaims are not counted on nodes in mode dra" in remark for remark in remarks)
 
 
 def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> None:

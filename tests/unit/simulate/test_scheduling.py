@@ -233,23 +233,17 @@ def test_what_is_not_looked_at_is_named_from_a_saved_state_too() -> None:
     there[2]["spec"] |= {
         "volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}, {"name": "e", "emptyDir": {}}]
     }
-    there[3]["spec"] |= {"resourceClaims": [{"name": "r", "resourceClaimName": "secret"}]}
+    there[3]["spec"] |= {"resourceClaims": [{"name": "r", "resourceClaimName": "unread"}]}
     state = ClusterState((node("a", T4),), tuple(there))
     expected = (
         "persistentVolumeClaim",
-        "resourceClaims",
         "affinity.podAntiAffinity of 1 pod with a node already",
+        "ResourceClaims of 1 pod, which were not read",
     )
     assert ran(state).unheeded == expected
     saved = snapshot_of(state)
     assert b"secret" not in saved
     assert ran(read_snapshot(saved, "saved")).unheeded == expected
-
-
-def test_what_claims_hold_is_named_as_not_looked_at() -> None:
-    result = ran(ClusterState((node("a", T4), node("b", T4, mode="dra"))), pod("p", 1))
-    assert placed(result) == {"p": "a"}
-    assert result.unheeded == ("ResourceClaims, and what they hold of 1 node in mode dra",)
 
 
 def test_a_name_that_is_taken_is_refused() -> None:

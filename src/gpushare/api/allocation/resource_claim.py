@@ -101,6 +101,8 @@ class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
     count: int = 1
     admin_access: bool | None = None
     capacity: _Capacity | None = None
+    allocation_mode: str | None = None
+    selectors: list[Any] | None = None
 
     @property
     def wanted(self) -> Consumed | None:
@@ -136,8 +138,16 @@ class _Request(msgspec.Struct, frozen=True, rename="camel"):
         return (self.exactly,) if self.exactly is not None else self.first_available or ()
 
 
+class _Constraint(msgspec.Struct, frozen=True, rename="camel"):
+    """The devices of a claim must have the same value of an attribute, or all different ones."""
+
+    match_attribute: str | None = None
+    distinct_attribute: str | None = None
+
+
 class _Requests(msgspec.Struct, frozen=True):
     requests: list[_Request] | None = None
+    constraints: list[_Constraint] | None = None
 
 
 class _Spec(msgspec.Struct, frozen=True):

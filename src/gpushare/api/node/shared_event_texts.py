@@ -10,8 +10,9 @@ REASON_UNHEALTHY: Final = "GPUUnhealthy"
 REASON_NO_DRIVER: Final = "DriverNotFound"
 REASON_DRIVER_FAILED: Final = "DriverFailed"
 REASON_NO_GPU: Final = "NoGPU"
+REASON_RELEASED: Final = "DriverReleased"
 #: Of the condition ``GPUShareReady`` of a node none of whose GPUs works, through no fault of a single GPU.
-NO_WORKING_GPU: Final = (REASON_NO_DRIVER, REASON_DRIVER_FAILED, REASON_NO_GPU)
+NO_WORKING_GPU: Final = (REASON_NO_DRIVER, REASON_DRIVER_FAILED, REASON_NO_GPU, REASON_RELEASED)
 REASON_MALFORMED_ALLOCATION: Final = "MalformedGPUAllocation"
 
 _OF_MODE: Final = f"label {names.LABEL_MODE}="

@@ -10,6 +10,7 @@ from gpushare.api.request.pluralize import counted
 from gpushare.doctor.findings import Check, Result, Unread, fault, fine, unknown, warning
 from gpushare.doctor.node.facts import NodeFacts
 from gpushare.nodeagent.deviceplugin.socket_names import PLUGINS_REGISTRY
+from gpushare.nodeagent.isolation.storage.selinux import CONTAINER_FILE
 
 _LEAST_FREE_BYTES: Final = 64 << 20
 _LEAST_FREE_SHARE: Final = 0.03
@@ -197,6 +198,18 @@ def isolation(facts: NodeFacts) -> Iterator[Result]:
         yield unknown("isolation", f"our libraries could not be tried: {reason}")
 
 
+def selinux(facts: NodeFacts) -> Iterator[Result]:
+    """Whether SELinux lets containers use our files."""
+    if facts.selinux_type is None:
+        yield fine("", "SELinux is not enforced")
+    elif facts.selinux_type != CONTAINER_FILE:
+        yield warning(
+            "SELinux",
+            f"it is enforced, and our folder has the type {facts.selinux_type or 'unknown'}: confined containers may not use our libraries",
+            f"a node agent of this version labels it; otherwise `chcon -R -t {CONTAINER_FILE} FOLDER`, FOLDER as in `nodeAgent.isolation.directory`",
+        )
+
+
 def cgroups(facts: NodeFacts) -> Iterator[Result]:
     """Whether cgroup v2 is used, which the driver's own limits need."""
     if isinstance(facts.cgroup_version, Unread):
@@ -247,6 +260,7 @@ CHECKS: Final = (
     Check("permissions", "you are root, and the kubelet's folder can be written", "run it as root", permissions),
     Check("containers", "containers can get GPUs, by NVIDIA's runtime or by CDI", "`nvidia-ctk cdi generate`; `enable_cdi = true`", containers),
     Check("isolation", "our libraries are there and hold on this driver", "`nodeAgent.isolation.backend`: `mps`, or `none`", isolation),
+    Check("selinux", "SELinux lets containers use our files", "`chcon -R -t container_file_t FOLDER`", selinux),
     Check("cgroups", "cgroups are of version 2", "boot with systemd.unified_cgroup_hierarchy=1", cgroups),
     Check("clock", "the kernel takes its clock for right", "let an NTP client run", clock),
     Check("disk", "there is room for our libraries, and programs can be loaded from there", "make room; mount it without noexec", disk),

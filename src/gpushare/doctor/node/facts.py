@@ -76,3 +76,5 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     clock: str | Unread
     """Why the kernel's clock is not synchronized; empty if it is."""
     disk: Disk | Unread
+    selinux_type: str | None = None
+    """Where SELinux is enforced, the type of our folder on the node, empty if there is none; ``None``: it is not enforced."""

@@ -22,6 +22,7 @@ from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.isolation.selftest.selftest import driver_files, try_libraries
 from gpushare.nodeagent.isolation.storage.files import DELIVERED
 from gpushare.nodeagent.isolation.storage.libraries import Release
+from gpushare.nodeagent.isolation.storage.selinux import is_enforced, type_of
 from gpushare.nodeagent.reconcile.pod_resources import KubeletPodResources
 from gpushare.nodeagent.runtime.cdi.spec_dirs import CdiFolders
 
@@ -85,6 +86,7 @@ async def read_node(places: Places, timeout_s: float) -> NodeFacts:
         cgroup_version=_or_unread(lambda: _cgroup_version(root)),
         clock=_or_unread(_clock),
         disk=_or_unread(lambda: _disk(root)),
+        selinux_type=type_of(root / _LIBRARIES_ON_NODE) if is_enforced(root) else None,
     )
 
 

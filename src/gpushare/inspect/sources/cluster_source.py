@@ -71,12 +71,12 @@ def _read_once(kubectl: Kubectl, node: str | None, begun: Round) -> Snapshot:
             if not pod.finished and pod.spec.scheduler_name != names.PLACEHOLDER_SCHEDULER:
                 (pods if pod.spec.node_name else waiting).append(pod)
         if not page.metadata.continue_:
-            return Snapshot(nodes, pods, waiting, *_read_claims(kubectl, nodes))
+            return Snapshot(nodes, pods, waiting, *read_claims(kubectl, nodes))
         (pods_answer,) = kubectl.start(pods_path(node, page.metadata.continue_)).finish()
 
 
-def _read_claims(kubectl: Kubectl, nodes: list[Node]) -> tuple[Collection[ResourceClaim], str]:
-    """The cluster's ResourceClaims, where nodes share GPUs through them, and why they are not known."""
+def read_claims(kubectl: Kubectl, nodes: list[Node]) -> tuple[Collection[ResourceClaim], str]:
+    """The cluster's ResourceClaims, where nodes share GPUs through them, and why they are not known. Raises ``KubectlMissing``."""
     if not any((node.metadata.labels or {}).get(names.LABEL_MODE) == NodeMode.DRA.value for node in nodes):
         return (), ""
     try:

@@ -7,11 +7,15 @@ from gpushare.planning.defragmentation import NO_CAP, Gpu, Host, Occupant
 
 
 def hosts_of(cluster: ClusterUsage, wanted: "Mapping[str, Container[str]] | None" = None) -> Iterator[Host]:
-    """The nodes that accept pods, with their GPUs in service.
+    """The nodes that accept pods which request GPU memory, with their GPUs in service.
 
     ``wanted``: the eligible nodes of pods (``namespace/name``) that select nodes.
     """
-    return (_host(node, wanted or {}) for node in cluster.nodes if not node.closed)
+    return (
+        _host(node, wanted or {})
+        for node in cluster.nodes
+        if not node.closed and not node.devices.mode.claims
+    )
 
 
 def _host(node: NodeUsage, wanted: "Mapping[str, Container[str]]") -> Host:

@@ -2,22 +2,21 @@
 
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from gpushare.api import names
 from gpushare.api.errors import ModelError
-from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ListMeta, Node, Pod
 from gpushare.api.request.request import request_of
 from gpushare.inspect.arguments import HEADROOM, LENGTH, MIN_HISTORY, MOST_HEADROOM, Options
 from gpushare.inspect.errors import UnreadableAnswer, UsageError
 from gpushare.inspect.sources.agent_usage import figures_of_agents, paths_of
+from gpushare.inspect.sources.cluster_source import read_claims
 from gpushare.inspect.sources.decision_client import pending_pods
 from gpushare.inspect.sources.kubectl import Kubectl, Round
-from gpushare.inspect.sources.owners import workload_of
+from gpushare.inspect.sources.owners import Workload, users_of_claims, workload_of
 from gpushare.inspect.sources.paths import begin, nodes_path, pods_path
 from gpushare.inspect.sources.prometheus import figures_of_prometheus
 from gpushare.inspect.sources.usage_samples import Figures
@@ -68,7 +67,8 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
     """The recommendations in the format of ``options``; ``begun`` as in ``render.look``. Raises ``InspectError``."""
     query = _query(dict(options.advice))
     nodes, pods = _read(kubectl, begun)
-    cluster = usage_of(nodes, pods)
+    claims, claims_problem = read_claims(kubectl, nodes)
+    cluster = usage_of(nodes, pods, claims)
     held = [pod for pod in pods if pod.spec.node_name]
     if query.prometheus:
         figures = figures_of_prometheus(kubectl, query.prometheus, query.window or _PROMETHEUS_WINDOW)
@@ -83,16 +83,28 @@ def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> S
         for pod in held
         if options.namespace in (None, pod.metadata.namespace)
     }
+    claim_users = users_of_claims(held)
+    for claim in claims:
+        if options.namespace in (None, claim.metadata.namespace):
+            meta, users = claim.metadata, claim_users.get(claim.key)
+            workloads[meta.uid] = (
+                Workload(meta.namespace, "ResourceClaim", meta.name) if users is None else users.workload
+            )
     blocked = (
         _blocked_otherwise(kubectl, options) if any(not pod.spec.node_name for pod in pods) else frozenset()
     )
     whole = {pod.metadata.uid for pod in held if _requests_whole_gpus(pod)}
     advice = advise(
-        cluster, workloads, figures.used, _pending_requests(nodes, pods, blocked), query.rules, whole
+        cluster,
+        workloads,
+        figures.used,
+        _pending_requests(nodes, pods, blocked),
+        query.rules,
+        whole,
+        claim_users,
     )
-    claimed = sum((node.metadata.labels or {}).get(names.LABEL_MODE) == NodeMode.DRA.value for node in nodes)
-    missing = [f"ResourceClaims are not looked at: {claimed} of the nodes are in mode dra"] if claimed else []
-    remarks = tuple(f"warning: {printable(text)}" for text in (*cluster.warnings, *missing, *figures.missing))
+    problems = filter(None, (*cluster.warnings, claims_problem, *figures.missing))
+    remarks = tuple(f"warning: {printable(text)}" for text in problems)
     if options.output in ("json", "yaml"):
         return Shown(written(_structured(advice, figures, query), options.output), remarks)
     return Shown(_table(advice, figures, query), remarks)
@@ -190,7 +202,7 @@ def _table(advice: Advice, figures: Figures, query: _Query) -> str:
             str(advised.pods),
             duration_text(advised.seen_s),
             f"{advised.memory.peak}/{advised.memory.p95} MiB" if advised.memory_known else "-",
-            *_amounts(advised.memory, advised.gpus),
+            *_amounts(advised.memory, advised.gpus, str if advised.unit is not None else _quantity),
         ]
         if core:
             line += (
@@ -226,9 +238,17 @@ def _history(advice: Advice, figures: Figures, query: _Query) -> str:
     return f"What was used in the last {query.window} counts, as far back as {reach}. {longest}"
 
 
-def _amounts(amount: Amount, gpus: int) -> list[str]:
+def _amounts(amount: Amount, gpus: int, text: Callable[[int], str] = str) -> list[str]:
     times = f"{gpus} × " if gpus > 1 else ""
-    return [f"{times}{amount.allocated}", "-" if amount.advised is None else f"{times}{amount.advised}"]
+    return [
+        f"{times}{text(amount.allocated)}",
+        "-" if amount.advised is None else f"{times}{text(amount.advised)}",
+    ]
+
+
+def _quantity(mib: int) -> str:
+    """MiB as written in a claim: ``3Gi``, ``1280Mi``."""
+    return f"{mib}Mi" if mib % 1024 else f"{mib // 1024}Gi"
 
 
 # --- for programs ------------------------------------------------------------------------------------
@@ -277,7 +297,7 @@ def _workload(advised: Advised) -> dict[str, Any]:
         "podsSeen": advised.seen,
         "seenSeconds": advised.seen_s,
         "gpusPerPod": advised.gpus,
-        "unit": advised.unit.setting,
+        "unit": "1MiB" if advised.unit is None else advised.unit.setting,
         "memory": {
             "givenUnits": advised.memory.allocated,
             "advisedUnits": advised.memory.advised,

@@ -4,6 +4,8 @@ Memory follows the peak, because a pod with less than it needs fails. Compute fo
 workload computed, because less compute only slows it down for a moment; a note says if that is below the peak. A workload that waited
 for its share of compute would have used more: without a limit, the same work takes the busy time minus the waiting time, so the need is
 p95 / (1 - throttled). Both get a margin.
+
+What a ResourceClaim holds is treated as what a pod holds, with the usage of all containers that use it. Its amounts are in MiB.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,13 +14,15 @@ from typing import Final, NamedTuple
 from gpushare.api.quantity import MemoryUnit, granted_mib
 from gpushare.api.request.request import Request
 from gpushare.inspect.sources.defrag_hosts import hosts_of
-from gpushare.inspect.sources.owners import Workload
+from gpushare.inspect.sources.owners import ClaimUsers, Workload
 from gpushare.inspect.sources.usage_samples import Used
-from gpushare.inspect.views.allocation_model import ClusterUsage, NodeUsage, PodUsage
+from gpushare.inspect.views.allocation_model import ClusterUsage, NodeUsage, PodShare, PodUsage
 from gpushare.planning.defragmentation import Gpu, Host, room_now
 
 _CORE_STEP: Final = 5
 _MAX_CORE: Final = 100
+#: Recommended memory of claims is a multiple of this.
+_CLAIM_STEP_MIB: Final = 128
 #: Percent by which a sample of compute usage may be off, as the driver itself samples.
 _SAMPLING_ERROR: Final = 10
 #: Bounds of the ratio of busy time that a container waited: less is ignored, more is cut to the maximum.
@@ -41,7 +45,7 @@ class PendingPod(NamedTuple):
 
 
 class Amount(NamedTuple):
-    """Allocated and recommended amount (``None``: no recommendation) in units or percent, and usage in MiB or percent."""
+    """Allocated and recommended amount (``None``: no recommendation) in units (MiB of claims) or percent, and usage in MiB or percent."""
 
     allocated: int
     advised: int | None
@@ -59,7 +63,7 @@ class Throttled(NamedTuple):
 class Advised(NamedTuple):
     """The recommendation for a workload, per GPU. ``note``: remarks, or why there is no recommendation.
 
-    ``memory_known``: false where the driver does not report its pods' memory, so that ``memory`` is too low. ``seen`` of its ``pods``
+    ``unit``: ``None`` for claims, whose amounts are in MiB. ``memory_known``: false where the driver does not report its pods' memory, so that ``memory`` is too low. ``seen`` of its ``pods``
     have enough history, the longest of ``seen_s`` seconds. ``core``: ``None`` where it requests memory only.
     """
 
@@ -68,7 +72,7 @@ class Advised(NamedTuple):
     seen: int
     seen_s: float
     gpus: int
-    unit: MemoryUnit
+    unit: MemoryUnit | None
     memory: Amount
     core: Amount | None
     note: str
@@ -93,11 +97,20 @@ class Advice(NamedTuple):
 
 
 class _Holding(NamedTuple):
-    """A pod on its node, with its usage by GPU UUID."""
+    """A pod, or a claim, on its node, with its usage by GPU UUID."""
 
     node: NodeUsage
     pod: PodUsage
     used: Mapping[str, "_Need"]
+
+    @property
+    def pods(self) -> int:
+        """The pod, or the number of those that use the claim."""
+        return len(self.pod.users) if self.pod.claim else 1
+
+    def amount(self, share: PodShare) -> int:
+        """Units of ``share``; MiB of a claim."""
+        return share.mib if self.pod.claim else share.units
 
 
 class _Need(NamedTuple):
@@ -120,28 +133,52 @@ def advise(
     waiting: Sequence[PendingPod],
     rules: Rules,
     whole: Collection[str] = (),
+    claim_users: "Mapping[str, ClaimUsers] | None" = None,
 ) -> Advice:
-    """Recommendations for all pods with a share. ``workloads``: their owners by UID; ``whole``: UIDs of pods that request whole GPUs."""
-    needs = _needs(used)
+    """Recommendations for all pods and claims with a share.
+
+    ``workloads``: their owners by UID; ``whole``: UIDs of pods that request whole GPUs; ``claim_users``: by ``namespace/name`` of the claim.
+    """
+    samples: dict[tuple[str, str, str], list[Used]] = {}
+    for sample in used:
+        samples.setdefault((sample.namespace, sample.pod, sample.uid), []).append(sample)
     by_workload: dict[Workload, list[_Holding]] = {}
     for node in cluster.nodes:
         for pod in node.pods:
             if pod.shares and pod.uid in workloads:
-                seen = needs.get((pod.namespace, pod.name, pod.uid)) or needs.get(
-                    (pod.namespace, pod.name, ""), {}
-                )
-                by_workload.setdefault(workloads[pod.uid], []).append(_Holding(node, pod, seen))
+                need = _needs(_samples_of(pod, samples, claim_users or {}))
+                by_workload.setdefault(workloads[pod.uid], []).append(_Holding(node, pod, need))
     advised = {
         workload: _advised(workload, by_workload[workload], rules, whole) for workload in sorted(by_workload)
     }
     return Advice(tuple(advised.values()), _gain(cluster, workloads, advised, waiting))
 
 
-def _needs(used: Iterable[Used]) -> dict[tuple[str, str, str], dict[str, _Need]]:
-    """Usage by pod (with its UID) and GPU. Peaks of containers are added up, as they may have coincided."""
-    needs: dict[tuple[str, str, str], dict[str, _Need]] = {}
+def _samples_of(
+    pod: PodUsage,
+    samples: "Mapping[tuple[str, str, str], Sequence[Used]]",
+    claim_users: "Mapping[str, ClaimUsers]",
+) -> "list[Used]":
+    """The samples of the pod's containers, or of those that use the claim."""
+
+    def of(name: str, uid: str) -> "Sequence[Used]":
+        return samples.get((pod.namespace, name, uid)) or samples.get((pod.namespace, name, ""), ())
+
+    if not pod.claim:
+        return list(of(pod.name, pod.uid))
+    users = claim_users.get(f"{pod.namespace}/{pod.claim}")
+    return [
+        sample
+        for name, uid, container in (users.containers if users is not None else ())
+        for sample in of(name, uid)
+        if sample.container == container
+    ]
+
+
+def _needs(used: Iterable[Used]) -> dict[str, _Need]:
+    """Usage by GPU. Peaks of containers are added up, as they may have coincided."""
+    by_gpu: dict[str, _Need] = {}
     for sample in used:
-        by_gpu = needs.setdefault((sample.namespace, sample.pod, sample.uid), {})
         before = by_gpu.get(sample.gpu, _Need(0.0, 0, 0, 0, 0))
         by_gpu[sample.gpu] = _Need(
             max(before.seen_s, sample.seen_s),
@@ -153,7 +190,7 @@ def _needs(used: Iterable[Used]) -> dict[tuple[str, str, str], dict[str, _Need]]
             max(before.throttled, sample.throttled),
             before.memory_known and sample.memory_known,
         )
-    return needs
+    return by_gpu
 
 
 def _need_percent(used: Used) -> int:
@@ -174,13 +211,15 @@ def _throttled(needs: Sequence[_Need]) -> Throttled | None:
 def _advised(
     workload: Workload, holdings: Sequence[_Holding], rules: Rules, whole: Collection[str]
 ) -> Advised:
-    allocated = max(share.units for holding in holdings for share in holding.pod.shares)
+    allocated = max(holding.amount(share) for holding in holdings for share in holding.pod.shares)
     allocated_core = max(share.core_percent for holding in holdings for share in holding.pod.shares)
     gpus = max(len(holding.pod.shares) for holding in holdings)
-    unit = holdings[0].node.unit
+    unit = None if holdings[0].pod.claim else holdings[0].node.unit
+    pods = sum(holding.pods for holding in holdings)
     seen = [
         holding for holding in holdings if any(need.seen_s >= rules.least_s for need in holding.used.values())
     ]
+    pods_seen = sum(holding.pods for holding in seen)
     longest_s = max((need.seen_s for holding in holdings for need in holding.used.values()), default=0.0)
     needs = [need for holding in holdings for need in holding.used.values()]
     memory = Amount(
@@ -206,17 +245,17 @@ def _advised(
             core, note = _core(core, throttled, rules)
             notes.append(note)
         if memory_known:
-            memory = memory._replace(advised=max(_units(holding, rules) for holding in holdings))
+            memory = memory._replace(advised=max(_memory(holding, rules) for holding in holdings))
         else:
             notes.append("how much memory it holds is not told by the driver")
         if memory.advised is not None and memory.advised > allocated:
             notes.append("it uses nearly all that it has, or more")
         if len(seen) < len(holdings):
-            notes.append(f"{len(holdings) - len(seen)} of its pods were seen too shortly")
+            notes.append(f"{pods - pods_seen} of its pods were seen too shortly")
     return Advised(
         workload,
-        len(holdings),
-        len(seen),
+        pods,
+        pods_seen,
         longest_s,
         gpus,
         unit,
@@ -235,7 +274,7 @@ def _why_nothing(
     rules: Rules,
     whole: Collection[str],
 ) -> str:
-    if len({holding.node.unit for holding in holdings}) > 1:
+    if len({holding.node.unit for holding in holdings if not holding.pod.claim}) > 1:
         return "its pods are on nodes with different memory units"
     if any(holding.pod.uid in whole for holding in holdings):
         # It needs exclusive GPUs, regardless of memory.
@@ -247,16 +286,20 @@ def _why_nothing(
     return ""
 
 
-def _units(holding: _Holding, rules: Rules) -> int:
-    """The smallest number of units that covers the pod's peak, with margin, on each of its GPUs."""
+def _memory(holding: _Holding, rules: Rules) -> int:
+    """The smallest amount that covers the peak, with margin, on each of the GPUs: units, or MiB of a claim."""
     result = 1
     for share in holding.pod.shares:
         need = holding.used.get(share.device.uuid)
         if need is None:
             continue
         total_mib = share.device.total_mib
-        device_units = holding.node.unit.count_in(total_mib)
         wanted_mib = -(-need.peak_mib * (100 + rules.margin_percent) // 100)
+        if holding.pod.claim:
+            steps = max(-(-wanted_mib // _CLAIM_STEP_MIB), 1)
+            result = max(result, min(steps * _CLAIM_STEP_MIB, total_mib))
+            continue
+        device_units = holding.node.unit.count_in(total_mib)
         units = min(-(-wanted_mib * device_units // max(total_mib, 1)), device_units)
         while units < device_units and granted_mib(total_mib, units, device_units) < wanted_mib:
             units += 1
@@ -304,6 +347,10 @@ def _gain(
             if advice is None:
                 continue
             for share in pod.shares:
+                if pod.claim:
+                    # Pending pods that request GPU memory go to other nodes.
+                    free_mib += 0 if advice.memory.advised is None else share.mib - advice.memory.advised
+                    continue
                 units = share.units - (
                     share.units if advice.memory.advised is None else advice.memory.advised
                 )

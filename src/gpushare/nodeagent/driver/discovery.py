@@ -2,7 +2,8 @@
 
 The thread opens NVML (with back-off, while there is no driver or no GPU), then waits for XIDs, probes each GPU periodically, and
 passes a new ``Inventory`` to the event loop whenever something changed. It opens NVML again when GPUs appeared, disappeared or changed
-their index or MIG mode. A GPU that was found once stays in the inventory, unhealthy, when NVML no longer finds it.
+their index or MIG mode, and keeps it closed after ``release``. A GPU that was found once stays in the inventory, unhealthy, when NVML
+no longer finds it.
 """
 
 import asyncio
@@ -13,7 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from gpushare.api.node.device import Device
-from gpushare.api.node.shared_event_texts import REASON_DRIVER_FAILED, REASON_NO_DRIVER, REASON_NO_GPU
+from gpushare.api.node.shared_event_texts import (
+    REASON_DRIVER_FAILED,
+    REASON_NO_DRIVER,
+    REASON_NO_GPU,
+    REASON_RELEASED,
+)
 from gpushare.api.node.topology import UNKNOWN, TopologyLevels, matrix
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import SYSTEM_CLOCK, Clock
@@ -33,8 +39,13 @@ from gpushare.nodeagent.settings import Pace
 
 logger = logging.getLogger(__name__)
 
-DriverProblem = Literal["DriverNotFound", "DriverFailed", "NoGPU"]
-TROUBLES: Final[tuple[DriverProblem, ...]] = (REASON_NO_DRIVER, REASON_DRIVER_FAILED, REASON_NO_GPU)
+DriverProblem = Literal["DriverNotFound", "DriverFailed", "NoGPU", "DriverReleased"]
+TROUBLES: Final[tuple[DriverProblem, ...]] = (
+    REASON_NO_DRIVER,
+    REASON_DRIVER_FAILED,
+    REASON_NO_GPU,
+    REASON_RELEASED,
+)
 
 _JOIN_S: Final = 3.0
 
@@ -78,6 +89,11 @@ class Inventory:
         return replace(self, devices=tuple(self.devices[row] for row in rows), near=near)
 
     @property
+    def is_released(self) -> bool:
+        """Whether NVML is closed so that the driver can be replaced."""
+        return self.trouble is not None and self.trouble.reason == REASON_RELEASED
+
+    @property
     def is_gpus_own(self) -> bool:
         """Whether the fault is that of each of ``devices``, and not of the driver."""
         return self.trouble is None or (self.trouble.reason == REASON_NO_GPU and bool(self.devices))
@@ -117,9 +133,14 @@ class GpuWatch:
         self._unreadable: tuple[Unreadable, ...] = ()
         self._missing: dict[str, str] = {}
         self._published: Inventory | None = None
+        self._released = ""
         self._stop = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._failure: asyncio.Future[None] | None = None
+
+    def release(self, why: str) -> None:
+        """Keep NVML closed, for the reason ``why``; empty: open it. Takes effect within ``Pace.wait_s``."""
+        self._released = why
 
     async def run(self) -> None:
         """Watch until cancelled. Raises what the thread failed with, except failures of NVML."""
@@ -149,6 +170,10 @@ class GpuWatch:
         look = Backoff(self._pace.look_first_s, self._pace.look_most_s)
         logged_note = ""
         while not self._stop.is_set():
+            if self._released:
+                self._publish(self._without_nvml(self._released))
+                self._stop.wait(self._pace.wait_s)
+                continue
             trouble = self._open()
             if trouble is None:
                 trouble = self._follow()
@@ -219,11 +244,17 @@ class GpuWatch:
         note = f"{error}. {suggestion_of(error)}"
         return Trouble(REASON_DRIVER_FAILED if isinstance(error, NvmlFailed) else REASON_NO_DRIVER, note)
 
+    def _without_nvml(self, why: str) -> Trouble:
+        self._missing = dict.fromkeys(self._known, "the node agent has closed the driver")
+        return Trouble(
+            REASON_RELEASED, f"the node agent has closed the driver, so that it can be replaced: {why}"
+        )
+
     def _follow(self) -> Trouble | None:
-        """Watch the GPUs of NVML until stopped or until NVML should be reopened; returns what is wrong if the driver fails."""
+        """Watch the GPUs of NVML until stopped or until NVML should be closed or reopened; returns what is wrong if the driver fails."""
         opened_s = probe_at_s = watch_at_s = self._clock.monotonic()
         changed = False
-        while not self._stop.is_set():
+        while not self._stop.is_set() and not self._released:
             now_s = self._clock.monotonic()
             if now_s >= probe_at_s:
                 if self._nvml.replaced():

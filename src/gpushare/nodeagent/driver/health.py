@@ -11,13 +11,21 @@ from typing import Final
 
 import msgspec
 
-#: XIDs that an application causes and that leave the GPU as it was: 13 graphics engine exception, 31 memory page
-#: fault, 43 stopped processing, 45 preemptive clean-up, 68 video processor exception, 109 context switch
-#: time-out. Source: NVIDIA's XID catalogue, and the list of XIDs that NVIDIA's own device plugin ignores.
-APPLICATION_XIDS: Final = frozenset({13, 31, 43, 45, 68, 109})
+# What NVIDIA's catalogue of XIDs (R610, for data center GPUs since Ampere) asks for at once. XIDs that it does not have are critical.
+_RESTART_APPLICATION: Final = frozenset(
+    {8, 11, 13, 25, 31, 32, *range(39, 42), 60, *range(68, 73), 75, 76, 77, 80, *range(82, 87), 88, 89, 94}
+    | {*range(96, 106), *range(126, 136), 139}
+)
+_NOTHING: Final = frozenset(
+    {14, 37, 38, 43, 44, 63, 66, 67, 92, 93, *range(106, 109), 121, 137, 141, 157, 160, 161}
+)
+_RESET_GPU: Final = frozenset({46, 48, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158})
+#: XIDs after which the GPU stays in service. 45 is the clean-up after another one, 154 announces the recovery that probes read.
+PASSED_OVER: Final = _RESTART_APPLICATION | _NOTHING | {45, 154}
 
 #: How reasons name XIDs.
 XID_REASON: Final = "critical error XID"
+_ADVICE: Final = ", for which NVIDIA advises a reset"
 
 GOOD_PROBES: Final = 2
 XID_RECOVERY_S: Final = 300.0
@@ -61,7 +69,7 @@ class HealthBook:
 
     def take_xid(self, uuid: str, xid: int, now_s: float) -> bool:
         """Record an XID; returns whether it is critical."""
-        if xid in APPLICATION_XIDS:
+        if xid in PASSED_OVER:
             return False
         state = self._states.setdefault(uuid, _State())
         state.xid = CriticalXid(xid, now_s)
@@ -84,7 +92,10 @@ class HealthBook:
         state = self._states.get(uuid)
         if state is None:
             return ""
-        error = f"{XID_REASON} {state.xid.xid}" if state.xid is not None else ""
+        error = ""
+        if state.xid is not None:
+            advice = _ADVICE if state.xid.xid in _RESET_GPU else ""
+            error = f"{XID_REASON} {state.xid.xid}{advice}"
         return " and ".join(filter(None, (state.fault, error)))
 
     @property

@@ -56,6 +56,7 @@ class Isolation:
         self._gpus: tuple[str, ...] = ()
         self._acts = True
         self._driven = True
+        self._unused: frozenset[str] | None = None
         self._access: GpuAccess | None = None
         self._looked_in_place = False
         self._cleared = False
@@ -100,15 +101,23 @@ class Isolation:
         """Use ``access`` to know how containers get their GPU."""
         self._access = access
 
-    def take(self, mode: NodeMode, gpus: Sequence[str], *, acts: bool, driven: bool) -> None:
+    def take(
+        self,
+        mode: NodeMode,
+        gpus: Sequence[str],
+        *,
+        acts: bool,
+        driven: bool,
+        unused: frozenset[str] | None = None,
+    ) -> None:
         """The node's mode and GPUs (UUIDs); ``acts``: no newer agent runs its programs instead; ``driven``: there is a
-        working driver."""
+        working driver. ``unused``: those that no pod holds, if our programs must leave the driver; else ``None``."""
         if driven != self._driven:
             self._driven = driven
             self._woken.set()
-        now = (mode, tuple(gpus), acts, self._in_place)
-        if now != (self._mode, self._gpus, self._acts, self._looked_in_place):
-            self._mode, self._gpus, self._acts, self._looked_in_place = now
+        now = (mode, tuple(gpus), acts, self._in_place, unused)
+        if now != (self._mode, self._gpus, self._acts, self._looked_in_place, self._unused):
+            self._mode, self._gpus, self._acts, self._looked_in_place, self._unused = now
             self.decided.clear()
             self._woken.set()
 
@@ -300,9 +309,10 @@ class Isolation:
             limits_compute = self._intended.kind == "preload" and self._mode.limits_compute
             self._arbiter.keep(tasks, wanted=self._acts and limits_compute)
             wants = self._acts and self._intended.kind == "mps" and not self._cleared
+            served = [gpu for gpu in self._gpus if gpu not in (self._unused or ())]
             # At startup no GPU is known yet: that must not stop daemons.
             self._mps.want(
-                self._gpus if wants else (), acts=self._acts and bool(self._gpus) and not self._cleared
+                served if wants else (), acts=self._acts and bool(self._gpus) and not self._cleared
             )
             if not self._woken.is_set():
                 self.decided.set()
@@ -315,7 +325,8 @@ class Isolation:
 
     async def _check_libraries(self) -> None:
         if self._intended.kind == "preload" and not self._cleared:
-            other = await self._readiness.check(self._gpus, in_place=self._in_place, acts=self._acts)
+            tests = self._acts and self._unused is None
+            other = await self._readiness.check(self._gpus, in_place=self._in_place, acts=tests)
             if other and self._access is not None:
                 self._access.look_again()
 

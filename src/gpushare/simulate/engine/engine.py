@@ -42,6 +42,7 @@ from gpushare.scheduler.plugins.gangs.plugin import Gangs
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.plugins.resource_policy.prebind import PolicyBinding
 from gpushare.scheduler.server import protocol
+from gpushare.simulate.engine.claims import CANNOT_ALLOCATE, Claims
 from gpushare.simulate.engine.eviction import Evicting, Eviction
 from gpushare.simulate.engine.filter_cache import Columns
 from gpushare.simulate.engine.virtual_clock import JumpingClock
@@ -158,6 +159,7 @@ class Scheduling:
         self._columns = Columns(self._nodes, ignored)
         for node in state.nodes:
             self._add_node(node)
+        self.claims = Claims(state, self.ledger, settings.isolated_cap)
         self._take_rules(state)
         self._evicting: Evicting | None = None
         for pod in state.pods:
@@ -213,6 +215,7 @@ class Scheduling:
         if namespace_of(pod) in self._policies.census.namespaces:
             self._policies.upsert_pod(policy_pod_of(read))
         if read.spec.node_name:
+            self.claims.upsert_pod(read)
             self._nodes.place(pod)
             self._columns.changed(read.spec.node_name)
 
@@ -227,6 +230,7 @@ class Scheduling:
             self._view.remove_pod(record)
         if namespace_of(pod) in self._policies.census.namespaces:
             self._policies.remove_pod(policy_pod_of(read))
+        self.claims.remove_pod(read)
         self._nodes.remove(read.metadata.uid)
         self._columns.changed(read.spec.node_name)
 
@@ -364,8 +368,13 @@ class Scheduling:
             raise Refused(unserved)
         feasible = column.feasible()
         candidates = [name for name in feasible if nominated in ("", name)]
+        refusals = column.refusals()
+        if spec_of(pod).get("resourceClaims"):
+            read = decode_pod(pod)
+            candidates = [name for name in candidates if self.claims.fits(read, name)]
+            refusals += [[CANNOT_ALLOCATE]] * (len(feasible) - len(candidates))
         if not candidates:
-            raise Refused(fit_error(len(self._nodes), column.refusals()))
+            raise Refused(fit_error(len(self._nodes), refusals))
         extender_points: dict[str, int] = {}
         if ours:
             state = _cycle_state(pod, candidates)
@@ -373,7 +382,7 @@ class Scheduling:
             filtered = answer.node_names or []
             if not filtered:
                 failed = (answer.failed_nodes or {}) | (answer.failed_and_unresolvable_nodes or {})
-                reasons = [*column.refusals(), *([reason] for reason in failed.values())]
+                reasons = [*refusals, *([reason] for reason in failed.values())]
                 raise Refused(fit_error(len(self._nodes), reasons))
             if len(filtered) > 1:
                 if self._by_peer and state.request is not None:
@@ -400,6 +409,8 @@ class Scheduling:
         pod = self.pods[key]
         uid = uid_of(pod)
         self._nodes.place(pod, node, assumed=True)
+        if spec_of(pod).get("resourceClaims"):
+            self.claims.allocate(decode_pod(pod), node)
         self._columns.changed(node)
         args = protocol.BindingArgs(namespace_of(pod), name_of(pod), uid, node)
         try:
@@ -409,6 +420,7 @@ class Scheduling:
                 await self.bind(namespace=args.namespace, name=args.name, uid=uid, node=node, annotations={})
         except BindRefused as refused:
             self._nodes.forget(uid)
+            self.claims.remove_pod(decode_pod(pod))
             self._columns.changed(node)
             raise Refused(str(refused)) from None
 

@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gpushare.api import names
 from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.errors import ModelError
 from gpushare.api.json_objects import Json, key_of, name_of, spec_of, uid_of
 from gpushare.api.node.enforcement_text import not_held
-from gpushare.api.node.modes import NodeMode
-from gpushare.api.objects import decode_pod
+from gpushare.api.objects import Pod, decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.describe import short_text
 from gpushare.api.request.pluralize import counted
@@ -144,9 +142,11 @@ async def _simulated(
     for key, workload in workloads.items():
         held = scheduling.ledger.held(uid_of(pods[key]))
         node = "" if key in reasons else str(spec_of(pods[key]).get("nodeName") or "")
-        gpus = () if held is None or not node else held.allocation.gpus
+        read = decode_pod(pods[key])
+        by_claims = scheduling.claims.shares_of(read) if node else ()
+        gpus = by_claims if held is None or not node else (*held.allocation.gpus, *by_claims)
         unit = settings.unit if held is None else held.allocation.unit or settings.unit
-        asks = _asks(pods[key], unit)
+        asks = _asks(read, unit, scheduling.claims.asks_of(read))
         where = scheduling.ledger.node(node)
         loose = "" if where is None else not_held(where, gpus)
         fates.append(
@@ -168,9 +168,14 @@ async def _simulated(
         tuple(curve),
         tuple(scheduling.ledger.usage(name_of(node)) for node in state.nodes),
         (
-            *sorted({wish for key in (*queue, *evicted_by) for wish in ignored_wishes(pods[key])}),
+            *sorted(
+                {wish for key in (*queue, *evicted_by) for wish in ignored_wishes(pods[key])}
+                - {"resourceClaims"}
+            ),
             *(_repelling(state) if queue else ()),
-            *_claimed(state),
+            *scheduling.claims.ignored(
+                decode_pod(pod) for pod in pods.values() if spec_of(pod).get("resourceClaims")
+            ),
         ),
         tuple(scheduling.evictions),
     )
@@ -188,15 +193,6 @@ def _repelling(state: ClusterState) -> list[str]:
         if spec_of(pod).get("nodeName")
     )
     return [f"affinity.podAntiAffinity of {counted(asking, 'pod')} with a node already"] if asking else []
-
-
-def _claimed(state: ClusterState) -> list[str]:
-    """What ResourceClaims hold and request, which kube-scheduler alone allocates."""
-    nodes = sum(
-        (node["metadata"].get("labels") or {}).get(names.LABEL_MODE) == NodeMode.DRA.value
-        for node in state.nodes
-    )
-    return [f"ResourceClaims, and what they hold of {counted(nodes, 'node')} in mode dra"] if nodes else []
 
 
 def _moment(ledger: Ledger, arrived: int, waiting: int) -> Moment:
@@ -217,10 +213,11 @@ def _unscheduled(pod: Json) -> Json:
     return unscheduled(pod)
 
 
-def _asks(pod: Json, unit: MemoryUnit) -> str:
-    """The request as text; ``?`` if it cannot be parsed."""
+def _asks(pod: Pod, unit: MemoryUnit, by_claims: list[str]) -> str:
+    """The request as text, with that of its claims; ``?`` if it cannot be parsed."""
     try:
-        request = request_of(decode_pod(pod))
+        request = request_of(pod)
     except ModelError:
         return "?"
-    return "no GPU" if request is None else short_text(request, unit)
+    requests = [*([] if request is None else [short_text(request, unit)]), *by_claims]
+    return " and ".join(requests) or "no GPU"

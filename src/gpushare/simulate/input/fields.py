@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from gpushare.api import names
+from gpushare.api.allocation.resource_claim import DeviceClass, ResourceClaim
 from gpushare.api.crd.elastic_quota_tree import decode_quota_tree
 from gpushare.api.crd.resource_policy import decode_policy
 from gpushare.api.errors import ModelError
@@ -115,6 +116,8 @@ class _Volume(_Read):
 
 class _Claim(_Read):
     name: str | None = None
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
 
 
 class _PodSpec(_Read):
@@ -211,6 +214,18 @@ _KINDS: Final[Mapping[str, type[_Read]]] = {
 }
 
 
+def claim_of(item: Json) -> ResourceClaim:
+    """A ResourceClaim; raises ``msgspec.ValidationError``."""
+    return msgspec.convert(item, ResourceClaim)
+
+
+def claim_template_of(item: Json) -> ResourceClaim:
+    """The claim that a ResourceClaimTemplate makes, with the template's name; raises ``msgspec.ValidationError``."""
+    return msgspec.convert(
+        {"metadata": item["metadata"], "spec": (item.get("spec") or {}).get("spec") or {}}, ResourceClaim
+    )
+
+
 def _policy(item: Json) -> None:
     try:
         decode_policy(msgspec.json.encode(item))
@@ -225,6 +240,9 @@ _READERS: Final[Mapping[str, Callable[[Json], object]]] = {
     "ResourcePolicy": _policy,
     names.QUOTA_KIND: lambda item: decode_quota_tree(msgspec.json.encode(item)),
     "PodDisruptionBudget": budget_of,
+    "ResourceClaim": claim_of,
+    "ResourceClaimTemplate": claim_template_of,
+    "DeviceClass": lambda item: msgspec.convert(item, DeviceClass),
 }
 
 

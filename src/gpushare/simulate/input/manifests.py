@@ -28,7 +28,7 @@ from gpushare.simulate.input.replicas import (
     missing,
     pods_by_workload,
 )
-from gpushare.simulate.snapshot import ClusterState, end_of_job, namespace_labels, state_of
+from gpushare.simulate.snapshot import KINDS, ClusterState, end_of_job, namespace_labels, state_of
 
 #: The most pods that one set of manifests may create.
 MOST_PODS: Final = 100_000
@@ -38,7 +38,11 @@ _KIND_OF_STATE: Final = (
     "PriorityClass",
     "Namespace",
     "PodDisruptionBudget",
+    "ResourceClaim",
+    "ResourceClaimTemplate",
+    "DeviceClass",
 )
+_CLUSTER_SCOPED: Final = ("PriorityClass", "Namespace", "DeviceClass")
 _EXCLUDED: Final = "kube-system"
 _SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
@@ -111,7 +115,7 @@ def manifests_of(
 def joined(cluster: ClusterState, more: ClusterState) -> ClusterState:
     """``cluster`` with the objects of manifests, which replace those with the same name."""
     merged: dict[str, tuple[Json, ...]] = {}
-    for field in ("policies", "quota_trees", "priority_classes", "namespaces", "budgets"):
+    for field in map(KINDS.__getitem__, _KIND_OF_STATE):
         new: tuple[Json, ...] = getattr(more, field)
         keys = {_key(item) for item in new}
         merged[field] = (*(item for item in getattr(cluster, field) if _key(item) not in keys), *new)
@@ -124,7 +128,7 @@ def _key(item: Json) -> tuple[str, str]:
 
 def _in_namespace(document: Json, namespace: str) -> Json:
     meta = document["metadata"]
-    if document["kind"] in ("PriorityClass", "Namespace"):
+    if document["kind"] in _CLUSTER_SCOPED:
         return document
     fixed = names.QUOTA_NAMESPACE if document["kind"] == names.QUOTA_KIND else namespace
     name = meta["name"]

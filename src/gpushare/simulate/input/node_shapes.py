@@ -156,7 +156,7 @@ def _described(text: str) -> Shape:
         raise SimulateError(subject, str(error)) from None
     mode = MODES[label]
     template = NodeTemplate((memory_mib,) * gpus, mode, unit)
-    if not template.capacity:
+    if not template.capacity and not mode.claims:
         raise SimulateError(subject, f"nodes in mode {mode.value} offer no GPUs to pods; name another mode")
     node: Json = {
         "kind": "Node",

@@ -1,5 +1,6 @@
 """Nodes that cannot hold containers to their share: what they offer, and what they say."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,24 @@ async def test_a_node_that_isolates_as_it_can_and_cannot_gives_shares_without_an
     await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "reported")
     assert "/run/gpushare/limits" in mounted(await world.run_pod("b", 3, on=0))
     assert agent.metrics.degraded.value("IsolationUnavailable") == 0.0
+
+
+async def test_libraries_that_selinux_keeps_from_containers_are_given_to_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    install(world)
+    enforced = True
+    monkeypatch.setattr(preload_readiness, "is_enforced", lambda host_root: enforced)
+    monkeypatch.setattr(os, "setxattr", refused)
+    await world.start(mode="cgpu")
+    await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
+    assert "SELinux is enforced" in world.api.reported("IsolationUnavailable")[0]["note"]
+    assert not mounted(await world.run_pod("a", 3, on=0))
+    enforced = False
+    await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "reported")
 
 
 async def test_a_node_that_could_isolate_once_offers_nothing_rather_than_unenforced_shares(

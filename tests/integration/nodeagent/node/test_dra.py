@@ -139,7 +139,11 @@ async def test_claims_leave_a_gpu_that_stays_lost_and_keep_one_with_an_xid(
     await world.changes.until(
         lambda: taints(world).get(SECOND) == ("gpushare.dev/unhealthy", "GPU-is-lost", "NoExecute")
     )
-    assert taints(world)[FIRST] == ("gpushare.dev/unhealthy", "critical-error-XID-48", "NoSchedule")
+    assert taints(world)[FIRST] == (
+        "gpushare.dev/unhealthy",
+        "critical-error-XID-48-for-which-NVIDIA-advises-a-reset",
+        "NoSchedule",
+    )
     assert len(slices(world)[0]["spec"]["devices"]) == 2
     written, before = len(writes(world)), taints(world)
     await world.stop()

@@ -1,9 +1,10 @@
 """Whether a GPU may be given."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.nodeagent.driver.health import APPLICATION_XIDS, HealthBook
+from gpushare.nodeagent.driver.health import PASSED_OVER, HealthBook
 
 GPU = "GPU-1"
 
@@ -34,7 +35,7 @@ def test_an_xid_counts_until_the_gpu_was_quiet_and_well_for_long_enough() -> Non
     assert book.take_xid(GPU, 48, 1000.0)
     for at in (1010.0, 1299.0):
         book.take_probe(GPU, "", at)
-        assert book.reason(GPU) == "critical error XID 48"
+        assert book.reason(GPU) == "critical error XID 48, for which NVIDIA advises a reset"
     book.take_probe(GPU, "", 1300.0)
     assert book.reason(GPU) == ""
 
@@ -51,9 +52,9 @@ def test_a_lost_gpus_xid_is_told_beside_its_loss() -> None:
 def test_a_second_xid_begins_the_wait_anew() -> None:
     book = HealthBook(good_probes=1, xid_recovery_s=300.0)
     book.take_xid(GPU, 48, 0.0)
-    book.take_xid(GPU, 94, 200.0)
+    book.take_xid(GPU, 79, 200.0)
     book.take_probe(GPU, "", 400.0)
-    assert book.reason(GPU) == "critical error XID 94"
+    assert book.reason(GPU) == "critical error XID 79"
 
 
 def test_another_process_continues_the_wait_after_an_xid() -> None:
@@ -62,16 +63,32 @@ def test_another_process_continues_the_wait_after_an_xid() -> None:
     book = HealthBook(xid_recovery_s=300.0, xids=before.xids)
     for at in (1100.0, 1299.0):
         book.take_probe(GPU, "", at)
-        assert book.reason(GPU) == "critical error XID 48"
+        assert book.reason(GPU) == "critical error XID 48, for which NVIDIA advises a reset"
     book.take_probe(GPU, "", 1300.0)
     assert (book.reason(GPU), book.xids) == ("", {})
 
 
-@given(st.sampled_from(sorted(APPLICATION_XIDS)))
-def test_what_applications_cause_does_not_count(xid: int) -> None:
+@pytest.mark.parametrize(
+    ("xid", "reason"),
+    [
+        pytest.param(31, "", id="the application is restarted"),
+        pytest.param(63, "", id="nothing is asked for"),
+        pytest.param(94, "", id="an ECC error that one application felt"),
+        pytest.param(154, "", id="the recovery that probes read"),
+        pytest.param(
+            109, "critical error XID 109, for which NVIDIA advises a reset", id="context switch timeout"
+        ),
+        pytest.param(
+            95, "critical error XID 95, for which NVIDIA advises a reset", id="an ECC error that all may feel"
+        ),
+        pytest.param(74, "critical error XID 74", id="a procedure of its own"),
+        pytest.param(999, "critical error XID 999", id="not in the catalogue"),
+    ],
+)
+def test_an_xid_counts_as_nvidias_catalogue_says(xid: int, reason: str) -> None:
     book = HealthBook()
-    assert not book.take_xid(GPU, xid, 0.0)
-    assert book.reason(GPU) == ""
+    assert book.take_xid(GPU, xid, 0.0) is bool(reason)
+    assert (book.reason(GPU), xid in PASSED_OVER) == (reason, not reason)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(["", "lost"]), st.integers(1, 200)), max_size=30))

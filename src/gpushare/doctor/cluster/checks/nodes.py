@@ -12,6 +12,7 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.shared_event_texts import (
     REASON_DRIVER_FAILED,
     REASON_NO_DRIVER,
+    REASON_RELEASED,
     REASON_STOPPED,
     REASON_UNHEALTHY,
     REASON_UNKNOWN_MODE,
@@ -32,7 +33,7 @@ _LABELS: Final = (
 )
 #: Similarity to one of our labels from which a label is taken for a misspelling.
 _ALIKE: Final = 0.85
-_OF_DRIVER: Final = (REASON_NO_DRIVER, REASON_DRIVER_FAILED)
+_OF_DRIVER: Final = (REASON_NO_DRIVER, REASON_DRIVER_FAILED, REASON_RELEASED)
 
 
 def node_labels(facts: ClusterFacts) -> Iterator[Result]:
@@ -262,6 +263,11 @@ def _suggestion(facts: ClusterFacts, node: SeenNode, condition: NodeCondition) -
         advice = f"install the driver on the node, or name the folder where it is: {upgrade(facts, INSTALLER, 'nodeAgent.driverRoot=FOLDER')}"
         if facts.playground is not None:
             advice = "install the driver on the node"
+    elif condition.reason == REASON_RELEASED:
+        advice = (
+            f"wait for NVIDIA's GPU Operator; if the label stays, the log of its driver pod on {node.name} says why: "
+            "the driver is in use while pods on the node have GPUs"
+        )
     else:
         advice = f"`kubectl describe node {node.name}`: its events say what to do"
     return f"{advice}; {doctor_command} looks it over" if doctor_command else advice

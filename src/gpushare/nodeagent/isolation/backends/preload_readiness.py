@@ -13,6 +13,7 @@ from gpushare.nodeagent.isolation.selftest.selftest import SelfTests, Verdict
 from gpushare.nodeagent.isolation.storage.directories import Directories
 from gpushare.nodeagent.isolation.storage.files import DELIVERED
 from gpushare.nodeagent.isolation.storage.libraries import Release, deliver, hold, is_whole
+from gpushare.nodeagent.isolation.storage.selinux import is_enforced, let_containers_use
 from gpushare.nodeagent.settings import Settings
 
 NOT_CHECKED: Final = "isolation is not ready yet"
@@ -46,7 +47,7 @@ class PreloadReadiness:
         return self._ready
 
     async def check(self, gpus: Sequence[str], *, in_place: bool, acts: bool) -> bool:
-        """Deliver and self-test as needed (``acts``: no newer agent does); whether there is another release now.
+        """Deliver and, with ``acts``, self-test as needed; whether there is another release now.
 
         ``in_place``: a CDI spec says where the driver's libraries are.
         """
@@ -83,6 +84,8 @@ class PreloadReadiness:
                 f"--isolation-dir {settings.isolation.folder}",
                 f"it cannot be written: {error.strerror or error}; mount a folder of the node there",
             ) from None
+        if is_enforced(settings.host_root):
+            let_containers_use(self._target.parent)
         driver = None if in_place else driver_on_host(settings.driver_root, settings.host_root)
         return Ready(self.release, driver)
 
