@@ -166,19 +166,27 @@ static void note_pause(struct tenant *tenant, const struct asked *asked, uint64_
         tenant->idle_from_ns = now_ns + (uint64_t)left_ns(asked, now_ns);
 }
 
-/* Until when the work of others than `place` lasts, as they say. */
-static uint64_t others_until(const struct schedule *schedule, unsigned place)
+/* GPU time that others than `place` have until `now_ns`, beside its own work: all that have work, as they say, have slices of the same length. */
+static uint64_t others_had_ns(const struct schedule *schedule, unsigned place, uint64_t now_ns)
 {
-    uint64_t until_ns = 0;
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
-        const struct tenant *tenant = &schedule->tenants[i];
-        if (i != place && tenant->present && tenant->busy_until_ns > until_ns)
-            until_ns = tenant->busy_until_ns;
+    uint64_t from_ns = schedule->now_ns, had_ns = 0;
+    for (;;) {
+        uint64_t until_ns = now_ns, others = 0;
+        for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+            const struct tenant *tenant = &schedule->tenants[i];
+            if (i == place || !tenant->present || tenant->busy_until_ns <= from_ns)
+                continue;
+            others++;
+            until_ns = sooner(until_ns, tenant->busy_until_ns);
+        }
+        if (!others || until_ns <= from_ns)
+            return had_ns;
+        had_ns += (until_ns - from_ns) * others / (others + 1);
+        from_ns = until_ns;
     }
-    return until_ns;
 }
 
-/* For how long others had work there since the last step. A container that may launch work does so between two steps, too. */
+/* What others had since the last step. A container that may launch work does so between two steps, too. */
 static void count_beside(struct schedule *schedule, uint64_t now_ns, const struct asked *asked)
 {
     for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
@@ -187,11 +195,8 @@ static void count_beside(struct schedule *schedule, uint64_t now_ns, const struc
         if (tenant->present && (holds(schedule, i) || tenant->visits) && until_ns > tenant->busy_until_ns)
             tenant->busy_until_ns = until_ns;
     }
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
-        uint64_t until_ns = sooner(others_until(schedule, i), now_ns);
-        if (until_ns > schedule->now_ns)
-            schedule->tenants[i].beside_ns += until_ns - schedule->now_ns;
-    }
+    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++)
+        schedule->tenants[i].beside_ns += others_had_ns(schedule, i, now_ns);
     for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++)
         schedule->tenants[i].busy_until_ns = now_ns + (uint64_t)left_ns(&asked[i], now_ns);
 }
@@ -435,15 +440,14 @@ static uint64_t ahead_of(const struct schedule *schedule, int place)
     return last_ns && schedule->now_ns < last_ns + SCHEDULE_SHALLOW_FOR_NS ? SCHEDULE_SHALLOW_NS : 0;
 }
 
-/* For how long others had work beside a container, with what is left of it. On a visit after a pause, which is short and always beside
+/* GPU time that others had beside a container, with what is left of their work. On a visit after a pause, which is short and always beside
  * others' work, that is not to be charged by: 0. */
 static uint64_t beside_of(const struct schedule *schedule, unsigned place)
 {
     const struct tenant *tenant = &schedule->tenants[place];
-    uint64_t until_ns = others_until(schedule, place);
     if (tenant->visits && tenant->paused)
         return 0;
-    return 1 + tenant->beside_ns + (until_ns > schedule->now_ns ? until_ns - schedule->now_ns : 0);
+    return 1 + tenant->beside_ns + others_had_ns(schedule, place, UINT64_MAX);
 }
 
 /* --- when to look again --------------------------------------------------------------------------------------- */

@@ -84,7 +84,7 @@ struct granted {
     uint64_t allowed_ns; /* and as long as its used_ns is below this */
     uint64_t began_ns;   /* when that turn or visit began or went on, or its last one */
     uint64_t ahead_ns;   /* how much work it may keep ahead on the GPU; 0: as it likes */
-    uint64_t beside_ns;  /* for how long others had work there so far, with what they have there now; 0: a visit after a pause */
+    uint64_t beside_ns;  /* GPU time that others had so far, with what they have there now; 0: a visit after a pause */
 };
 
 struct tenant {
@@ -98,7 +98,7 @@ struct tenant {
     int64_t room_ns;       /* real time that it had and has not been charged for */
     int64_t unpaid_ns;     /* said to be used, not charged yet */
     uint64_t used_ns, allowed_ns;
-    uint64_t busy_until_ns, beside_ns; /* as its page said last; for how long others had work on the GPU */
+    uint64_t busy_until_ns, beside_ns; /* as its page said last; GPU time that others had beside its work */
     uint64_t began_ns, left_ns; /* its last turn or visit */
     uint64_t visit_since_ns, idle_from_ns;
     uint64_t visit_used_ns; /* its used_ns when its last visit began */

@@ -97,6 +97,13 @@ static void confirm(unsigned place, unsigned more)
     atomic_store_explicit(&trust[place], (unsigned char)(before + more < TRUST_MOST ? before + more : TRUST_MOST), memory_order_relaxed);
 }
 
+void estimate_set_uneven(unsigned place)
+{
+    if (!(atomic_fetch_or_explicit(&kinds[place].rate, UNEVEN, memory_order_relaxed) & UNEVEN))
+        atomic_store_explicit(&trust[place], 0, memory_order_relaxed);
+    atomic_store_explicit(&in_a_row[place], 0, memory_order_relaxed);
+}
+
 void estimate_compare(unsigned place, uint64_t amount, uint64_t time_ns, bool sure, bool visit)
 {
     uint64_t rate = atomic_load_explicit(&kinds[place].rate, memory_order_relaxed), before_ns;
@@ -108,9 +115,7 @@ void estimate_compare(unsigned place, uint64_t amount, uint64_t time_ns, bool su
     if (known && (longer || shorter) && (visit || !sure))
         return;
     if (known && (longer || shorter)) {
-        if (!(atomic_fetch_or_explicit(&kinds[place].rate, UNEVEN, memory_order_relaxed) & UNEVEN))
-            atomic_store_explicit(&trust[place], 0, memory_order_relaxed);
-        atomic_store_explicit(&in_a_row[place], 0, memory_order_relaxed);
+        estimate_set_uneven(place);
         return;
     }
     confirm(place, 1);

@@ -21,6 +21,9 @@ void estimate_learn(unsigned place, uint64_t amount, uint64_t time_ns, bool sure
  * `sure`, others' work may be in it, so one that differs says nothing of the kind. */
 void estimate_compare(unsigned place, uint64_t amount, uint64_t time_ns, bool sure, bool visit);
 
+/* Pieces of this kind took longer than they were taken for: it is uneven. */
+void estimate_set_uneven(unsigned place);
+
 /* Whether pieces of this kind lately took very different times: what one of them took says little of the others then, and
  * estimate_stretch takes the place of estimate_learn. */
 bool estimate_uneven(unsigned place);

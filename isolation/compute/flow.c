@@ -22,6 +22,9 @@
 #define TOGETHER_MOST_NS INT64_C(500000000)
 /* Over so much time others cannot have had more than half of the GPU. */
 #define DOUBTFUL_NS INT64_C(50000000)
+/* Work that is sliced between so many containers takes as many times longer, and this much longer for what each of them has queued. */
+#define NEIGHBOURS_MOST 8
+#define OUTLASTED_NS UINT64_C(10000000)
 /* A service's burst of work is shorter. What keeps the GPU busy for longer is none, even if its pauses seem so: it was taken for too short. */
 #define BURST_MOST_NS UINT64_C(20000000)
 
@@ -225,7 +228,7 @@ static uint64_t taken_for_ns(const struct flow *flow, const struct marked *piece
     return piece->charged_ns * SCALE_ONE / flow->scale;
 }
 
-/* Of the time since the last mark was reached: for how long others had work on the GPU. All of it, where no arbiter says so, or another one than then. */
+/* Of the time since the last mark was reached: what others had of it. All of it, where no arbiter says so, or another one than then. */
 static int64_t beside_ns(const struct flow *flow, int64_t time_ns)
 {
     uint64_t said_ns = atomic_load(&flow->page->beside_ns);
@@ -344,12 +347,23 @@ static void note_burst(struct flow *flow, struct marked *piece)
     piece->visit = piece->visit && flow->burst_ns < BURST_MOST_NS;
 }
 
+/* Whether the work since the last mark took longer than neighbours explain. Samples with neighbours in them do not say what is uneven: this does. */
+static bool outlasted(const struct flow *flow, const struct marked *piece)
+{
+    uint64_t time_ns, paid_ns = piece->paid_ns - flow->anchor_paid_ns;
+    return piece->known && !piece->visit && follows_anchor(flow, piece) && mark_between(&flow->anchor, &piece->after, &time_ns) &&
+           time_ns / flow->sharing > OUTLASTED_NS + NEIGHBOURS_MOST * paid_ns;
+}
+
 /* The mark behind a piece was reached: it is the one to compare the next with. */
 static void reach(struct flow *flow, struct marked *piece)
 {
     note_burst(flow, piece);
+    bool longer = outlasted(flow, piece);
     int64_t more_ns = learn(flow, piece);
-    if (piece->uneven != flow->anchor_uneven && !piece->visit) {
+    if (longer)
+        estimate_set_uneven(piece->estimate);
+    if ((longer || piece->uneven != flow->anchor_uneven) && !piece->visit) {
         charge_together(flow, piece, more_ns);
     } else {
         flow_correct(flow, more_ns);

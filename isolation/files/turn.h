@@ -44,7 +44,7 @@ struct turn_page {
     _Atomic uint64_t allowed_ns;
     _Atomic uint64_t began_ns;        /* when the turn that is running began or went on, or the last one did */
     _Atomic uint64_t ahead_ns;        /* how much work may wait on the GPU at most; 0: the library's own measure */
-    _Atomic uint64_t beside_ns;       /* for how long others had work on the GPU so far, with what they have there now; 0: not known, or a visit */
+    _Atomic uint64_t beside_ns;       /* GPU time that others had beside this container's work so far, with what they have there now; 0: not known, or a visit */
     unsigned char rest_of_arbiter[8];
     /* The container's. */
     _Atomic uint32_t library_version;

@@ -164,20 +164,27 @@ class Model:
     def _left(self, page: Page) -> int:
         return max(0, min(page.busy_until - self.now, HOLD))
 
-    def _others_until(self, place: int) -> int:
-        return max((it.busy_until for key, it in self.containers.items() if key != place), default=0)
+    def _others_had(self, place: int, until: int | None) -> int:
+        """With slices of the same length for all that have work."""
+        others = [it.busy_until for key, it in self.containers.items() if key != place]
+        ends = sorted(end if until is None else min(end, until) for end in others if end > self.now)
+        had, start = 0, self.now
+        for count, end in zip(range(len(ends), 0, -1), ends, strict=True):
+            had += (end - start) * count // (count + 1)
+            start = end
+        return had
 
     def _beside_of(self, place: int, container: Container) -> int:
         if container.visits_since is not None and container.paused:
             return 0
-        return 1 + container.beside + max(0, self._others_until(place) - self.now)
+        return 1 + container.beside + self._others_had(place, None)
 
     def _count_beside(self, now: int, pages: dict[int, Page]) -> None:
         for place, container in self.containers.items():
             if self._on_it(place):
                 container.busy_until = max(container.busy_until, min(pages[place].busy_until, now))
         for place, container in self.containers.items():
-            container.beside += max(0, min(self._others_until(place), now) - self.now)
+            container.beside += self._others_had(place, now)
         for place, container in self.containers.items():
             container.busy_until = now + max(0, min(pages[place].busy_until - now, HOLD))
 

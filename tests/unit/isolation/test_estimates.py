@@ -113,6 +113,13 @@ def test_a_kind_whose_pieces_differ_by_more_than_twice_is_uneven(
     assert known_after(*measurements)[-1].uneven == uneven
 
 
+def test_a_kind_that_outlasts_what_neighbours_explain_is_uneven_and_loses_its_trust() -> None:
+    known = known_after((0.002, "unsure"), (0.002, "unsure"), (0, "outlasted"))[-1]
+    assert known.uneven
+    assert known.trust == 0
+    assert known.milliseconds == pytest.approx(0.002, rel=1e-3)
+
+
 def test_one_piece_of_an_uneven_kind_changes_nothing() -> None:
     estimates = known_after((2, "sure"), (0.002, "sure"), (2, "sure"), (0.002, "unsure"))
     assert [known.milliseconds for known in estimates] == pytest.approx([2] * 4, rel=1e-3)
