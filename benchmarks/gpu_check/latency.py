@@ -31,9 +31,9 @@ class Times:
         return f"p50 {self.p50:.2f} ms, p99 {self.p99:.2f} ms, the last one {self.last:.1f} %"
 
 
-def times(lab: Lab, loads: Sequence[Load], seconds: float) -> Times:
+def times(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool = False) -> Times:
     """All at work at once, for so long."""
-    with at_work(lab, loads) as programs:
+    with at_work(lab, loads, under_peer=under_peer) as programs:
         before = [looked(program) for program in programs]
         lab.clock.sleep(seconds)
         after = [looked(program) for program in programs]
@@ -41,6 +41,18 @@ def times(lab: Lab, loads: Sequence[Load], seconds: float) -> Times:
     done = (after[-1][1] - before[-1][1]) * (loads[-1].unit_ns or 0)
     last = 100 * done / (after[-1][0] - before[-1][0])
     return Times(max(one[2] for one in services) / 1e6, max(one[3] for one in services) / 1e6, last)
+
+
+def of_peer(lab: Lab, row: str, loads: Sequence[Load], seconds: float) -> Row:
+    """The same shares, by the other library."""
+    assert lab.peer is not None
+    name = f"{lab.peer.name}, {row}"
+    if lab.clock.left_s() < _AROUND_S + seconds:
+        return not_run(name, "no time was left for it")
+    try:
+        return measured(name, str(times(lab, loads, seconds, under_peer=True)))
+    except TROUBLES as error:
+        return measured(name, error)
 
 
 def group(lab: Lab, works: Sequence[str], shares: Sequence[Sequence[int]], seconds: float) -> Iterator[Row]:
@@ -65,6 +77,8 @@ def group(lab: Lab, works: Sequence[str], shares: Sequence[Sequence[int]], secon
             continue
         holds = got.p50 <= bare.p50 + NEAR_MS and got.p99 <= P99_RATIO * bare.p99 and got.last >= left
         yield promise(row, wanted, str(got), holds)
+        if lab.peer:
+            yield of_peer(lab, row, loads, seconds)
 
 
 def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
