@@ -120,8 +120,8 @@ smoke-%:
 	  || { echo "FAILED: make $* ARGS=--quick, after $$(( $$(date +%s) - begun )) s"; exit 1; }; \
 	echo "make $* ARGS=--quick: ran for $$(( $$(date +%s) - begun )) s"
 
-gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the stand-in; SECTION=memory: that alone; ARGS="--out DIR")
-	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check $(if $(DRIVER),--driver $(DRIVER)) $(if $(SECTION),--section $(SECTION)) $(ARGS)
+gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the stand-in; SECTION=memory: that alone; HAMI=DIR: beside HAMi-core; ARGS="--out DIR")
+	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check $(if $(DRIVER),--driver $(DRIVER)) $(if $(SECTION),--section $(SECTION)) $${HAMI:+--hami "$$HAMI"} $(ARGS)
 
 docs: $(STAMPS)/docs proto ## Build the documentation as a site into build/site, with every link checked
 	@PYTHONPATH="src:." $(BIN)/python -m documentation

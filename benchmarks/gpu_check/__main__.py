@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from benchmarks.gpu_check import (
+    captures,
     clients,
     compute,
     costs,
@@ -36,9 +37,10 @@ from benchmarks.gpu_check.driver import Driver, NoDriver, found, stand_in
 from benchmarks.gpu_check.lab import ISOLATION, TROUBLES, Lab
 from benchmarks.gpu_check.report import Heading, Report, Row, WrongPlace, not_run, place, promise
 from benchmarks.gpu_check.running import Clock
+from benchmarks.isolation.peer import Peer
 
 #: A lent machine often allows ten minutes a command; the build counts too.
-SECONDS = 460.0
+SECONDS = 500.0
 #: How much longer than it may a section takes before it is interrupted: each of its programs has a deadline of its own, and they end first.
 GRACE_S = 15.0
 Part = Callable[[Lab], Iterable[Row]]
@@ -46,16 +48,18 @@ Part = Callable[[Lab], Iterable[Row]]
 
 def parts(quick: bool) -> Mapping[str, tuple[str, float, Part]]:
     """What can be asked for by ``--section``, in order, with the seconds that each may take: one that hangs must leave time
-    for the others. What takes as much as it is given comes last."""
+    for the others. First a little of everything, then what goes deeper; what takes as much as it is given comes last."""
     return {
         "facts": (facts.TITLE, 60, facts.rows),
         "memory": (memory.TITLE, 90, memory.rows),
-        "symbols": (symbols.TITLE, 40, symbols.rows),
         "clients": (clients.TITLE, 40, clients.rows),
+        "shares": (compute.FIRST_TITLE, 40, lambda lab: compute.first_rows(lab, quick=quick)),
         "latency": (latency.TITLE, 110, lambda lab: latency.rows(lab, quick=quick)),
+        "captures": (captures.TITLE, 110, lambda lab: captures.rows(lab, quick=quick)),
+        "costs": (costs.TITLE, 70, lambda lab: costs.rows(lab, quick=quick)),
+        "symbols": (symbols.TITLE, 40, symbols.rows),
         "pytorch": (pytorch.TITLE, 150, pytorch.rows),
         "races": (races.TITLE, 110, lambda lab: races.rows(lab, quick=quick)),
-        "costs": (costs.TITLE, 70, lambda lab: costs.rows(lab, quick=quick)),
         "tests": (suite.TITLE, 130, suite.rows),
         "compute": (compute.TITLE, 1000, lambda lab: compute.rows(lab, quick=quick)),
     }
@@ -89,7 +93,17 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--libraries", type=Path, help="libraries to be checked instead of build/isolation/open"
     )
+    parser.add_argument(
+        "--hami",
+        type=Path,
+        metavar="FOLDER",
+        help="HAMi-core, whose libvgpu.so lies there: shares, latency and costs of calls beside ours",
+    )
     chosen = parser.parse_args()
+    try:
+        chosen.peer = Peer.hami_core(chosen.hami) if chosen.hami else None
+    except ValueError as error:
+        parser.error(str(error))
     chosen.section = [name for text in chosen.section for name in text.split(",") if name]
     if unknown := set(chosen.section) - set(names):
         parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(names)}")
@@ -158,6 +172,7 @@ def heading(chosen: argparse.Namespace, lab: Lab, date: str) -> Heading:
     words += ["--quick"] if chosen.quick else []
     words += [f"--seconds {chosen.seconds:g}"] if chosen.seconds != SECONDS else []
     words += ["--libraries …"] if chosen.libraries else []
+    words += ["--hami …"] if chosen.hami else []
     return Heading(date, gpu, kind, lab.driver.stand_in, " ".join(words))
 
 
@@ -186,7 +201,7 @@ def check(chosen: argparse.Namespace, driver: Driver, folder: Path, clock: Clock
     path = place(ROOT, chosen.out, date, stand_in=driver.stand_in)
     print(f"Driver: {driver.cuda}{' (the stand-in)' if driver.stand_in else ''}; compiling …", flush=True)
     make("isolation", "all", "linked")
-    lab = Lab(driver, folder, clock, (chosen.libraries or ISOLATION / "open").resolve())
+    lab = Lab(driver, folder, clock, (chosen.libraries or ISOLATION / "open").resolve(), chosen.peer)
     programs(lab.programs)
     with lab.awake():
         try:

@@ -13,7 +13,7 @@ from benchmarks.gpu_check.lab import SPIN, TROUBLES, Lab, Share
 from benchmarks.gpu_check.report import Row, measured, not_run, promise
 from benchmarks.gpu_check.running import Asked
 
-TITLE = "Compute"
+TITLE, FIRST_TITLE = "Compute", "Shares of the GPU's time"
 
 TOLERANCE = 5.0
 UTILIZATION_TOLERANCE = 3.0
@@ -49,9 +49,9 @@ def looked(program: Asked) -> tuple[int, ...]:
 
 
 @contextmanager
-def at_work(lab: Lab, loads: Sequence[Load]) -> Iterator[list[Asked]]:
-    """Each of the loads in a container of its own, for the settling time by now."""
-    limited = any(load.percent for load in loads)
+def at_work(lab: Lab, loads: Sequence[Load], *, under_peer: bool = False) -> Iterator[list[Asked]]:
+    """Each of the loads in a container of its own, or under the other library, for the settling time by now."""
+    limited = any(load.percent for load in loads) and not under_peer
     with ExitStack() as stack:
         stack.enter_context(lab.arbiter() if limited else nullcontext())
         programs = []
@@ -59,11 +59,12 @@ def at_work(lab: Lab, loads: Sequence[Load]) -> Iterator[list[Asked]]:
             share = Share(lab.room_mib(512), load.percent, load.policy)
             program = stack.enter_context(
                 lab.program(
-                    lab.container(share) if load.percent else None,
+                    lab.container(share) if load.percent and not under_peer else None,
                     lab.programs / "paced_load",
                     SPIN,
                     load.work,
                     str(load.streams),
+                    **(lab.under_peer(share) if under_peer else {}),
                 )
             )
             programs.append(program)
@@ -75,9 +76,9 @@ def at_work(lab: Lab, loads: Sequence[Load]) -> Iterator[list[Asked]]:
         yield programs
 
 
-def rates(lab: Lab, loads: Sequence[Load], seconds: float) -> list[float]:
+def rates(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool = False) -> list[float]:
     """What each load got through in a second of its own clock, all at work at once."""
-    with at_work(lab, loads) as programs:
+    with at_work(lab, loads, under_peer=under_peer) as programs:
         before = [looked(program) for program in programs]
         lab.clock.sleep(seconds)
         after = [looked(program) for program in programs]
@@ -87,11 +88,11 @@ def rates(lab: Lab, loads: Sequence[Load], seconds: float) -> list[float]:
     ]
 
 
-def shares(lab: Lab, loads: Sequence[Load], seconds: float) -> list[float]:
+def shares(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool = False) -> list[float]:
     """Percent of the GPU's time that each had; copies: NaN."""
     return [
         rate * (load.unit_ns or float("nan")) / 1e7
-        for load, rate in zip(loads, rates(lab, loads, seconds), strict=True)
+        for load, rate in zip(loads, rates(lab, loads, seconds, under_peer=under_peer), strict=True)
     ]
 
 
@@ -217,8 +218,7 @@ def plan(quick: bool) -> Iterator[tuple[list[Load], list[float] | None]]:
     """Loads that are at work together, and what they are to get where that is not their percentages. What says most comes
     first: there may not be time for all."""
     if quick:
-        yield [Load("kernels:1000000", 30)], None
-        yield [Load("kernels:1000000", 30), Load("kernels:50000", 70)], None
+        yield [Load("graphs:50000:20", 30)], None
         return
     kernels = {name: f"kernels:{length}" for name, length in LENGTHS.items()}
     for percent in PERCENTS:
@@ -240,6 +240,24 @@ def plan(quick: bool) -> Iterator[tuple[list[Load], list[float] | None]]:
     for percent in (10, 50, 90):
         yield [Load(kernels["0.05 ms"], percent)], None
         yield [Load(kernels["20 ms"], percent)], None
+
+
+def first_rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
+    """One container, and two: what every run has time for."""
+    for loads in (
+        [Load("kernels:1000000", 30)],
+        [Load("kernels:1000000", 30), Load("kernels:50000", 70)],
+    ):
+        seconds = LEAST_S if quick else 2 * LEAST_S
+        yield row(lab, loads, seconds, promised=not quick)
+        if lab.peer:
+            name = f"{lab.peer.name}, {about(loads)}"
+            try:
+                got = shares(lab, loads, seconds, under_peer=True)
+            except TROUBLES as error:
+                yield measured(name, error)
+                continue
+            yield measured(name, " + ".join(f"{share:.1f}" for share in got) + " %")
 
 
 def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:

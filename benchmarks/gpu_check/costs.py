@@ -30,11 +30,13 @@ MOST_PRELOADED_MS = 0.5
 Costs = Mapping[str, float]
 
 
-def once(lab: Lab, share: Share | None, series: int) -> Costs:
+def once(lab: Lab, share: Share | None, series: int, *, under_peer: bool = False) -> Costs:
     """One run of the program."""
-    with lab.arbiter() if share and share.percent else nullcontext():
-        container = lab.container(share) if share else None
-        ended = lab.run(container, lab.programs / "call_costs", SPIN, str(series), timeout_s=60)
+    ours = share if not under_peer else None
+    more = lab.under_peer(share) if under_peer and share else {}
+    with lab.arbiter() if ours and ours.percent else nullcontext():
+        container = lab.container(ours) if ours else None
+        ended = lab.run(container, lab.programs / "call_costs", SPIN, str(series), timeout_s=60, **more)
     if not ended.good:
         raise Unanswered(ended.trouble())
     return {name: float(value) for name, value in (line.split() for line in ended.out.splitlines())}
@@ -48,20 +50,31 @@ def added(bare: Sequence[Costs], limited: Sequence[Costs], name: str) -> float:
 def calls(lab: Lab, *, quick: bool) -> Iterator[Row]:
     """Each call; in a quick run they are only measured."""
     room_mib = lab.room_mib(512)
-    ways = (None, Share(room_mib), Share(room_mib, 100))
+    ways, series = (None, Share(room_mib), Share(room_mib, 100)), 5 if quick else 60
     seen: tuple[list[Costs], ...] = ([], [], [])
+    peers: list[Costs] = []
+    peer_trouble = ""
     try:
         for _ in range(1 if quick else ROUNDS):
             for share, costs in zip(ways, seen, strict=True):
-                costs.append(once(lab, share, 5 if quick else 60))
+                costs.append(once(lab, share, series))
+            if lab.peer and not peer_trouble:
+                try:
+                    peers.append(once(lab, ways[-1], series, under_peer=True))
+                except TROUBLES as error:
+                    peer_trouble = str(error)
     except TROUBLES as error:
         yield promise("the calls", "are timed", error, False)
         return
+    if lab.peer and peer_trouble:
+        yield measured(lab.peer.name, peer_trouble)
     bare, memory, compute = seen
     for name in bare[0]:
         base = statistics.median(costs[name] for costs in bare)
         more = added(bare, memory, name), added(bare, compute, name)
         got = f"{base:.0f} ns; {more[0]:+.0f} ns by a memory limit, {more[1]:+.0f} ns with compute"
+        if lab.peer and not peer_trouble:
+            got += f"; {added(bare, peers, name):+.0f} ns by {lab.peer.name}"
         if not quick and (bounds := MOST_ADDED_NS.get(name)):
             promised = f"at most +{bounds[0]:g} ns, +{bounds[1]:g} ns"
             yield promise(name, promised, got, more[0] <= bounds[0] and more[1] <= bounds[1])

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks.gpu_check.building import HERE, ROOT
 from benchmarks.gpu_check.driver import Driver
 from benchmarks.gpu_check.running import Asked, Clock, Ended, Outcome, asked, run
+from benchmarks.isolation.peer import Peer
 
 ISOLATION = ROOT / "build" / "isolation"
 #: Runs lines of Python with short names for what CUDA's driver does; the tests use it too.
@@ -52,12 +53,16 @@ class Unanswered(Exception):
 class Lab:
     """The machine, its driver, and the containers of one run."""
 
-    def __init__(self, driver: Driver, folder: Path, clock: Clock, libraries: Path) -> None:
+    def __init__(
+        self, driver: Driver, folder: Path, clock: Clock, libraries: Path, peer: Peer | None = None
+    ) -> None:
         self.driver = driver
         self.folder = folder
         self.clock = clock
         #: Our libraries, as containers get them.
         self.libraries = libraries
+        #: Another isolation library, measured beside ours.
+        self.peer = peer
         self.programs = folder / "programs"
         self.containers = folder / "containers"
         self._links = folder / "driver"
@@ -102,6 +107,14 @@ class Lab:
         path = [str(self.libraries), str(self._links), *filter(None, known.split(":"))]
         return environment | {"LD_LIBRARY_PATH": ":".join(path), "GPUSHARE_RUN": str(container)}
 
+    def under_peer(self, share: Share) -> dict[str, str]:
+        """What makes a program of no container of ours run under the other library, with that share."""
+        assert self.peer is not None
+        self._made += 1
+        folder = self.folder / f"peer{self._made}"
+        folder.mkdir()
+        return self.peer.environment(folder, memory_mib=share.memory_mib, percent=share.percent)
+
     @contextmanager
     def arbiter(self) -> Iterator[None]:
         """The node's arbiter is at work, as the node agent starts it."""
@@ -141,12 +154,14 @@ class Lab:
         return json.loads(ended.out.splitlines()[-1])
 
     @contextmanager
-    def program(self, container: Path | None, *program: str | Path, timeout_s: float = 60) -> Iterator[Asked]:
+    def program(
+        self, container: Path | None, *program: str | Path, timeout_s: float = 60, **more: str
+    ) -> Iterator[Asked]:
         """A program that goes on while the block runs."""
         self._made += 1
         with asked(
             program,
-            environment=self.environment(container),
+            environment=self.environment(container) | more,
             timeout_s=self.clock.at_most_s(timeout_s),
             complaints=self.folder / f"complaints{self._made}",
         ) as started:

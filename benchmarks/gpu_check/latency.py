@@ -31,9 +31,9 @@ class Times:
         return f"p50 {self.p50:.2f} ms, p99 {self.p99:.2f} ms, the last one {self.last:.1f} %"
 
 
-def times(lab: Lab, loads: Sequence[Load], seconds: float) -> Times:
+def times(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool = False) -> Times:
     """All at work at once, for so long."""
-    with at_work(lab, loads) as programs:
+    with at_work(lab, loads, under_peer=under_peer) as programs:
         before = [looked(program) for program in programs]
         lab.clock.sleep(seconds)
         after = [looked(program) for program in programs]
@@ -43,7 +43,21 @@ def times(lab: Lab, loads: Sequence[Load], seconds: float) -> Times:
     return Times(max(one[2] for one in services) / 1e6, max(one[3] for one in services) / 1e6, last)
 
 
-def group(lab: Lab, works: Sequence[str], shares: Sequence[Sequence[int]], seconds: float) -> Iterator[Row]:
+def of_peer(lab: Lab, row: str, loads: Sequence[Load], seconds: float) -> Row:
+    """The same shares, by the other library."""
+    assert lab.peer is not None
+    name = f"{lab.peer.name}, {row}"
+    if lab.clock.left_s() < _AROUND_S + seconds:
+        return not_run(name, "no time was left for it")
+    try:
+        return measured(name, str(times(lab, loads, seconds, under_peer=True)))
+    except TROUBLES as error:
+        return measured(name, error)
+
+
+def group(
+    lab: Lab, works: Sequence[str], shares: Sequence[Sequence[int]], seconds: float, *, judged: bool = True
+) -> Iterator[Row]:
     """The same programs without isolation, and with each of the ``shares``."""
     name = " beside ".join(work.partition(":")[0] for work in works)
     bare = times(lab, [Load(work) for work in works], seconds)
@@ -64,13 +78,15 @@ def group(lab: Lab, works: Sequence[str], shares: Sequence[Sequence[int]], secon
             yield promise(row, wanted, error, False)
             continue
         holds = got.p50 <= bare.p50 + NEAR_MS and got.p99 <= P99_RATIO * bare.p99 and got.last >= left
-        yield promise(row, wanted, str(got), holds)
+        yield promise(row, wanted, str(got), holds) if judged else measured(row, str(got))
+        if lab.peer:
+            yield of_peer(lab, row, loads, seconds)
 
 
 def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
     """A service beside a loop, and three of them."""
     seconds = 3.0 if quick else 8.0
     pairs = [(30, 70)] if quick else [(50, 50), (30, 70), (20, 80)]
-    yield from group(lab, (SERVICE, LOOP), pairs, seconds)
+    yield from group(lab, (SERVICE, LOOP), pairs, seconds, judged=not quick)
     if not quick:
         yield from group(lab, (SERVICE,) * 3, [(30, 30, 30)], seconds)

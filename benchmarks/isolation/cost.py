@@ -263,4 +263,8 @@ def measure(peer: Peer | None, *, quick: bool) -> Iterator[Row]:
     for name, work in loops.items():
         cases.append(loop_case(f"{name}, compute not limited", work, free, 1.0, turns, seconds))
         cases.append(loop_case(f"{name}, 100%", work, whole, 3.0, turns, seconds))
+    new_grids = loop_case(
+        "kernels of 0.05 ms, each on a new grid, 100%", "grids:50000", whole, 10.0, turns, seconds
+    )
+    cases.append(new_grids)
     yield from rows(cases, peer)

@@ -3,6 +3,7 @@
  * Usage: gpu_load WORK [STREAMS]
  *
  *   kernels:NS      kernels of that length, as many queued as the driver takes
+ *   grids:NS        the same, each on a grid that was not used for thousands of launches
  *   uneven:NS:NS    kernels of the first length, one in twenty of the second, as many queued as the driver takes
  *   single:NS       kernels of that length, each waited for
  *   service:NS:N    N kernels of that length, waited for, then a pause of 8 to 12 ms; tells how long that took
@@ -105,6 +106,21 @@ static void launch(uint64_t length_ns, CUstream stream)
     CALL("cuLaunchKernel", spin, BLOCKS, 1, 1, THREADS, 1, 1, 0, stream, parameters, (void **)NULL);
 }
 
+/* Every grid of up to BLOCKS blocks, one after the other: some ten thousand. */
+static void launch_on_next_grid(uint64_t length_ns, CUstream stream)
+{
+    static unsigned x = 1, y = 1, z;
+    void *parameters[] = {&length_ns};
+    if (x * y * ++z > BLOCKS) {
+        z = 1;
+        if (x * ++y > BLOCKS) {
+            y = 1;
+            x = x % BLOCKS + 1;
+        }
+    }
+    CALL("cuLaunchKernel", spin, x, y, z, THREADS, 1, 1, 0, stream, parameters, (void **)NULL);
+}
+
 static void *captured(uint64_t length_ns, uint64_t count)
 {
     void *graph, *whole;
@@ -156,6 +172,8 @@ static uint64_t work_on(const char *work, uint64_t size, uint64_t count)
         unsigned i = (unsigned)(done % stream_count);
         if (!strncmp(work, "kernels:", 8)) {
             launch(size, streams[i]);
+        } else if (!strncmp(work, "grids:", 6)) {
+            launch_on_next_grid(size, streams[i]);
         } else if (!strncmp(work, "uneven:", 7)) {
             launch(chance() % 20 ? size : count, streams[i]);
         } else if (!strncmp(work, "single:", 7)) {

@@ -3,7 +3,6 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 #: What assignments may hold in braces; each container gets its own.
 PLACEHOLDERS = ("memory_mib", "percent", "folder")
@@ -22,7 +21,7 @@ class Peer:
     assignments: tuple[tuple[str, str], ...]
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str) -> "Peer":
         """Of ``NAME:VARIABLE=VALUE …``, quoted as for a shell."""
         name, colon, words = text.partition(":")
         if not colon or not name.strip():
@@ -41,7 +40,7 @@ class Peer:
         return peer
 
     @classmethod
-    def hami_core(cls, folder: Path) -> Self:
+    def hami_core(cls, folder: Path) -> "Peer":
         """HAMi-core, whose ``libvgpu.so`` lies in the folder."""
         return cls.parse(_HAMI_CORE.format(library=shlex.quote(str(folder.resolve() / "libvgpu.so"))))
 

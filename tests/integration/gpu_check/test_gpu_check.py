@@ -151,7 +151,7 @@ def test_limits_that_do_not_hold_are_found_out(tmp_path: Path) -> None:
 
 def test_every_other_section_comes_to_its_end() -> None:
     """Shares and costs are timed: a quick run does not say whether they hold."""
-    done = typed(TRIAL, SECTION="races,costs,compute,pytorch")
+    done = typed(TRIAL, SECTION="shares,captures,races,costs,compute,pytorch")
     assert done.returncode == 0, done.stdout + done.stderr
     text = written(done)
     assert "Ended in order" in text
@@ -159,13 +159,33 @@ def test_every_other_section_comes_to_its_end() -> None:
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
     assert " % " in rows["30%: kernels of 1 ms"]
     assert " % " in rows["30%: kernels of 1 ms; 70%: kernels of 0.05 ms"]
+    assert " % " in rows["30%: graphs of 20 kernels of 0.05 ms"]
     assert " ns; " in rows["cuLaunchKernel"]
     for name in (
         "3 times a process is killed at work, with memory in hand",
         "8 threads allocate, free, fork",
+        "calls beside which a global capture is lost, by the calling thread's mode",
+        "global captures beside 1 busy thread, 2 s",
+        "global captures beside 8 busy threads, 2 s",
     ):
         assert rows[name].endswith("| held |"), rows[name]
     assert "PyTorch" in rows
+
+
+def test_another_library_is_measured_beside_ours(tmp_path: Path) -> None:
+    """One that limits nothing, in HAMi-core's place."""
+    compiler = [os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-x", "c", "/dev/null"]
+    subprocess.run([*compiler, "-o", tmp_path / "libvgpu.so"], check=True, timeout=60)
+    out = tmp_path / "out"
+    done = check(
+        "--driver", "fakegpu", "--out", out, "--section", "shares,costs", "--quick", "--hami", tmp_path
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {
+        line.split("|")[1].strip(): line for line in only_report(out).splitlines() if line.startswith("| ")
+    }
+    assert " % " in rows["HAMi-core, 30%: kernels of 1 ms; 70%: kernels of 0.05 ms"]
+    assert "ns by HAMi-core" in rows["cuLaunchKernel"]
 
 
 def test_the_stand_in_is_not_written_among_the_measurements() -> None:

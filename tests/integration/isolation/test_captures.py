@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmarks.gpu_check.captures import THREADS, beside
 from gpushare_playground import gpus
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import run_tenant
-from tests.integration.isolation.test_compute_limit import LOAD
 from tests.unit.fakegpu import building as fakegpu
 
 RULES = Path(fakegpu.__file__).with_name("capture_rules.py")
@@ -46,35 +48,11 @@ def test_limits_forbid_nothing_more(container: LimitedContainer) -> None:
     as_seen(rules(container(more=" core_percent=50").environment()))
 
 
+@pytest.mark.parametrize("threads", THREADS)
 def test_no_capture_is_lost_beside_threads_that_launch_and_ask_for_memory(
-    container: LimitedContainer,
+    container: LimitedContainer, threads: int
 ) -> None:
-    lines = (
-        LOAD
-        + """
-import threading
-over = threading.Event()
-mine = c_void_p()
-must("cuCtxGetCurrent", byref(mine))
-def busy():
-    must("cuCtxSetCurrent", mine)
-    own = c_void_p()
-    must("cuStreamCreate", byref(own), 1)
-    while not over.is_set():
-        launch(200_000, own)
-        info()
-threads = [threading.Thread(target=busy) for _ in range(4)]
-for one in threads: one.start()
-stream, ends = c_void_p(), []
-must("cuStreamCreate", byref(stream), 1)
-for _ in range(1500):
-    graph = c_void_p()
-    must("cuStreamBeginCapture_v2", stream, 0)
-    launch(1000, stream)
-    ends.append(call("cuStreamEndCapture", stream, byref(graph)))
-over.set()
-for one in threads: one.join()
-print(len(ends), set(ends))
-"""
-    )
-    assert run_tenant(container(more=" core_percent=90"), lines).stdout == "1500 {0}\n"
+    lines = beside(threads, captures=1000, seconds=20)
+    found = json.loads(run_tenant(container(more=" core_percent=90"), lines).stdout)
+    assert found["captures"] > 0
+    assert (found["lost"], found["threads"]) == (0, threads)

@@ -229,6 +229,35 @@ for _ in range(20):
     run_tenant(here, lines)
 
 
+#: Processes that have a context of their own and leave by exit, with some 30 ms of work under way: how many ended how.
+EXITS = f"""
+from collections import Counter
+def leave():
+    exec({LOAD!r}, globals())
+    for _ in range(100):
+        launch(300_000)
+    ctypes.CDLL(None).exit(7)
+ends = Counter()
+for _ in range(100):
+    child = os.fork()
+    if not child:
+        leave()
+    ends[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])] += 1
+print(dict(ends))
+"""
+
+
+@pytest.mark.parametrize("more", ["", " core_percent=90"])
+def test_a_process_with_kernels_under_way_exits_as_without_limits(
+    container: LimitedContainer, containers: Path, more: str
+) -> None:
+    here = container(more=more)
+    place(containers, here)
+    with arbiter(containers):
+        ended = run_tenant(here, EXITS)
+    assert (ended.stdout, ended.stderr) == ("{7: 100}\n", "")
+
+
 def test_a_forked_child_ends_and_its_parent_goes_on(container: LimitedContainer) -> None:
     here = container(more=" core_percent=90")
     lines = (

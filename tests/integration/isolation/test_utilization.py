@@ -1,6 +1,8 @@
 """How busy the GPU is: each container sees only its own work."""
 
 import subprocess
+from collections import Counter
+from pathlib import Path
 
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import run_tenant
@@ -45,3 +47,32 @@ def test_a_container_sees_only_its_own_utilization(container: LimitedContainer) 
     finally:
         program.kill()
         program.wait(timeout=10)
+
+
+WITHHELD = """
+import ctypes
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+assert nvml.nvmlInit_v2() == 0
+device, room = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
+assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device)) == 0
+for name in ("nvmlDeviceGetAccountingPids", "nvmlDeviceGetDynamicPstatesInfo", "nvmlDeviceGetEncoderSessions", "nvmlGpmSampleGet"):
+    assert getattr(nvml, name)(device, room, room) == 3, name
+kind, count = ctypes.c_uint(), ctypes.c_uint(16)
+for samples in range(10):
+    assert nvml.nvmlDeviceGetSamples(device, samples, ctypes.c_uint64(0), ctypes.byref(kind), ctypes.byref(count), room) == 3
+"""
+
+
+def test_others_processes_and_use_of_the_whole_gpu_over_time_are_withheld(
+    container: LimitedContainer, tmp_path: Path
+) -> None:
+    trace = tmp_path / "trace"
+    run_tenant(container(), WITHHELD, FAKEGPU_TRACE=str(trace))
+    # Of samples those of power and clocks are passed on, of which this driver has none either.
+    passed_on = Counter(trace.read_text().split())
+    assert passed_on["nvmlDeviceGetSamples"] == 4
+    assert not passed_on.keys() & {
+        "nvmlDeviceGetAccountingPids",
+        "nvmlDeviceGetEncoderSessions",
+        "nvmlGpmSampleGet",
+    }

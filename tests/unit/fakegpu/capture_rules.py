@@ -14,7 +14,7 @@ from typing import Any
 
 cuda = ctypes.CDLL("libcuda.so.1")
 GLOBAL, RELAXED = 0, 2
-RESERVED = 5
+RESERVED, GRAPH_RESERVED = 5, 2
 PTX = b".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k()\n{\nret;\n}\n\0"
 
 
@@ -50,8 +50,13 @@ CALLS: dict[str, Callable[[], int]] = {
     "cuMemFree": lambda: cuda.cuMemFree_v2(kept),
     "cuEventCreate": lambda: cuda.cuEventCreate(byref(c_void_p()), 0),
     "cuEventRecord": lambda: cuda.cuEventRecord(event, other),
+    "cuEventDestroy": lambda: cuda.cuEventDestroy_v2(made("cuEventCreate", 0)),
     "cuEventElapsedTime": lambda: cuda.cuEventElapsedTime(byref(c_float()), event, event),
     "cuMemGetInfo": lambda: cuda.cuMemGetInfo_v2(byref(c_size_t()), byref(c_size_t())),
+    "cuDeviceGetGraphMemAttribute": lambda: cuda.cuDeviceGetGraphMemAttribute(
+        0, GRAPH_RESERVED, byref(c_uint64())
+    ),
+    "cuDeviceGraphMemTrim": lambda: cuda.cuDeviceGraphMemTrim(0),
     "cuStreamIsCapturing": lambda: cuda.cuStreamIsCapturing(other, byref(c_int())),
     "cuModuleLoadData": lambda: cuda.cuModuleLoadData(byref(c_void_p()), PTX),
 }
