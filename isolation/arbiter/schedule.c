@@ -109,7 +109,8 @@ static int64_t charge(struct schedule *schedule, struct tenant *tenant, const st
     int64_t said_ns = (int64_t)(asked->used_ns - tenant->used_ns);
     tenant->used_ns = asked->used_ns;
     tenant->unpaid_ns += most(-CLAIM_MOST_NS, least(said_ns, CLAIM_MOST_NS));
-    int64_t under_way_ns = left_ns(asked, now_ns);
+    /* All that is left of it: what is not charged now, of a kernel of seconds, never is. */
+    int64_t under_way_ns = asked->busy_until_ns > now_ns ? (int64_t)sooner(asked->busy_until_ns - now_ns, CLAIM_MOST_NS) : 0;
     int64_t own_ns = least(tenant->unpaid_ns, most(0, tenant->room_ns + under_way_ns));
     int64_t others_ns = tenant->disturbed ? most(0, least(tenant->unpaid_ns - own_ns, schedule->spare_ns)) : 0;
     tenant->unpaid_ns -= own_ns + others_ns;

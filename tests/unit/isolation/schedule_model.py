@@ -204,7 +204,8 @@ class Model:
             container.unpaid += max(-CLAIM_MOST, min(said, CLAIM_MOST))
             left, on_it = self._left(page), self._on_it(place)
             disturbed = len(had) > 1 and any(container is one for one in had)
-            own = min(container.unpaid, max(0, container.room + left))
+            under_way = max(0, min(page.busy_until - now, CLAIM_MOST))
+            own = min(container.unpaid, max(0, container.room + under_way))
             theirs = max(0, min(container.unpaid - own, self.spare)) if disturbed else 0
             paid = own + theirs
             container.unpaid = min(container.unpaid - paid, UNPAID_MOST)

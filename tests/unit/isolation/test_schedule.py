@@ -221,6 +221,12 @@ def test_long_kernels_of_one_take_nothing_from_another(simulation: Ask, kernel: 
     assert second == pytest.approx(90, abs=5)
 
 
+def test_kernels_of_seconds_are_paid_for_by_their_own_container(simulation: Ask) -> None:
+    first, second = shares(simulation, Tenant(10, kernel=3_000_000_000), Tenant(90), seconds=61)
+    assert first == pytest.approx(10, abs=5)
+    assert second == pytest.approx(90, abs=5)
+
+
 def test_idle_time_is_used_only_by_who_may(simulation: Ask) -> None:
     assert shares(simulation, Tenant(20, borrows=True)) == [pytest.approx(100, abs=2)]
     borrower, hard = shares(simulation, Tenant(20, borrows=True), Tenant(50))
