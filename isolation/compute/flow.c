@@ -38,18 +38,7 @@ static _Atomic int limited; /* 0: not known, 1: no, 2: yes */
 
 /* --- fork: a child has none of its parent's work ------------------------------------------------------------------ */
 
-static void before_fork(void)
-{
-    for (int i = 0; i < LIMITED_GPUS_MAX; i++)
-        pthread_mutex_lock(&flows[i].mutex);
-}
-
-static void in_parent(void)
-{
-    for (int i = LIMITED_GPUS_MAX - 1; i >= 0; i--)
-        pthread_mutex_unlock(&flows[i].mutex);
-}
-
+/* Fork does not wait for these mutexes: they are held while the driver is called, which has mutexes of its own that fork may take first. */
 static void in_child(void)
 {
     for (int i = 0; i < LIMITED_GPUS_MAX; i++) {
@@ -61,7 +50,7 @@ static void in_child(void)
 
 __attribute__((constructor)) static void prepare(void)
 {
-    pthread_atfork(before_fork, in_parent, in_child);
+    pthread_atfork(NULL, NULL, in_child);
 }
 
 /* --- beginning ---------------------------------------------------------------------------------------------------- */
@@ -122,7 +111,10 @@ struct flow *flow_unattended(int gpu, uint64_t now_ns, uint64_t long_ns, bool *r
         *recent = true;
         return NULL;
     }
-    pthread_mutex_lock(&flow->mutex);
+    if (pthread_mutex_trylock(&flow->mutex)) {
+        *recent = true;
+        return NULL;
+    }
     if (flow->page)
         return flow;
     pthread_mutex_unlock(&flow->mutex);
