@@ -85,8 +85,8 @@ void flow_settle_batch(struct flow *flow);
 struct flow *flow_lock(int gpu);
 void flow_unlock(struct flow *flow);
 
-/* The same if it was begun and not looked at for so long, else NULL; `*recent`: because it was looked at. Does not disturb a
- * program that looks itself. */
+/* The same if it was begun and not looked at for so long, else NULL; `*recent`: because it was looked at, or another thread has it. Does not
+ * disturb a program that looks itself, and never waits. */
 struct flow *flow_unattended(int gpu, uint64_t now_ns, uint64_t long_ns, bool *recent);
 
 /* Whether any GPU of this container has a compute limit. A nanosecond once known. */

@@ -16,12 +16,23 @@ enum { STACK_BYTES = 256 << 10, PAUSE_NS = 1500000, PAUSES_AWAKE = 16 };
 static _Atomic bool started;
 static _Atomic uint32_t changes;   /* futex word */
 static _Atomic bool asleep;
+/* Held during a look, of which none begins once the program ends: the driver is torn down then. */
+static pthread_mutex_t looking = PTHREAD_MUTEX_INITIALIZER;
+static bool ended;
 
 /* A child of fork has no such thread. */
 static void in_child(void)
 {
+    pthread_mutex_init(&looking, NULL);
     atomic_store(&started, false);
     atomic_store(&asleep, false);
+}
+
+static void end(void)
+{
+    pthread_mutex_lock(&looking);
+    ended = true;
+    pthread_mutex_unlock(&looking);
 }
 
 __attribute__((constructor)) static void prepare(void)
@@ -41,6 +52,22 @@ static void look(struct flow *flow, bool *ahead)
         turn_wake(&flow->page->requests);
 }
 
+/* False: there is nothing to look at any more. `*ahead`: marks are. */
+static bool look_at_all(bool *ahead)
+{
+    pthread_mutex_lock(&looking);
+    for (int i = 0; !ended && i < LIMITED_GPUS_MAX; i++) {
+        struct flow *flow = flow_unattended(i, turn_now_ns(), PAUSE_NS, ahead);
+        if (!flow)
+            continue;
+        look(flow, ahead);
+        flow_unlock(flow);
+    }
+    bool goes_on = !ended;
+    pthread_mutex_unlock(&looking);
+    return goes_on;
+}
+
 static void *watch(void *unused)
 {
     (void)unused;
@@ -50,13 +77,8 @@ static void *watch(void *unused)
     for (unsigned quiet = 0;;) {
         uint32_t seen = atomic_load(&changes);
         bool ahead = false;
-        for (int i = 0; i < LIMITED_GPUS_MAX; i++) {
-            struct flow *flow = flow_unattended(i, turn_now_ns(), PAUSE_NS, &ahead);
-            if (!flow)
-                continue;
-            look(flow, &ahead);
-            flow_unlock(flow);
-        }
+        if (!look_at_all(&ahead))
+            return NULL;
         quiet = ahead ? 0 : quiet + 1;
         if (quiet <= PAUSES_AWAKE) {
             nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
@@ -67,7 +89,6 @@ static void *watch(void *unused)
             turn_sleep(&changes, seen, UINT64_MAX);
         atomic_store(&asleep, false);
     }
-    return NULL;
 }
 
 static void start(void)
@@ -75,6 +96,8 @@ static void start(void)
     sigset_t all, before;
     pthread_t thread;
     pthread_attr_t attributes;
+    /* The driver's own handlers are there since cuInit, so that this one runs first. */
+    atexit(end);
     sigfillset(&all);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
