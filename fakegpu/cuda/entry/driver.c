@@ -1,13 +1,14 @@
-/* cuInit, versions, and what this process is to the driver: not initialised, ready, or a fork of one that was. */
+/* cuInit, versions, and what this process is to the driver: not initialised, ready, a fork of one that was, or ending. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 
 #include "cuda/entry/driver.h"
 #include "cuda/entry/log.h"
 #include "node/node.h"
 
-enum phase { NEW, READY, FORKED };
+enum phase { NEW, READY, FORKED, ENDED };
 static _Atomic enum phase phase;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static int cuda_version;
@@ -26,9 +27,16 @@ __attribute__((constructor)) static void watch_forks(void)
     pthread_atfork(NULL, NULL, in_child);
 }
 
+/* The program exits. NVIDIA's 535 answers everything with this error after its exit handlers, which it registers in cuInit. */
+static void end(void)
+{
+    atomic_store(&phase, ENDED);
+}
+
 CUresult driver_ready(void)
 {
-    return atomic_load_explicit(&phase, memory_order_acquire) == READY ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+    enum phase now = atomic_load_explicit(&phase, memory_order_acquire);
+    return now == READY ? CUDA_SUCCESS : now == ENDED ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED;
 }
 
 static CUresult from_nvml(nvmlReturn_t status)
@@ -80,13 +88,17 @@ EXPORT CUresult cuInit(unsigned flags)
         return CUDA_SUCCESS;
     case FORKED:
         return CUDA_ERROR_NOT_INITIALIZED;
+    case ENDED:
+        return CUDA_ERROR_DEINITIALIZED;
     default:
         break;
     }
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&mutex);
-    if (atomic_load(&phase) == NEW && (result = initialise()) == CUDA_SUCCESS)
+    if (atomic_load(&phase) == NEW && (result = initialise()) == CUDA_SUCCESS) {
+        atexit(end);
         atomic_store_explicit(&phase, READY, memory_order_release);
+    }
     pthread_mutex_unlock(&mutex);
     return result;
 }
@@ -97,6 +109,8 @@ EXPORT CUresult cuDriverGetVersion(int *version)
     const struct node *node;
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
+    if (atomic_load(&phase) == ENDED)
+        return CUDA_ERROR_DEINITIALIZED;
     if (cuda_version) {
         *version = cuda_version;
         return CUDA_SUCCESS;

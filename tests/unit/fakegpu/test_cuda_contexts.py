@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpushare_playground import gpus
-from tests.unit.fakegpu.building import build
+from tests.unit.fakegpu.building import BUILT, SYSTEM, build, environment
 from tests.unit.fakegpu.cuda_process import MIB, OUT, CudaProcess, Out, Processes, pack
 
 NODE = gpus.preset("core-mem-4", "n1")
@@ -260,3 +262,36 @@ def test_a_green_context_goes_with_a_reset_of_its_device(cuda: CudaProcess) -> N
     last = cuda.good("cuGreenCtxCreate", OUT, description, 0, 1)
     cuda.good("cuGreenCtxDestroy", last)
     assert cuda.good("cuDevicePrimaryCtxGetState", 0, Out(4), Out(4))[1] == pack("i", 0)
+
+
+#: What calls answer in an exit handler that was registered before the driver's own, which run first.
+AFTER_EXIT = """
+import ctypes, sys
+libc, number = ctypes.CDLL(None), ctypes.c_int()
+def late(_):
+    calls = (cuda.cuInit(0), cuda.cuDeviceGetCount(ctypes.byref(number)), cuda.cuDriverGetVersion(ctypes.byref(number)),
+             cuda.cuCtxSynchronize(), cuda.cuEventQuery(None))
+    print(*calls, flush=True)
+handler = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(late)
+libc.__cxa_atexit(handler, None, None)
+cuda = ctypes.CDLL(sys.argv[1])
+cuda.cuInit(0)
+libc.exit(0)
+"""
+
+
+def test_once_a_program_exits_every_call_says_so_as_with_nvidias_driver(tmp_path: Path) -> None:
+    """NVIDIA's 535, where there is no GPU."""
+    build("library")
+    gpus.write(tmp_path / "node.gpus", NODE)
+    nvidias = next(iter(SYSTEM.glob("usr/lib/*/nvidia/current/libcuda.so.535.*")), None)
+    for library in (BUILT / "libcuda.so.1", *filter(None, [nvidias])):
+        ended = subprocess.run(
+            [sys.executable, "-c", AFTER_EXIT, library],
+            env=environment(tmp_path / "node.gpus"),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert ended.stdout == "4 4 4 4 4\n", library
