@@ -258,6 +258,35 @@ def test_a_process_with_kernels_under_way_exits_as_without_limits(
     assert (ended.stdout, ended.stderr) == ("{7: 100}\n", "")
 
 
+#: Exits with work under way. The first exit handler is registered before the driver's, so it runs last; it waits until no thread of ours is left.
+LAST_HANDLER = """
+import time
+def name(thread):
+    try:
+        return open(f"/proc/self/task/{thread}/comm").read().strip()
+    except OSError:
+        return ""
+def helps():
+    return "gpushare" in map(name, os.listdir("/proc/self/task"))
+def last(_):
+    until = time.monotonic() + 20
+    while helps() and time.monotonic() < until:
+        os.sched_yield()
+    print(helps(), flush=True)
+libc, handler = ctypes.CDLL(None), ctypes.CFUNCTYPE(None, c_void_p)(last)
+libc.__cxa_atexit(handler, None, None)
+"""
+
+
+def test_the_helper_thread_ends_before_the_driver_does(container: LimitedContainer) -> None:
+    lines = (
+        LAST_HANDLER
+        + LOAD
+        + "for _ in range(2): launch(20_000_000_000)\nwhile not helps(): os.sched_yield()\nlibc.exit(0)\n"
+    )
+    assert run_tenant(container(more=" core_percent=100"), lines).stdout == "False\n"
+
+
 def test_a_forked_child_ends_and_its_parent_goes_on(container: LimitedContainer) -> None:
     here = container(more=" core_percent=90")
     lines = (
