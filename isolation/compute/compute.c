@@ -79,6 +79,7 @@ static void enter(struct flow *flow, struct piece *piece)
 {
     uint64_t estimated_ns, now_ns;
     unsigned trusted = trusted_launches(piece);
+    flow_note_stream(flow, piece->stream);
     bool known = estimate(piece, &estimated_ns);
     piece->charged_ns = known ? estimated_ns * flow->scale / 65536u : 0;
     if (known && trusted >= TRUSTED_UNSEEN &&

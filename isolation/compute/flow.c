@@ -197,6 +197,14 @@ bool flow_put_batched(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns, b
     return true;
 }
 
+void flow_note_stream(struct flow *flow, CUstream stream)
+{
+    if (stream == flow->stream)
+        return;
+    flow->stream = stream;
+    flow->changed_launches = flow->launches + 1;
+}
+
 void flow_settle_batch(struct flow *flow)
 {
     if (flow->spent_ns)
@@ -276,7 +284,7 @@ static int64_t learn(struct flow *flow, const struct marked *piece)
     if (piece->idle)
         time_ns -= piece->between_ns < time_ns / 2 ? piece->between_ns : time_ns / 2;
     time_ns /= flow->sharing; /* the others of this container had the GPU in between */
-    estimate_compare(piece->estimate, piece->amount, time_ns, sure, piece->visit);
+    estimate_compare(piece->estimate, piece->amount, time_ns, sure && !piece->mixed, piece->visit);
     bool uneven = !piece->visit && estimate_uneven(piece->estimate);
     if (!uneven)
         estimate_learn(piece->estimate, piece->amount, time_ns, sure);
@@ -284,7 +292,7 @@ static int64_t learn(struct flow *flow, const struct marked *piece)
         estimate_stretch(piece->estimate, piece->amount, taken_for_ns(flow, piece), time_ns * flow->scale / SCALE_ONE,
                          piece->charged_ns);
     if (piece->like != ESTIMATE_NONE) {
-        estimate_compare(piece->like, piece->like_amount, time_ns, sure, piece->visit);
+        estimate_compare(piece->like, piece->like_amount, time_ns, sure && !piece->mixed, piece->visit);
         estimate_learn(piece->like, piece->like_amount, time_ns, sure);
     }
     /* Another of its kind may have had the GPU more for itself. */
@@ -457,6 +465,7 @@ bool flow_mark(struct flow *flow, uint64_t now_ns, const struct marked *piece)
     place->paid_ns = flow->paid_ns;
     place->uneven = flow->uneven;
     place->launches = flow->launches;
+    place->mixed = flow->changed_launches > flow->reached_launches + 1;
     place->visit = flow_has_arbiter(flow, now_ns) && !atomic_load(&flow->page->beside_ns);
     flow->mark_count++;
     bool ahead = flow_look(flow, now_ns);

@@ -32,6 +32,7 @@ struct marked {
     uint64_t began_ns;   /* of the turn in which it was put */
     uint64_t between_ns; /* real time from putting the one mark to having put the piece */
     bool idle;           /* the GPU had nothing else to do then */
+    bool mixed;          /* work in several streams was ahead: it may have been done in between */
     bool visit;          /* of a burst on a visit, beside another container's work */
     unsigned estimate, like;
     uint64_t amount, like_amount, charged_ns;
@@ -53,6 +54,8 @@ struct flow {
     uint64_t free_ns;          /* when the GPU will be through with it */
     uint64_t marked_at_ns, marked_put_ns;
     uint64_t launches, marked_launches, reached_launches; /* all; up to the last mark; up to the last one that was reached */
+    CUstream stream;           /* of the last piece */
+    uint64_t changed_launches; /* the number of the first piece in that stream since one in another */
     uint64_t paid_ns, uneven;  /* what was charged beforehand; pieces of uneven kinds */
     /* Small pieces do not look at clock and page each time: what may be put without a look, what was charged for that and is not on the
      * page yet, and the moment of the last look. */
@@ -77,6 +80,9 @@ struct flow {
 
 /* Puts a piece without a look, if it is small enough for what the last look left. */
 bool flow_put_batched(struct flow *flow, uint64_t charged_ns, uint64_t raw_ns, bool uneven);
+
+/* Before a piece is put into that stream. */
+void flow_note_stream(struct flow *flow, CUstream stream);
 
 /* Writes into the page what was put in passing. */
 void flow_settle_batch(struct flow *flow);
