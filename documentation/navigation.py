@@ -61,6 +61,7 @@ SECTIONS: Final = (
             ("Elastic quotas", "guide/elastic-quotas.md"),
             ("GPU selection", "guide/gpu-selection.md"),
             ("Kueue", "guide/kueue.md"),
+            ("Model servers", "guide/model-servers.md"),
             ("Node group order", "guide/resource-policy.md"),
             ("Preemption", "guide/preemption.md"),
             ("Defragmentation", "guide/defragmentation.md"),
