@@ -141,7 +141,7 @@ fakegpu: ## Build the stand-in NVIDIA driver into build/fakegpu/
 isolation: ## Build the isolation libraries into build/isolation/
 	@mkdir -p build/isolation && flock build/isolation/lock $(MAKE) --no-print-directory --silent -C isolation
 
-clients: $(STAMPS)/test fakegpu isolation ## Run PyTorch, Triton, JAX and numba-cuda as their wheels come on the stand-in driver, without limits and with them (2 GB to fetch, 4 GB in build/clients; ARGS=pytorch: that alone)
+clients: $(STAMPS)/test fakegpu isolation ## Run PyTorch, Triton, JAX, numba-cuda and Ray as their wheels come on the stand-in driver, without limits and with them (2 GB to fetch, 4 GB in build/clients; ARGS=pytorch: that alone)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m tests.clients $(ARGS)
 
 sanitize: $(STAMPS)/test ## Build and run the C tests under the sanitizers
