@@ -37,7 +37,7 @@ MARKS: Final = (
     *("typed by", "agents", "beside", "first", "varies", "shortened by", "file", "with", "playground"),
 )
 #: Engines of other projects that run beside the charts on a real cluster.
-ENGINES: Final = ("jobset", "kuberay", "kueue", "leaderworkerset")
+ENGINES: Final = ("jobset", "kuberay", "kueue", "leaderworkerset", "trainer")
 #: Of a real cluster, in their order: nothing is installed; charts are; an engine is, too; they are taken away; nodes have forgotten them.
 STAGES: Final = ("install", "installed", *ENGINES, "remove", "removed")
 #: Marks of blocks that are typed into a playground.

@@ -64,6 +64,7 @@ SECTIONS: Final = (
             ("JobSet", "guide/jobset.md"),
             ("LeaderWorkerSet", "guide/leaderworkerset.md"),
             ("KubeRay", "guide/kuberay.md"),
+            ("Kubeflow Trainer", "guide/kubeflow-trainer.md"),
             ("Argo Workflows", "guide/argo.md"),
             ("Model servers", "guide/model-servers.md"),
             ("Node group order", "guide/resource-policy.md"),
