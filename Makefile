@@ -19,7 +19,7 @@ E2E = PATH="$(CURDIR)/$(BIN):$$PATH" GPUSHARE_E2E_K8S=$(K8S) $(BIN)/python -m py
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs cluster images check kubectl-plugin krew release bench bench-isolation bench-cluster bench-placement load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
+.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs e2e-engines cluster images check kubectl-plugin krew release bench bench-isolation bench-cluster bench-placement load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ e2e-archives: # The images, of packages and Python alone
 
 e2e-programs: # The components, of Go modules
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.cluster build --k8s $(K8S)
+
+e2e-engines: # The managers of engines that run beside the product, of Go modules
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.engines
 
 cluster: $(STAMPS)/run fakegpu ## Bring up the real components as a cluster and stay up (root; ARGS="--nodes 3 --k8s 1.28 --label" and more)
 	@scripts/install-e2e-packages
@@ -141,7 +144,7 @@ fakegpu: ## Build the stand-in NVIDIA driver into build/fakegpu/
 isolation: ## Build the isolation libraries into build/isolation/
 	@mkdir -p build/isolation && flock build/isolation/lock $(MAKE) --no-print-directory --silent -C isolation
 
-clients: $(STAMPS)/test fakegpu isolation ## Run PyTorch, Triton, JAX and numba-cuda as their wheels come on the stand-in driver, without limits and with them (2 GB to fetch, 4 GB in build/clients; ARGS=pytorch: that alone)
+clients: $(STAMPS)/test fakegpu isolation ## Run PyTorch, Triton, JAX, numba-cuda and Ray as their wheels come on the stand-in driver, without limits and with them (2 GB to fetch, 4 GB in build/clients; ARGS=pytorch: that alone)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m tests.clients $(ARGS)
 
 sanitize: $(STAMPS)/test ## Build and run the C tests under the sanitizers

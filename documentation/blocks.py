@@ -36,8 +36,10 @@ MARKS: Final = (
     *("real cluster", "needs", "sample", "step of CI", "ends with", "goes on until"),
     *("typed by", "agents", "beside", "first", "varies", "shortened by", "file", "with", "playground"),
 )
-#: Of a real cluster, in their order: nothing is installed; charts are; Kueue is, too; they are taken away; nodes have forgotten them.
-STAGES: Final = ("install", "installed", "kueue", "remove", "removed")
+#: Engines of other projects that run beside the charts on a real cluster.
+ENGINES: Final = ("jobset", "kuberay", "kueue", "leaderworkerset", "trainer")
+#: Of a real cluster, in their order: nothing is installed; charts are; an engine is, too; they are taken away; nodes have forgotten them.
+STAGES: Final = ("install", "installed", *ENGINES, "remove", "removed")
 #: Marks of blocks that are typed into a playground.
 _HERE: Final = ("needs", "sample", "beside", "shortened by")
 _MARK: Final = re.compile(rf"^\s*<!--\s*({'|'.join(MARKS)}):\s*(.*?)\s*-->\s*$")

@@ -16,7 +16,11 @@ def _alone(name: str, command: str, timeout_s: float, needs: tuple[str, ...] = _
 
 STEPS: Final = (
     INSTALL,
-    _alone("programs", f"make e2e-programs && make e2e-programs {OLDEST} && make e2e-archives", 3600),
+    _alone(
+        "programs",
+        f"make e2e-programs && make e2e-programs {OLDEST} && make e2e-archives && make e2e-engines",
+        3600,
+    ),
     Step(
         "e2e-oldest",
         f"make e2e {OLDEST} MARKS=",

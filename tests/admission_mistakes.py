@@ -300,6 +300,7 @@ MISTAKES: tuple[PodCase, ...] = (
     _annotated(names.ANN_DEVICES + "-old", _OURS),
     _labelled("gpushare.dev/max-pods-per-node", "it belongs on nodes"),
     _labelled(ANNOTATION, "it is an annotation: write it under annotations"),
+    _labelled(names.ANN_GANG_BY, "it is an annotation: write it under annotations"),
     _labelled(MEM, _IN_LIMITS),
     _labelled(MEMORY, _IN_LIMITS),
     _labelled("ack.node.gpu.schedule", _OF_NODES),
@@ -354,6 +355,13 @@ MISTAKES: tuple[PodCase, ...] = (
     ),
     PodCase("opted-in", (box(mem="3"),), labels={LABEL: "enabled"}, scheduler=OURS),
     PodCase("may-be-moved", (box(mem="3"),), annotations={ANNOTATION: "true"}, scheduler=OURS),
+    PodCase(
+        "in-one-of-several-gangs",
+        (box(mem="3"),),
+        labels={GANG: "g", LEAST: "2"},
+        annotations={names.ANN_GANG_BY: "batch.kubernetes.io/job-name"},
+        scheduler=OURS,
+    ),
     PodCase("may-not-be-moved", (box(mem="3"),), annotations={ANNOTATION: "false"}, scheduler=OURS),
     PodCase(
         "may-be-moved-perhaps",

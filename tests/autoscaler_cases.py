@@ -106,6 +106,20 @@ def _with_compute(made: JsonObject, percent: int) -> JsonObject:
     return found
 
 
+def _of_whole_gpus(made: JsonObject, count: int) -> JsonObject:
+    found = copy.deepcopy(made)
+    found["spec"]["nodeSelector"] = {names.LABEL_MODE: "topology"}
+    amounts = {names.GPU_WHOLE: str(count)}
+    found["spec"]["containers"][0]["resources"] = {"limits": amounts, "requests": amounts}
+    return found
+
+
+def _labelled(made: JsonObject, key: str, value: str) -> JsonObject:
+    found = copy.deepcopy(made)
+    found["metadata"]["labels"] = {key: value}
+    return found
+
+
 def _nominated(made: JsonObject) -> JsonObject:
     found = copy.deepcopy(made)
     found["status"]["nominatedNodeName"] = "n1"
@@ -162,6 +176,34 @@ CASES: tuple[Case, ...] = (
         "compute-is-counted-too",
         node("template", NodeTemplate((V100,), NodeMode.CORE_MEM)),
         tuple(_with_compute(one, 40) for one in _several(4, 2)),
+        seen=4,
+        lacking=_named(4),
+        makes=2,
+    ),
+    Case(
+        "whole-gpus-by-count",
+        node("template", NodeTemplate((V100,) * 4, NodeMode.TOPOLOGY)),
+        tuple(_of_whole_gpus(one, 2) for one in _several(3, 0)),
+        seen=3,
+        lacking=_named(3),
+        makes=2,
+    ),
+    Case(
+        "a-pod-on-several-gpus",
+        node("template", TWO),
+        tuple(_labelled(one, names.LABEL_POD_GPU_COUNT, "2") for one in _several(2, 32)),
+        seen=2,
+        lacking=_named(2),
+        makes=2,
+    ),
+    # It counts what they request, not that each holds a whole GPU.
+    Case(
+        "whole-gpus-by-label-that-request-half-of-one",
+        node("template", ONE),
+        tuple(
+            _labelled(one, names.LABEL_POD_PLACEMENT, names.POD_PLACEMENT_WHOLE_DEVICE)
+            for one in _several(4, 8)
+        ),
         seen=4,
         lacking=_named(4),
         makes=2,

@@ -24,6 +24,7 @@ CHECKS: Final = {
     "jax_arrays": ("memory",),
     "numba_kernels": ("memory",),
     "pytorch": ("memory", "copies", "training", "graph", "graph beside", "loader", "ipc"),
+    "ray_actors": ("fractions",),
     "triton_kernels": ("kernels",),
 }
 

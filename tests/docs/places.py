@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
-from documentation.blocks import STAGES, Block
+from documentation.blocks import ENGINES, STAGES, Block
 
 #: Blocks for a real cluster, by their stage; most by the same test.
 ON_A_CLUSTER: Final = dict.fromkeys(STAGES, "tests/e2e/product/test_departure.py") | {
-    "kueue": "tests/e2e/engines/test_kueue.py",
     "removed": "tests/e2e/product/test_removal.py",
+    **{engine: f"tests/e2e/engines/test_{engine}.py" for engine in ENGINES},
 }
 STEPS: Final = "pipelines/ci.py"
 #: Tests that run together with the one that types pages.

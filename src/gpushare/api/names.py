@@ -73,6 +73,8 @@ COMPUTE_CLASSES: Final = (COMPUTE_LATENCY, COMPUTE_BATCH)
 LABEL_GANG_NAME: Final = "pod-group.scheduling.sigs.k8s.io/name"
 LABEL_GANG_LEAST: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 """The number of pods of the gang that must run together."""
+ANN_GANG_BY: Final = "gpushare.dev/gang-by"
+"""Ours, on a pod, set by users: the key of a label. Pods of one gang name with different values of that label are gangs of their own."""
 
 LABEL_WAIT_FOR_SCALING: Final = "k8s.aliyun.com/resource-policy-wait-for-ecs-scaling"
 """Among ``podLabels`` of a unit: pods wait in that unit for new nodes. Never set on a pod."""

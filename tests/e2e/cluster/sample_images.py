@@ -27,8 +27,8 @@ def pause(binaries: Path) -> Path:
     return _kept([PAUSE_IMAGE], [file("/pause", program, 0o755)], Config(entrypoint=["/pause"]), [program])
 
 
-def busybox() -> Path:
-    """The archive of a shell with everything that busybox has. Raises ``CannotBuild`` without busybox."""
+def busybox(refs: Sequence[str] = BUSYBOX_IMAGES, more: Sequence[Entry] = ()) -> Path:
+    """The archive of a shell with everything that busybox has, and ``more``. Raises ``CannotBuild`` without busybox."""
     found = shutil.which("busybox")
     if not found:
         raise CannotBuild("busybox: missing; run scripts/install-e2e-packages")
@@ -37,7 +37,7 @@ def busybox() -> Path:
     entries = [file("/bin/busybox", program, 0o755), folder("/tmp", 0o1777), folder("/etc")]
     entries += [link(f"/bin/{name}", "/bin/busybox") for name in applets if name != "busybox"]
     config = Config(command=["sh"], env={"PATH": "/bin"})
-    return _kept(BUSYBOX_IMAGES, entries, config, [program])
+    return _kept(refs, [*entries, *more], config, [program])
 
 
 def kube_scheduler(binaries: Path, version: str) -> Path:
@@ -65,7 +65,10 @@ def archives(binaries: Path, version: str) -> list[Path]:
 
 def _kept(refs: Sequence[str], entries: list[Entry], config: Config, made_of: Sequence[Path]) -> Path:
     # Where a program lies says nothing of what is in it.
-    names = [(e.path, e.kind, e.mode, e.target) for e in entries]
+    names = [
+        (e.path, e.kind, e.mode, e.target, e.content if isinstance(e.content, bytes) else b"")
+        for e in entries
+    ]
     key = hashlib.sha256(repr((list(refs), names, config)).encode())
     for path in made_of:
         with path.open("rb") as content:

@@ -10,7 +10,8 @@ import yaml
 
 from gpushare.api import names
 from tests.e2e.cluster import Cluster, wait_for
-from tests.e2e.engines import kueue
+from tests.e2e.engines.engine import KUEUE
+from tests.e2e.engines.kueue import configure
 from tests.e2e.product.pages import Pages
 from tests.e2e.product.product import CHECKOUT, Product
 
@@ -24,9 +25,9 @@ QUEUE = "kueue.x-k8s.io/queue-name"
 
 @pytest.fixture(scope="module")
 def with_kueue(engines_cluster: Cluster, engines_product: Product) -> Iterator[Product]:
-    kueue.install(engines_cluster, engines_product)
+    KUEUE.install(engines_cluster, engines_product)
     yield engines_product
-    engines_product.typed("helm", "uninstall", "kueue", "-n", kueue.NAMESPACE)
+    KUEUE.uninstall(engines_product)
 
 
 @pytest.fixture
@@ -175,7 +176,7 @@ def test_what_the_page_shows(product: Product, engines_cluster: Cluster, tmp_pat
 
 def test_units_count_as_bytes_by_the_pages_transformation(product: Product) -> None:
     (configuration,) = re.findall(r"```yaml\n(resources:.*?)```", PAGE.read_text(), re.DOTALL)
-    kueue.configure(product, yaml.safe_load(configuration))
+    configure(product, yaml.safe_load(configuration))
     product.apply(flavor("cgpu", "cgpu"), *queue("team", {"cgpu": {names.GPU_MEMORY: "8Gi"}}))
     product.apply(job("units", "team", {names.GPU_MEM: 6}))
     product.running("app=units")

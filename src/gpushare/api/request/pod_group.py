@@ -13,7 +13,9 @@ MOST_PODS: Final = 100_000
 
 
 class Gang(msgspec.Struct, frozen=True, gc=False):
-    """The gang of a pod: ``key`` is ``namespace/name``, ``least`` the number of pods that must run together.
+    """The gang of a pod: ``least`` is the number of pods that must run together.
+
+    ``key`` is ``namespace/name``, or ``namespace/name/value`` if the annotation ``gpushare.dev/gang-by`` names a label with that value.
 
     ``owner`` is the UID of the pod's controller, or empty.
     """
@@ -44,4 +46,6 @@ def gang_of(pod: Pod) -> Gang | None:
             f"that must run together, from 1 to {MOST_PODS}: it is '{least[:63]}'; set both on every pod",
         )
     owner = next((owner.uid for owner in pod.metadata.owner_references or () if owner.controller), "")
-    return Gang(f"{pod.metadata.namespace}/{name}", int(least), owner)
+    part = labels.get((pod.metadata.annotations or {}).get(names.ANN_GANG_BY, ""), "")
+    key = f"{pod.metadata.namespace}/{name}/{part}" if part else f"{pod.metadata.namespace}/{name}"
+    return Gang(key, int(least), owner)

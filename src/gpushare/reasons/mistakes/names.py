@@ -29,7 +29,7 @@ _LABELS: Final = (
     names.LABEL_STANDS_FOR,
 )
 #: Annotations of pods that users set.
-_OF_USERS: Final = (names.ANN_DEFRAGMENTATION, *FORMATS)
+_OF_USERS: Final = (names.ANN_DEFRAGMENTATION, names.ANN_GANG_BY, *FORMATS)
 _ANNOTATIONS: Final = (
     *_OF_USERS,
     names.ANN_SHARE,

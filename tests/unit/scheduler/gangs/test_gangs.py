@@ -88,6 +88,23 @@ async def test_of_two_gangs_that_each_would_fit_one_has_all_and_the_other_nothin
     assert all(len(ask(two, name)[0]) == 1 for name in ("b1", "b2", "b3"))
 
 
+async def test_pods_of_one_template_are_a_gang_for_each_value_of_the_label_that_they_name(two: World) -> None:
+    pods = [f"{group}{number}" for number in range(3) for group in "ab"]
+    for name in pods:
+        labels = gang("g", 3) | {"group": name[0]}
+        two.create(name, 8, labels=labels, annotations={"gpushare.dev/gang-by": "group"})
+    answers = {name: ask(two, name) for name in pods}
+    assert [name for name, (nodes, _) in answers.items() if nodes] == ["a0", "a1", "a2"]
+    head = "gang default/g/b needs room for 3 pods at once and there is room for 1: "
+    assert all(reason.startswith(head) for reason in answers["b2"][1])
+
+
+async def test_pods_without_the_label_that_they_name_are_one_gang(two: World) -> None:
+    for name in "ab":
+        two.create(name, 8, labels=gang("g", 3), annotations={"gpushare.dev/gang-by": "group"})
+    assert ask(two, "a") == ([], {"gang default/g needs 3 pods together: there are 2"})
+
+
 async def test_no_pod_is_bound_before_the_last_has_come(two: World) -> None:
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))

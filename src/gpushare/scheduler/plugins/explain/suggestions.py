@@ -17,6 +17,7 @@ from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.services import NO_GANGS, NO_QUOTAS, Gangs, PodQuotas, Standing
 from gpushare.scheduler.plugins.explain.gang_suggestions import BY_ITSELF, GangSuggestions
 from gpushare.scheduler.plugins.explain.label_suggestions import LabelSuggestions
+from gpushare.scheduler.plugins.explain.rollout_suggestions import RolloutSuggestions
 
 #: Refusals by the ledger, and by a policy for nodes that the ledger allows. Their suggestions come from a fresh look at the nodes.
 _NODE_CATEGORIES: Final = frozenset(
@@ -80,6 +81,7 @@ class Suggestions:
         self._gangs = gangs
         self._quotas = quotas
         self._gang_suggestions = GangSuggestions(view, quotas)
+        self._rollout_suggestions = RolloutSuggestions(view)
         self._label_suggestions = LabelSuggestions(
             view, quotas, lambda: self._nodes_of(None)[0], self._allowed_nodes, self._fits
         )
@@ -141,7 +143,9 @@ class Suggestions:
             return f"`kubectl uncordon {look.fits}`: it has room, and is cordoned"
         if look.fits:
             return f"there is room by now, on node {look.fits}: kube-scheduler asks again by itself"
-        return self._without_room(record, category, asked, look) + self._uncordon_suggestion(record)
+        text = self._without_room(record, category, asked, look)
+        text += self._rollout_suggestions.of(record, request, look.texts)
+        return text + self._uncordon_suggestion(record)
 
     def _uncordon_suggestion(self, record: PodRecord) -> str:
         """Suggests a node that would take the pod if it were not cordoned, which kube-scheduler does not ask about; empty for none."""

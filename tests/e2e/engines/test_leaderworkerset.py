@@ -1,0 +1,106 @@
+"""LeaderWorkerSet creates groups of pods, gpushare starts each group together."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpushare.api import names
+from tests.e2e.cluster import Cluster, wait_for
+from tests.e2e.engines.engine import LEADERWORKERSET
+from tests.e2e.product.pages import Pages
+from tests.e2e.product.product import Product
+
+pytestmark = pytest.mark.nightly
+
+Json = dict[str, Any]
+PODS = "leaderworkerset.sigs.k8s.io/name=llm"
+PATH = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets/llm"
+
+
+@pytest.fixture(scope="module")
+def with_leaderworkerset(engines_cluster: Cluster, engines_product: Product) -> Iterator[Product]:
+    LEADERWORKERSET.install(engines_cluster, engines_product)
+    yield engines_product
+    LEADERWORKERSET.uninstall(engines_product)
+
+
+@pytest.fixture
+def product(with_leaderworkerset: Product) -> Iterator[Product]:
+    yield with_leaderworkerset
+    with_leaderworkerset.kubectl("delete", "lws", "--all", "--timeout=60s")
+    with_leaderworkerset.delete_all()
+
+
+def leaderworkerset(
+    version: str = "1", *, replicas: int = 1, annotations: Json | None = None, **spec: object
+) -> Json:
+    """Groups of three pods of 9 units, of which each is a gang."""
+    container = {
+        "name": "main",
+        "image": "busybox:1.36",
+        "command": ["sleep", "100000"],
+        "env": [{"name": "VERSION", "value": version}],
+        "resources": {"limits": {names.GPU_MEM: 9}},
+    }
+    template = {
+        "metadata": {
+            "labels": {names.LABEL_GANG_NAME: "llm", names.LABEL_GANG_LEAST: "3"},
+            "annotations": {names.ANN_GANG_BY: "leaderworkerset.sigs.k8s.io/group-index"},
+        },
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]},
+    }
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": "llm", "namespace": "default", "annotations": annotations or {}},
+        "spec": {
+            "replicas": replicas,
+            "leaderWorkerTemplate": {"size": 3, "workerTemplate": template},
+            **spec,
+        },
+    }
+
+
+def uids(pods: list[Json]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods}
+
+
+def test_what_the_page_shows(product: Product, engines_cluster: Cluster, tmp_path: Path) -> None:
+    pages = Pages(product, tmp_path, engines_cluster.state, "core-mem-v100x4")
+    pages.type("leaderworkerset")
+
+
+def test_an_update_goes_through_while_every_gpu_is_full(product: Product) -> None:
+    product.apply(leaderworkerset("1", replicas=2))
+    before = product.running(PODS, 6)
+    product.apply(leaderworkerset("2", replicas=2))
+
+    wait_for("no earlier pod is left", lambda: not uids(before) & uids(product.pods(PODS)), timeout=120)
+    for pod in product.running(PODS, 6):
+        assert product.environment(pod["metadata"]["name"])["VERSION"] == "2"
+
+
+def test_a_group_of_which_a_pod_is_deleted_is_recreated_and_runs(product: Product) -> None:
+    product.apply(leaderworkerset())
+    before = product.running(PODS, 3)
+    product.kubectl("delete", "pod", "llm-0-1", "--grace-period=1")
+
+    wait_for("no earlier pod is left", lambda: not uids(before) & uids(product.pods(PODS)), timeout=90)
+    product.running(PODS, 3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "annotations"),
+    [
+        ({"startupPolicy": "LeaderReady"}, {}),
+        ({}, {"leaderworkerset.sigs.k8s.io/exclusive-topology": "kubernetes.io/hostname"}),
+    ],
+)
+def test_workers_that_wait_for_their_leader_leave_a_gang_pending(
+    product: Product, spec: Json, annotations: Json
+) -> None:
+    product.apply(leaderworkerset(annotations=annotations, **spec))
+
+    product.wait_for_event("llm-0", "gang default/llm/0 needs 3 pods together: there is 1")
