@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import threading
 import time
 
 import ray
@@ -52,8 +53,10 @@ def fractions(limit: int) -> str:
         actors = [_Actor.options(num_cpus=0, num_gpus=0.3).remote() for _ in range(3)]
         visible = ray.get([actor.visible.remote() for actor in actors])
         holds(visible == [([0], "0")] * 3, f"actors of 0.3 have {visible}")
+        until_s, look = time.monotonic() + 60, threading.Event()
         while ray.available_resources().get("GPU", 0) >= 0.3:  # reported a moment later
-            time.sleep(0.1)
+            holds(time.monotonic() < until_s, "Ray still offers GPUs that its actors have")
+            look.wait(0.1)
         totals = ray.get([actor.total.remote() for actor in actors])
         holds(len(set(totals)) == 1 and (not limit or totals[0] == limit), f"actors see {totals} bytes")
         got = f"three actors of num_gpus=0.3 see {totals[0] // MIB} MiB each"
