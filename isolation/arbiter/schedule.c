@@ -196,8 +196,10 @@ static void count_beside(struct schedule *schedule, uint64_t now_ns, const struc
         if (tenant->present && (holds(schedule, i) || tenant->visits) && until_ns > tenant->busy_until_ns)
             tenant->busy_until_ns = until_ns;
     }
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++)
-        schedule->tenants[i].beside_ns += others_had_ns(schedule, i, now_ns);
+    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+        if (schedule->tenants[i].present)
+            schedule->tenants[i].beside_ns += others_had_ns(schedule, i, now_ns);
+    }
     for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++)
         schedule->tenants[i].busy_until_ns = now_ns + (uint64_t)left_ns(&asked[i], now_ns);
 }

@@ -1,4 +1,4 @@
-/* What a container is not told: use of the whole GPU over time, and other containers' processes, by functions that have no part for one container. */
+/* What a container does not see: use of the whole GPU over time, and other containers' processes, by functions that have no part for one container. */
 #include "driver/real.h"
 #include "management/management.h"
 
