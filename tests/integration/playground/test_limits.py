@@ -112,3 +112,9 @@ def test_who_goes_past_the_libraries_is_seen_by_the_watchdog(playground: Playgro
                 assert "its share is 2048 MiB" in events()
             finally:
                 beside.kill()
+
+    # What it used above its share is free again, for the tests that follow too.
+    def devices() -> str:
+        return str(playground.get("node", T4)["metadata"]["annotations"][names.ANN_DEVICES])
+
+    wait_until(lambda: '"foreign"' not in devices(), detail=devices)
