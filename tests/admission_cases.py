@@ -17,6 +17,7 @@ from tests.admission_apart import APART
 from tests.admission_mistakes import MISTAKES, large_words
 from tests.admission_peoples_units import PEOPLES
 from tests.admission_words import (
+    CLAIM,
     COUNT,
     MEM,
     OURS,
@@ -326,6 +327,18 @@ PODS: tuple[PodCase, ...] = (
         (box("i", mem="1", mounts=("/run/gpushare/usage",)),),
         spec=SCRATCH,
         says=hiding_words(("a", "/run/gpushare, /etc/ld.so.preload"), ("i", "/run/gpushare/usage")),
+    ),
+    PodCase(
+        "claims-mount-elsewhere",
+        (box(claims=("gpu",), mounts=("/data",)), box("b", mounts=("/run/gpushare",))),
+        spec=SCRATCH | CLAIM,
+    ),
+    PodCase(
+        "claims-mount-over-isolation",
+        (box("a", claims=("gpu",), mounts=("/run/gpushare",)), box("b")),
+        (box("i", claims=("gpu",), mounts=("/etc/ld.so.preload",)),),
+        spec=SCRATCH | CLAIM,
+        says=hiding_words(("a", "/run/gpushare"), ("i", "/etc/ld.so.preload")),
     ),
     # --- nodes
     PodCase("has-a-node", (box(mem="3"),), spec={"nodeName": "n1"}, says=node_words("n1")),

@@ -51,6 +51,7 @@ def box(
     sidecar: bool = False,
     mounts: tuple[str, ...] = (),
     env: tuple[str, ...] = (),
+    claims: tuple[str, ...] = (),
     **limits: str,
 ) -> JsonObject:
     """A container with limits ``mem``, ``core``, ``count``, ``whole``, ``memory``, ``percent`` (and ``cpu``), as users write them."""
@@ -60,6 +61,8 @@ def box(
         resources["limits"] = {called.get(short, short): amount for short, amount in limits.items()}
     if requests:
         resources["requests"] = {called.get(short, short): amount for short, amount in requests.items()}
+    if claims:
+        resources["claims"] = [{"name": claim} for claim in claims]
     made: JsonObject = {"name": name, "image": "busybox", "resources": resources}
     if sidecar:
         made["restartPolicy"] = "Always"
@@ -198,6 +201,7 @@ RECORDS = (
 )
 
 SCRATCH = {"volumes": [{"name": "scratch", "emptyDir": {}}]}
+CLAIM = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "share"}]}
 PLACED = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
 
 

@@ -17,12 +17,18 @@ object.spec.template; what they mean is in docs/guide/admission.md.
   .exists(r, r in c.?resources.limits.orValue({})))
 {{- end }}
 
-{{/* Who is asked about: pods that ask for something of ours, when they are made or what is judged changes. */}}
+{{/* CEL: whether container c uses a ResourceClaim. Of which device class cannot be seen here. */}}
+{{- define "gpushare.admission.usesClaim" -}}
+size(c.?resources.claims.orValue([])) > 0
+{{- end }}
+
+{{/* Pods that request something of ours, or use a ResourceClaim, when they are created or what is validated changes. */}}
 {{- define "gpushare.admission.rules.conditions" -}}
 {{- $old := .pod | replace "object" "oldObject" -}}
 - name: asks-for-gpu
   expression: >-
     {{ include "gpushare.admission.rules.asksForGpu" . | nindent 4 | trim }}
+    || ({{ .pod }}.spec.containers + {{ .pod }}.spec.?initContainers.orValue([])).exists(c, {{ include "gpushare.admission.usesClaim" . }})
 {{- if eq .pod "object" }}
 - name: is-new-or-relabelled
   expression: >-
@@ -140,7 +146,8 @@ variables:
         .compareTo(quantity(string(variables.withMemory[0].?resources.limits[?'aliyun.com/gpu-core.percentage'].orValue('0')))) == 0))
   - name: hiding
     expression: >-
-      variables.withMemory.filter(c, c.?volumeMounts.orValue([]).exists(m, {{ include "gpushare.admission.overIsolation" . }}))
+      variables.containers.filter(c, ({{ include "gpushare.admission.asksMemory" . }} || {{ include "gpushare.admission.usesClaim" . }})
+        && c.?volumeMounts.orValue([]).exists(m, {{ include "gpushare.admission.overIsolation" . }}))
   - name: longChoices
     expression: variables.choices.filter(c, size(variables.annotations[c.name]) > 4096)
   - name: wrongChoices

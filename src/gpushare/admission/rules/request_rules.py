@@ -73,6 +73,8 @@ class _Asking:
     """Requested memory in units, if requested in units."""
     core: float
     whole: float
+    claims: bool
+    """Whether it uses a ResourceClaim, of whichever device class."""
     early: bool
     """Whether it is an init container."""
     over_isolation: tuple[str, ...]
@@ -155,14 +157,15 @@ def _asking(pod: Pod) -> Iterator[_Asking]:
     apps = len(pod.spec.containers)
     for at, container in enumerate((*pod.spec.containers, *(pod.spec.init_containers or ()))):
         texts = _texts(container)
-        if texts:
+        claims = container.resources is not None and bool(container.resources.claims)
+        if texts or claims:
             units, core, whole = (
                 _number(texts.get(one)) for one in (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
             )
             memory = units > 0 or any(one in texts for one in CONVERTED_RESOURCES)
             mounts = [one.mount_path for one in container.volume_mounts or ()]
             over = tuple(path for path in mounts if _OVER_ISOLATION.search(path))
-            yield _Asking(container.name, texts, memory, units, core, whole, at >= apps, over)
+            yield _Asking(container.name, texts, memory, units, core, whole, claims, at >= apps, over)
 
 
 def _texts(container: Container) -> dict[str, str]:
@@ -329,7 +332,9 @@ def _amounts(one: _Asking) -> str:
 
 def _nothing_over_isolation(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     hiding = [
-        f"{one} mounts {', '.join(one.over_isolation)}" for one in asking if one.memory and one.over_isolation
+        f"{one} mounts {', '.join(one.over_isolation)}"
+        for one in asking
+        if (one.memory or one.claims) and one.over_isolation
     ]
     if not hiding:
         return ""
