@@ -1,10 +1,12 @@
-"""How long the kubelet waits for ``Allocate``, and how much memory the node agent takes.
+"""How long the kubelet waits for ``Allocate``, and what the node agent takes of its node.
 
 The real ``gpushare node-agent`` runs as a process on a node of 8 GPUs of 141 GiB in units of 128 MiB (the
-longest device list there is), with the stand-in NVML of ``build/fakegpu``, against the tests' scripted kubelet and an
+longest device list there is) where 64 pods live at once, and on one of 16 GPUs with 64 pods each, with the stand-in NVML of ``build/fakegpu``, against the tests' scripted kubelet and an
 API server that answers at once. The kubelet admits pods one after the other as the real one does; each
 ``Allocate`` call is made and timed by a process that does nothing else; the record of each pod is written back
-meanwhile. Memory is VmRSS: idle, probes and metrics on, before the first pod (and, printed only, after the last).
+meanwhile. Memory is VmRSS: idle, probes and metrics on, before the first pod (and, printed only, after the last). On the
+large node also: from the start of the process to its registration with the kubelet, and the processor time while nothing
+happens, the watchdog on.
 Usage: ``python -m benchmarks.allocate [--quick]``.
 """
 
@@ -16,13 +18,14 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import machine, rss_mb
+from benchmarks.processes import machine, processor_s, rss_mb
 from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kubeletapi import deviceplugin_pb2 as pb
@@ -35,9 +38,8 @@ from tests.integration.nodeagent.scripted_kubelet import ScriptedKubelet
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "build" / "fakegpu"
-#: As many pods live on the node at once; the oldest ends when another comes.
-LIVING = 64
-UNITS = 64
+#: Seconds in which nothing happens: several rounds of everything that is periodic.
+IDLE_S = 40.0
 
 
 class TimedKubelet(ScriptedKubelet):
@@ -104,33 +106,39 @@ class Node:
     gpus: list[FoundGpu]
     changes: Changes
     agent: asyncio.subprocess.Process
+    registered_s: float
+    """From the start of the agent's process to its registration."""
+    living: int = 64
+    """So many pods live at once; the oldest ends when another comes."""
+    units: int = 64
 
     async def admit(self, number: int) -> None:
-        """The kubelet admits a pod more; the oldest of ``LIVING`` ends."""
-        made = objects.pod(f"p{number}", objects.container("c", UNITS))
+        """The kubelet admits a pod more; the oldest of ``living`` ends."""
+        made = objects.pod(f"p{number}", objects.container("c", self.units))
         objects.decide(made, self.gpus, number % len(self.gpus), unit=MemoryUnit.MIB_128)
         self.api.put_pod(made)
         await self.kubelet.admit(made)
-        if number >= LIVING:
-            self.kubelet.remove(f"default/p{number - LIVING}")
-            self.api.drop("pods", f"default/p{number - LIVING}")
+        if number >= self.living:
+            self.kubelet.remove(f"default/p{number - self.living}")
+            self.api.drop("pods", f"default/p{number - self.living}")
 
 
 @asynccontextmanager
-async def node(metrics_listen: str = "127.0.0.1:0") -> AsyncIterator[Node]:
-    """A node of eight GPUs whose agent is registered; its probes and metrics are at ``metrics_listen``."""
+async def node(metrics_listen: str = "127.0.0.1:0", gpu_count: int = 8) -> AsyncIterator[Node]:
+    """A node whose agent is registered; its probes and metrics are at ``metrics_listen``."""
     if not (LIBRARY / "libnvidia-ml.so.1").exists():
         raise RuntimeError("build/fakegpu/libnvidia-ml.so.1 is not there; run make fakegpu")
     with _folder() as folder:
         changes = Changes()
         api, kubelet = ScriptedApi(changes), TimedKubelet(folder, changes)
-        described = preset("dgx-h200", objects.NODE)
+        described = preset("h200-141gb", objects.NODE, count=gpu_count)
         write(folder / "gpus", described)
         gpus = [FoundGpu(at, one.uuid, one.total_mib) for at, one in enumerate(described.gpus)]
         api.put("nodes", objects.NODE, objects.node("share"))
         await api.start()
         await kubelet.start()
         (folder / "kubeconfig").write_text(_kubeconfig(api.url))
+        started_s = time.monotonic()
         agent = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "gpushare", "node-agent", "--node", objects.NODE, "--unit", "128MiB"),
             *("--kubeconfig", str(folder / "kubeconfig"), "--kubelet-dir", str(kubelet.plugins_dir)),
@@ -145,8 +153,9 @@ async def node(metrics_listen: str = "127.0.0.1:0") -> AsyncIterator[Node]:
         )
         try:
             await changes.until(lambda: kubelet.capacity(names.GPU_MEM), "the node agent is registered", 30.0)
+            registered_s = time.monotonic() - started_s
             await changes.until(lambda: api.capacity(objects.NODE).get(names.GPU_COUNT), "gpu-count", 30.0)
-            yield Node(api, kubelet, gpus, changes, agent)
+            yield Node(api, kubelet, gpus, changes, agent, registered_s)
         finally:
             if agent.returncode is None:
                 agent.terminate()
@@ -158,10 +167,36 @@ async def node(metrics_listen: str = "127.0.0.1:0") -> AsyncIterator[Node]:
 async def _measure(pods: int) -> tuple[list[float], float, float]:
     async with node() as served:
         idle_mb = await _idle_rss_mb(served.agent.pid)
-        for number in range(pods):
-            await served.admit(number)
-        await served.changes.until(lambda: _assigned(served.api, pods - 1), "the last pod is recorded", 30.0)
+        await _admit(served, pods)
         return served.kubelet.took_s, idle_mb, rss_mb(served.agent.pid)
+
+
+async def _measure_large(pods: int, per_gpu: int, idle_s: float) -> dict[str, tuple[float, str]]:
+    async with node(gpu_count=16) as served:
+        served.living, served.units = per_gpu * len(served.gpus), 16
+        await _admit(served, served.living + pods)
+        took_s = served.kubelet.took_s[served.living :]
+        pid = served.agent.pid
+        used_mb = await _idle_rss_mb(pid)
+        before_s = processor_s(pid)
+        await asyncio.sleep(idle_s)
+        idle_percent = 100 * (processor_s(pid) - before_s) / idle_s
+        return {
+            "allocate_p99_ms_1024_pods": (_p99_ms(took_s), "ms"),
+            "nodeagent_rss_mb_1024_pods": (used_mb, "MB"),
+            "nodeagent_idle_cpu_percent_1024_pods": (idle_percent, "%"),
+            "nodeagent_registered_s_16_gpus": (served.registered_s, "s"),
+        }
+
+
+async def _admit(served: Node, pods: int) -> None:
+    for number in range(pods):
+        await served.admit(number)
+    await served.changes.until(lambda: _assigned(served.api, pods - 1), "the last pod is recorded", 30.0)
+
+
+def _p99_ms(took_s: list[float]) -> float:
+    return statistics.quantiles(took_s, n=100, method="inclusive")[98] * 1e3
 
 
 def _assigned(api: ScriptedApi, number: int) -> bool:
@@ -177,11 +212,17 @@ def _kubeconfig(url: str) -> str:
 
 
 def measure(quick: bool = False) -> dict[str, tuple[float, str]]:
-    """``allocate_p99_ms`` and ``nodeagent_rss_mb``."""
+    """Of both nodes."""
     took_s, idle_mb, busy_mb = asyncio.run(_measure(100 if quick else 1000))
-    cuts = statistics.quantiles(took_s, n=100, method="inclusive")
-    print(f"  {len(took_s)} Allocate calls, median {cuts[49] * 1e3:.2f} ms; {busy_mb:.1f} MB after them")
-    return {"allocate_p99_ms": (cuts[98] * 1e3, "ms"), "nodeagent_rss_mb": (idle_mb, "MB")}
+    print(
+        f"  {len(took_s)} Allocate calls, median {statistics.median(took_s) * 1e3:.2f} ms; {busy_mb:.1f} MB after them"
+    )
+    large = _measure_large(20, 2, 1.0) if quick else _measure_large(300, 64, IDLE_S)
+    return {
+        "allocate_p99_ms": (_p99_ms(took_s), "ms"),
+        "nodeagent_rss_mb": (idle_mb, "MB"),
+        **asyncio.run(large),
+    }
 
 
 if __name__ == "__main__":

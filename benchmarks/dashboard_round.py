@@ -7,8 +7,6 @@ costs are the seconds that the dashboard's process computed in that time.
 
 import asyncio
 import json
-import os
-import re
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +15,7 @@ import aiohttp
 
 from benchmarks.api_server import Cluster, described_node, node_name
 from benchmarks.dashboard_page import GPU_MIB, TOKEN, Figures, served
+from benchmarks.processes import processor_s
 from gpushare.api.quantity import MemoryUnit
 from gpushare.dashboard.data.history import Sample
 
@@ -47,7 +46,7 @@ async def _measure(nodes: int) -> Figures:
             served(cluster, "--agents-file", str(agents)) as (url, process),
             aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as http,
         ):
-            began_s, cost_s = time.monotonic(), _computed_s(process.pid)
+            began_s, cost_s = time.monotonic(), processor_s(process.pid)
             async with (
                 asyncio.timeout(_LAST_S),
                 http.get(f"{url}api/events", read_bufsize=1 << 24, timeout=aiohttp.ClientTimeout()) as news,
@@ -58,7 +57,7 @@ async def _measure(nodes: int) -> Figures:
                     if "totals" in delta and delta["totals"][_TOLD] == 8 * nodes:
                         break
             files = _open_files(process.pid)
-            took_s, cost_s = time.monotonic() - began_s, _computed_s(process.pid) - cost_s
+            took_s, cost_s = time.monotonic() - began_s, processor_s(process.pid) - cost_s
     server.close()
     return {
         f"dashboard_round_s_{NODES}": (took_s, "s"),
@@ -120,10 +119,3 @@ def _answer(number: int) -> bytes:
 
 def _open_files(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-
-def _computed_s(pid: int) -> float:
-    """Seconds of processors that the process has used."""
-    text = Path(f"/proc/{pid}/stat").read_text()
-    user, system = re.sub(r"^.*\) ", "", text).split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -71,6 +71,12 @@ def rss_mb(pid: int) -> float:
     return int(line.split()[1]) * 1024 / 1e6
 
 
+def processor_s(pid: int) -> float:
+    """Processor time that a process has used, in seconds; counted in hundredths."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def machine() -> str:
     """The machine in a line: processor, cores, memory, Python."""
     model = next(
