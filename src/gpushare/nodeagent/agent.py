@@ -47,6 +47,7 @@ from gpushare.nodeagent.driver.health import XID_REASON, HealthBook
 from gpushare.nodeagent.driver.nvml import Nvml
 from gpushare.nodeagent.driver.telemetry import Readings
 from gpushare.nodeagent.isolation.backends.driver_limits import DriverLimits, due_of
+from gpushare.nodeagent.isolation.burst.bursts import Bursts
 from gpushare.nodeagent.isolation.controller import Isolation
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.nodeagent.isolation.watchdog.violations import Use
@@ -138,6 +139,15 @@ class Agent:
             events=self._events,
             metrics=self.metrics,
         )
+        self._bursts = Bursts(
+            self._book,
+            acts=lambda: self._started and self._handover.newest,
+            policy=isolation.reclaim,
+            grace_s=isolation.watch.grace_s,
+            events=self._events,
+            metrics=self.metrics,
+            clock=clock,
+        )
         self._isolation = Isolation(
             settings,
             listing,
@@ -146,6 +156,8 @@ class Agent:
             metrics=self.metrics,
             clock=clock,
             on_change=self._converge,
+            on_made=self._bursts.refresh,
+            needs_allowance=self._bursts.needs_allowance,
         )
         self._access = GpuAccess(
             settings.container_runtime,
@@ -163,6 +175,7 @@ class Agent:
             isolation.watch,
             self._book,
             claim_holder_of=self._claim_holders.holder_of,
+            burst_mib=self._bursts.limit_mib,
             core_policy=isolation.core_policy,
             report_on_node=self._node_events.report,
             events=self._events,
@@ -171,6 +184,7 @@ class Agent:
             on_change=self._converge,
             on_used=self._on_used,
         )
+        self._bursts.attend(self._isolation.directories, self._watchdog.kill)
         self._list_pods = partial(self._client.list_pods, field_selector=f"spec.nodeName={settings.node}")
         self._allocator = Allocator(
             self._book,
@@ -362,6 +376,7 @@ class Agent:
         """The pods of this node changed."""
         self._reconciler.trigger()
         self._isolation.pods_changed()
+        self._bursts.refresh()
         self._plan_limits()
         if not self._rules.plugins:
             self._converge()  # what a node without shares publishes depends on remaining allocations
@@ -372,8 +387,9 @@ class Agent:
         self._watchdog.look(nvml, {uuid: reading.used_mib for uuid, reading in self._readings.last.items()})
         self._limits.look(nvml)
 
-    def _on_used(self, uses: Sequence[Use]) -> None:
+    def _on_used(self, uses: Sequence[Use], began_s: float) -> None:
         self._history.take(uses)
+        self._bursts.sampled(uses, began_s)
         self._keep_periods()
 
     def _keep_periods(self) -> None:
@@ -385,7 +401,7 @@ class Agent:
 
     def _plan_limits(self) -> None:
         wanted = self._started and self._handover.newest and self._isolation.by_driver
-        self._limits.want(due_of(self._book) if wanted else ())
+        self._limits.want(due_of(self._book, self._bursts.limit_mib) if wanted else ())
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         """Start to serve once everything needed for decisions is known, then serve each new resource."""
@@ -479,6 +495,7 @@ class Agent:
             self._book.set_node(node)
             self._pods.rebuild()
             self._reconciler.trigger()
+            self._bursts.refresh()
         self._pods.report_gpus(self._inventory.devices)
         self._plan_limits()
         wanted = self._mode.offers_gpus

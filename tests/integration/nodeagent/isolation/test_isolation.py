@@ -38,7 +38,7 @@ async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(wo
     assert read_only
     uid = admitted.pod["metadata"]["uid"]
     assert limits.read_text() == (
-        f"gpushare-limits 1.1\ncontainer default/a/c {uid}\n"
+        f"gpushare-limits 1.2\ncontainer default/a/c {uid}\n"
         f"gpu {gpu(1).uuid} memory_bytes={3 * 1024 << 20} core_percent=30 core_policy=hard core_class=latency\n"
     )
     usage, read_only = found["/run/gpushare/usage"]
