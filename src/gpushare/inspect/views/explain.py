@@ -142,6 +142,7 @@ def _document(
             "annotations": {key: annotations[key] for key in _RECORDS if key in annotations},
             "condition": _condition(pod),
             **({"notHeld": not_enforced} if not_enforced else {}),
+            **({"memoryLimit": limit} if (limit := annotations.get(names.ANN_GPU_MEMORY_LIMIT)) else {}),
         },
         "record": record,
         "events": list(events),
@@ -161,14 +162,18 @@ def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
     else:
         state = paint("yellow", f"waits since {clock(created)} ({ago(time.time() - created)})")
     lines = [f"{head} {state}"]
+    rows: list[Line] = []
+    if record is not None and record["asks"]:
+        rows.append(("asks for:", record["asks"]))
+    limit = (meta.get("annotations") or {}).get(names.ANN_GPU_MEMORY_LIMIT)
+    if limit:
+        rows.append(("may use:", f"{limit} of GPU memory, while the GPU has it free"))
     if record is not None:
-        rows: list[Line] = [("asks for:", record["asks"])] if record["asks"] else []
         waiting = record["waiting"]
         if waiting is not None:
             rows += [("reason:", waiting["reason"]), ("suggestion:", waiting["suggestion"])]
             rows += [("category:", waiting["category"])]
-        lines += aligned(rows)
-    return lines
+    return lines + aligned(rows)
 
 
 def _of_record(record: Json, *, details: bool) -> list[str]:

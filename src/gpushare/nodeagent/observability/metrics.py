@@ -152,15 +152,6 @@ class Metrics:
             "gpushare_nodeagent_processes_killed_total",
             "Processes that were killed because their container exceeded its GPU memory, or did not give back what is above its request.",
         )
-        self.memory_allowed_bytes = self._gauge(
-            "gpushare_nodeagent_memory_allowed_bytes",
-            "GPU memory that a container may use at the moment, where that changes while it runs: above its request while the GPU has it free, "
-            "below while others have to give it back.",
-            "namespace",
-            "pod",
-            "container",
-            "UUID",
-        )
         self.memory_reclaims = self._counter(
             "gpushare_nodeagent_memory_reclaims_total",
             "Containers whose processes were killed because they did not give back GPU memory above their request.",

@@ -151,7 +151,6 @@ def test_a_container_may_use_what_is_free_up_to_its_limit(node: Node) -> None:
     assert (
         node.bursts.limit_mib(pod.uid, "c0", node.gpu) == node.bursts.limit_mib(pod.uid, "", node.gpu) == 6144
     )
-    assert node.metrics.memory_allowed_bytes.value("default", "a", "c0", node.gpu) == 12 << 30
 
 
 def test_a_container_without_a_limit_on_a_gpu_without_bursts_has_its_request(node: Node) -> None:

@@ -129,7 +129,6 @@ class Bursts:
         """Let each container take what it may from now on. Call it whenever pods, GPUs or samples have changed."""
         if not self._acts():
             return
-        allowed: dict[tuple[str, ...], float] = {}
         written: dict[Path, dict[str, int]] = {}
         due: set[_Key] = set()
         waiting: set[_Key] = set()
@@ -144,7 +143,6 @@ class Bursts:
                     old = max(sharer.allowed, sharer.may_hold)
                     self._lowered[name, gpu] = (old, self._clock.monotonic())
                 written.setdefault(one.folder, {})[gpu] = mib
-                allowed[(*one.pod.key.split("/", 1), one.name, gpu)] = float(mib << 20)
                 # Otherwise the next sample shows that it is free.
                 if mib < sharer.request and short:
                     waiting.add((name, gpu))
@@ -157,7 +155,6 @@ class Bursts:
         self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if key in due}
         self._lowered = {key: old for key, old in self._lowered.items() if key[0] in containers}
         self._waiting = waiting
-        self._metrics.memory_allowed_bytes.replace(allowed)
 
     def _containers(self) -> list[_Container]:
         """All with an allowance that run or are being started, the oldest first."""
