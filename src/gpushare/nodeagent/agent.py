@@ -376,7 +376,6 @@ class Agent:
         """The pods of this node changed."""
         self._reconciler.trigger()
         self._isolation.pods_changed()
-        self._bursts.refresh()
         self._plan_limits()
         if not self._rules.plugins:
             self._converge()  # what a node without shares publishes depends on remaining allocations
@@ -395,11 +394,12 @@ class Agent:
     def _keep_periods(self) -> None:
         """Let the next agent continue what this one has promised for a period."""
         if self._started and self._handover.newest and self._inventory is not None:
-            self._periods.write(
-                Periods(dict(self._inventory.xids), self._dra.lost_since_s, self._watchdog.overuse)
-            )
+            lost_since_s, overuse = self._dra.lost_since_s, self._watchdog.overuse
+            xids, reclaiming_since_s = dict(self._inventory.xids), self._bursts.asked_s
+            self._periods.write(Periods(xids, lost_since_s, overuse, reclaiming_since_s))
 
     def _plan_limits(self) -> None:
+        self._bursts.refresh()
         wanted = self._started and self._handover.newest and self._isolation.by_driver
         self._limits.want(due_of(self._book, self._bursts.limit_mib) if wanted else ())
 
@@ -422,6 +422,7 @@ class Agent:
         tasks.create_task(self._allocator.confirm())
         tasks.create_task(self._isolation.keep())
         self._started = True
+        self._bursts.restore(periods.reclaiming_since_s)
         self._watchdog.start(periods.overuse)
         self._converge()
         for _ in range(self._to_start.qsize()):
@@ -495,7 +496,6 @@ class Agent:
             self._book.set_node(node)
             self._pods.rebuild()
             self._reconciler.trigger()
-            self._bursts.refresh()
         self._pods.report_gpus(self._inventory.devices)
         self._plan_limits()
         wanted = self._mode.offers_gpus

@@ -76,6 +76,7 @@ class Node:
         self.killed: list[Sequence[int]] = []
         self.acts = True
         self.bursts = self.agent(policy)
+        self.bursts.sampled([], 0.0)
 
     def agent(self, policy: ReclaimPolicy) -> Bursts:
         bursts = Bursts(
@@ -256,10 +257,38 @@ def test_the_next_agent_continues_and_one_that_does_not_act_changes_nothing(node
     assert node.allowed_gib(burster) == 15
     node.acts = True
     node.starts(newcomer)
-    # Nothing has been sampled yet, so the burster may have all of it.
+    # Nothing has been sampled yet, so the burster may have all of it, whatever it is allowed now.
     assert (node.allowed_gib(burster), node.allowed_gib(newcomer)) == (7, 0)
     node.samples(a=6)
     assert node.allowed_gib(newcomer) == 8
+
+
+def test_the_next_agent_continues_the_grace_period(node: Node) -> None:
+    burster = node.places("a", 6)
+    node.starts(burster, 15)
+    node.samples(a=14)
+    node.places("b", 8)
+    node.samples(a=14)
+    periods = node.bursts.asked_s
+    node.bursts = node.agent("kill")
+    node.bursts.restore(periods)
+    node.bursts.refresh()
+    assert node.allowed_gib(burster) == 6
+    for _ in range(4):
+        node.samples(a=14)
+    assert not node.killed
+    node.samples(a=14)
+    assert node.killed == [(4014,)]
+
+
+def test_what_the_driver_does_not_report_counts_as_used_up_to_the_limit(node: Node) -> None:
+    burster = node.places("a", 6)
+    node.starts(burster, 12)
+    holder = Holder(burster.key, burster.uid, "c0", node.gpu, 6144, 0)
+    newcomer = node.places("b", 8)
+    node.starts(newcomer)
+    node.bursts.sampled([Use(holder, 0, untold=1)], node.clock.now_s + 1)
+    assert (node.allowed_gib(burster), node.allowed_gib(newcomer)) == (6, 3)
 
 
 def test_a_sample_that_began_before_memory_was_taken_back_does_not_count(node: Node) -> None:

@@ -44,10 +44,11 @@ class _Container(NamedTuple):
 
 
 class _Sampled(NamedTuple):
-    """What a container used of a GPU in the last sample, and the processes that did."""
+    """What a container used of a GPU in the last sample, and the processes that did; ``untold``: the driver does not report all of it."""
 
     mib: int = 0
     pids: tuple[int, ...] = ()
+    untold: bool = False
 
 
 class Bursts:
@@ -76,6 +77,7 @@ class Bursts:
         self._events = events
         self._metrics = metrics
         self._clock = clock
+        self._is_sampled = False
         self._used: dict[tuple[str, str, str], _Sampled] = {}
         """By pod (UID), container (empty: unknown) and GPU."""
         self._lowered: dict[_Key, tuple[int, float]] = {}
@@ -94,6 +96,17 @@ class Bursts:
         self._directories = directories
         self._kill = kill
 
+    @property
+    def asked_s(self) -> dict[str, float]:
+        """Since when containers are to give memory back, for the next agent."""
+        return {" ".join(key): at_s for key, at_s in self._asked_s.items()}
+
+    def restore(self, asked_s: Mapping[str, float]) -> None:
+        """Continue the grace periods of the previous agent."""
+        for key, at_s in asked_s.items():
+            name, _, gpu = key.partition(" ")
+            self._asked_s[name, gpu] = at_s
+
     def limit_mib(self, uid: str, container: str, gpu: str) -> int:
         """The most that a container of a pod may use of a GPU beyond its share there, in MiB; without a ``container``, its whole pod."""
         return sum(
@@ -111,14 +124,19 @@ class Bursts:
             return True
         for share in grant.shares:
             free, sharers = self._on_gpu(share.uuid)
-            if sum(max(one.allowed, one.may_hold, one.used) - one.request for one in sharers.values()) > free:
+            if sharers and not self._is_sampled:
+                return True
+            if sum(one.may_hold_above for one in sharers.values()) > free:
                 return True
         return False
 
     def sampled(self, uses: Iterable[Use], began_s: float) -> None:
         """A sample of the GPUs' processes that began at ``began_s``."""
+        self._is_sampled = True
         self._used = {
-            (use.holder.uid, use.holder.container, use.holder.gpu): _Sampled(use.mib, tuple(use.pids))
+            (use.holder.uid, use.holder.container, use.holder.gpu): _Sampled(
+                use.mib, tuple(use.pids), use.untold > 0
+            )
             for use in uses
             if not use.holder.claim
         }
@@ -139,6 +157,9 @@ class Bursts:
             short = short_mib(free, on_gpu)
             for name, mib in plan(free, on_gpu).items():
                 one, sharer = containers[name], sharers[name]
+                if not self._is_sampled:
+                    # What an agent before this one has taken back may still be in use.
+                    mib = min(mib, sharer.allowed)
                 if mib < sharer.allowed:
                     old = max(sharer.allowed, sharer.may_hold)
                     self._lowered[name, gpu] = (old, self._clock.monotonic())
@@ -152,32 +173,39 @@ class Bursts:
                 self._reclaim(containers[sharer.key], gpu, sharer, short)
         for folder, mib_by_gpu in written.items():
             self._write(containers[folder.name], mib_by_gpu)
-        self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if key in due}
+        if self._is_sampled:
+            self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if key in due}
         self._lowered = {key: old for key, old in self._lowered.items() if key[0] in containers}
         self._waiting = waiting
 
     def _containers(self) -> list[_Container]:
         """All with an allowance that run or are being started, the oldest first."""
         directories = [(claimed, folder) for claimed, folder in self._directories() if claimed.allowance]
-        if not directories:
-            return []
-        by_ids: dict[str, list[tuple[AllocatedPod, str]]] = {}
-        for pod in self._book.pods:
-            for (container, resource), ids in self._book.device_ids(pod).items():
-                if resource == names.GPU_MEM:
-                    by_ids.setdefault(fingerprint(ids), []).append((pod, container))
         found: dict[tuple[str, str], _Container] = {}
         for claimed, folder in directories:
-            # The kubelet may have admitted another pod with an identical request than the one that the directory was made for.
-            having = by_ids.get(claimed.ids, [])
-            own = self._book.pod(claimed.uid)
-            if own is not None and (not having or any(pod is own for pod, _ in having)):
-                having = [(own, claimed.container)]
-            for pod, name in having[:1]:
-                found.pop((pod.uid, name), None)
-                if not _has_ended(pod, name):
-                    found[pod.uid, name] = _Container(pod, name, claimed, folder)
+            owner = self._owner(claimed)
+            if owner is not None and not _has_ended(*owner):
+                key = owner[0].uid, owner[1]
+                # The last one that was made for a container is the one in use.
+                found.pop(key, None)
+                found[key] = _Container(*owner, claimed, folder)
         return list(found.values())
+
+    def _owner(self, claimed: Claimed) -> tuple[AllocatedPod, str] | None:
+        """The pod and the container that have the device IDs of a directory.
+
+        The kubelet may have admitted another pod with an identical request than the one that it was made for.
+        """
+        own = self._book.pod(claimed.uid)
+        if own is not None:
+            ids = self._book.device_ids(own).get((claimed.container, names.GPU_MEM))
+            if ids is None or fingerprint(ids) == claimed.ids:
+                return own, claimed.container
+        for pod in self._book.pods:
+            for (container, resource), ids in self._book.device_ids(pod).items():
+                if resource == names.GPU_MEM and fingerprint(ids) == claimed.ids:
+                    return pod, container
+        return None
 
     def _on_gpu(self, gpu: str) -> tuple[int, dict[str, Sharer]]:
         """What no pod has requested of the GPU, and the containers with an allowance there, by the names of their directories."""
@@ -196,11 +224,12 @@ class Bursts:
                 # It is created again soon.
                 logger.debug("%s: %s", one.folder, error, extra=about(pod=one.pod.key, uid=one.pod.uid))
                 continue
+            sampled, limit = self._sampled_of(one, gpu), max(one.claimed.limit_mib, shares[gpu])
             sharers[one.folder.name] = Sharer(
                 one.folder.name,
                 shares[gpu],
-                max(one.claimed.limit_mib, shares[gpu]),
-                self._sampled_of(one, gpu).mib,
+                limit,
+                limit if sampled.untold else sampled.mib,
                 allowed,
                 self._lowered.get(key, (0, 0.0))[0],
             )
@@ -209,7 +238,11 @@ class Bursts:
     def _sampled_of(self, one: _Container, gpu: str) -> _Sampled:
         # A process is its pod's while its container is not known.
         parts = [self._used.get((one.pod.uid, name, gpu), _Sampled()) for name in (one.name, "")]
-        return _Sampled(sum(part.mib for part in parts), sum((part.pids for part in parts), ()))
+        return _Sampled(
+            sum(part.mib for part in parts),
+            sum((part.pids for part in parts), ()),
+            any(part.untold for part in parts),
+        )
 
     def _write(self, one: _Container, mib_by_gpu: Mapping[str, int]) -> None:
         try:

@@ -29,13 +29,16 @@ class Sharer(NamedTuple):
         """What it uses above its request, up to its limit; a little that the driver takes by itself does not count."""
         return min(self.used, self.limit) - self.request if is_over_memory(self.used, self.request) else 0
 
+    @property
+    def may_hold_above(self) -> int:
+        """The most that it may have above its request at this moment."""
+        return max(self.allowed - self.request, self.may_hold - self.request, self.above, 0)
+
 
 def plan(free: int, sharers: Sequence[Sharer]) -> dict[str, int]:
     """What each may take from now on, by key. ``free``: what no pod has requested; ``sharers``: the oldest first."""
     extras = _extras(free, sharers)
-    committed = {
-        one.key: max(one.allowed - one.request, one.may_hold - one.request, one.above, 0) for one in sharers
-    }
+    committed = {one.key: one.may_hold_above for one in sharers}
     spare = free - sum(committed.values())
     withheld = _withheld(-spare, sharers)
     allowed = {}
