@@ -85,7 +85,7 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         from gpushare.inspect.views.documents import written
 
         return Shown(written(document, options.output), tuple(remarks))
-    lines = _of_pod(pod, record, paint)
+    lines = _of_pod(pod, record, paint, _used_beyond_request(kubectl, pod))
     lines += of_defragmentation(pod, _events(events_answer, pod, reason="DefragmentationSucceeded"))
     if record is not None:
         lines += _of_record(record, details=options.details)
@@ -150,7 +150,17 @@ def _document(
     }
 
 
-def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
+def _used_beyond_request(kubectl: Kubectl, pod: Json) -> str:
+    """What a running pod uses now, if it may use more than it requests."""
+    annotations, node = pod["metadata"].get("annotations") or {}, pod["spec"].get("nodeName", "")
+    if names.ANN_GPU_MEMORY_LIMIT not in annotations or not node or _is_finished(pod):
+        return ""
+    from gpushare.inspect.sources.pod_usage import used_now
+
+    return used_now(kubectl, f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", node)
+
+
+def _of_pod(pod: Json, record: "Json | None", paint: Paint, used: str = "") -> list[str]:
     meta = pod["metadata"]
     node = pod["spec"].get("nodeName", "")
     created = seconds_of(meta.get("creationTimestamp") or "")
@@ -168,6 +178,8 @@ def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
     limit = (meta.get("annotations") or {}).get(names.ANN_GPU_MEMORY_LIMIT)
     if limit:
         rows.append(("may use:", f"{limit} of GPU memory, while the GPU has it free"))
+    if used:
+        rows.append(("uses now:", used))
     if record is not None:
         waiting = record["waiting"]
         if waiting is not None:
