@@ -240,6 +240,7 @@ class Agent:
             health=HealthBook(xid_recovery_s=settings.xid_recovery_s, xids=self._periods.read().xids),
             clock=clock,
             look=self._look,
+            look_now=self._bursts.wants_sample,
             between=self._limits.look_at_new,
             on_xid=self._readings.take_xid,
         )

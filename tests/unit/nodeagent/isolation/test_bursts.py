@@ -169,8 +169,9 @@ def test_when_a_pod_is_placed_the_memory_is_taken_back_before_its_container_star
     assert node.allowed_gib(burster) == 7
     node.starts(newcomer)
     # The burster may have taken up to 15 of them since the last sample.
-    assert node.allowed_gib(newcomer) == 0
+    assert (node.allowed_gib(newcomer), node.bursts.wants_sample()) == (0, True)
     node.samples(a=7)
+    assert not node.bursts.wants_sample()
     assert node.allowed_gib(newcomer) == 8
     assert node.events.recorded == []
 

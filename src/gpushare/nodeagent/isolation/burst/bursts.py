@@ -107,6 +107,10 @@ class Bursts:
             name, _, gpu = key.partition(" ")
             self._asked_s[name, gpu] = at_s
 
+    def wants_sample(self) -> bool:
+        """Whether memory was taken back since the last sample, so that others may have to wait for the next; also called in NVML's thread."""
+        return bool(self._lowered)
+
     def limit_mib(self, uid: str, container: str, gpu: str) -> int:
         """The most that a container of a pod may use of a GPU beyond its share there, in MiB; without a ``container``, its whole pod."""
         return sum(
