@@ -50,6 +50,7 @@ SECTIONS: Final = (
             ("Change the memory unit", "how-to/change-the-unit.md"),
             ("Query allocations", "how-to/query.md"),
             ("Request MiB and percent", "guide/requests.md"),
+            ("Burstable memory", "guide/burstable-memory.md"),
             ("Migrate from HAMi or KAI", "guide/migrate.md"),
             ("Multiple and whole GPUs", "guide/several-gpus.md"),
             ("MIG instances", "guide/mig.md"),

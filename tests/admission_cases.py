@@ -51,6 +51,7 @@ CHOSEN: Mapping[str, tuple[str, ...]] = {
     names.ANN_GPU_ARCHITECTURE_EXCLUDE: ("kepler",),
     names.ANN_GPU_MEMORY_MIN: ("24Gi",),
     names.ANN_GPU_MEMORY_MAX: ("16160Mi",),
+    names.ANN_GPU_MEMORY_LIMIT: ("20Gi", "c=1024Mi"),
     names.ANN_GPU_UUID: ("GPU-1a2b-3c,MIG-4d",),
     names.ANN_GPU_UUID_EXCLUDE: ("GPU-1",),
     names.ANN_GPU_PLACEMENT: ("spread",),
@@ -63,6 +64,7 @@ WRONGLY_CHOSEN: Mapping[str, tuple[str, ...]] = {
     names.ANN_GPU_ARCHITECTURE_EXCLUDE: ("ada",),
     names.ANN_GPU_MEMORY_MIN: ("24", "24GB"),
     names.ANN_GPU_MEMORY_MAX: ("0Gi",),
+    names.ANN_GPU_MEMORY_LIMIT: ("20", "c=20G", "c=20Gi,", "C=20Gi", "c 20Gi"),
     names.ANN_GPU_UUID: ("0",),
     names.ANN_GPU_UUID_EXCLUDE: ("GPU-1 GPU-2",),
     names.ANN_GPU_PLACEMENT: ("Binpack",),
@@ -186,6 +188,43 @@ PODS: tuple[PodCase, ...] = (
         annotations={names.ANN_GPU_MEMORY_MIN: "24Gi", names.ANN_GPU_MEMORY_MAX: "16Gi"},
         says="annotation gpushare.dev/gpu-memory-min=24Gi is above gpushare.dev/gpu-memory-max=16Gi, so that every GPU is excluded; correct one of them",
     ),
+    PodCase(
+        "memory-limit-by-container",
+        (box("a", mem="2"), box("b", mem="3"), box("web", cpu="1")),
+        annotations={names.ANN_GPU_MEMORY_LIMIT: "b=3Gi, a=2048Mi"},
+        scheduler=OURS,
+    ),
+    PodCase(
+        "memory-limit-of-a-container-without-gpu",
+        (box("a", mem="2"), box("web", cpu="1")),
+        annotations={names.ANN_GPU_MEMORY_LIMIT: "a=3Gi,web=3Gi,other=1Gi"},
+        says="annotation gpushare.dev/gpu-memory-limit names containers that ask for no GPU memory: container web, container other; "
+        "correct it",
+    ),
+    PodCase(
+        "memory-limit-below-the-request",
+        (box("a", mem="2"), box("b", mem="4")),
+        annotations={names.ANN_GPU_MEMORY_LIMIT: "3Gi"},
+        says="annotation gpushare.dev/gpu-memory-limit is below the request: container b asks for 4096Mi and may use 3Gi; "
+        "raise it, or remove the annotation",
+    ),
+    PodCase(
+        "memory-limit-on-several-gpus",
+        (box(mem="4"),),
+        labels={COUNT: "2"},
+        annotations={names.ANN_GPU_MEMORY_LIMIT: "8Gi"},
+        says="annotation gpushare.dev/gpu-memory-limit is for containers with a share of one GPU, and excludes label "
+        "aliyun.com/gpu-count=2: remove one of them",
+    ),
+    # Requests in MiB are counted in whole units.
+    PodCase(
+        "memory-limit-below-the-request-in-mib",
+        (box("a", memory="2Gi"), box("b", memory="6145Mi")),
+        annotations={names.ANN_GPU_MEMORY_LIMIT: "6145Mi"},
+        says="annotation gpushare.dev/gpu-memory-limit is below the request: container b asks for 7168Mi and may "
+        "use 6145Mi; raise it, or remove the annotation",
+    ),
+    PodCase("memory-limit-without-gpu", (box(cpu="1"),), annotations={names.ANN_GPU_MEMORY_LIMIT: "8Gi"}),
     # --- compute
     PodCase("compute-7", (box(mem="1", core="7"),), says=core_words(("c", "7"))),
     PodCase("compute-0", (box(mem="1", core="0"),), says=core_words(("c", "0"))),

@@ -247,6 +247,12 @@ REJECTED = (
         f"{names.ANN_NODE_PLACEMENT}: kube-scheduler chooses among the GPUs that fit; remove it from the manifest",
     ),
     Case(
+        "memory-limit",
+        {"c": share(3)},
+        {names.ANN_GPU_MEMORY_LIMIT: "6Gi"},
+        says=f"{CANNOT} annotation {names.ANN_GPU_MEMORY_LIMIT}: a claim is what its containers may use; remove it from the manifest",
+    ),
+    Case(
         "compute-7",
         {"c": {names.GPU_MEM: "3", names.GPU_CORE: "7"}},
         says=f"{names.GPU_CORE} must be a multiple of 5 from 5 to 100: container c asks for 7",

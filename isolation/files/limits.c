@@ -184,7 +184,9 @@ static bool read_line(struct reading *reading, struct text line)
         return read_container(reading, line);
     if (is(word, "gpu"))
         return read_gpu(reading, line);
-    return reading->newer || refuse(reading, "'%s' is unknown", shown(whole, room));
+    if (is(whole, "allowance") && !reading->limits->allowance)
+        return reading->limits->allowance = true;
+    return reading->newer || refuse(reading, "'%s' is unknown or there twice", shown(whole, room));
 }
 
 bool limits_read(const char *text, size_t size, struct limits *limits, char message[LIMITS_MESSAGE_MAX])

@@ -1,12 +1,17 @@
 /* The limits file: what the node agent gives a container. Text, read-only for the tenant.
  *
- *     gpushare-limits 1.1
+ *     gpushare-limits 1.2
  *     container <namespace>/<pod>/<container> <uid of the pod>
  *     gpu <UUID> memory_bytes=<n> [core_percent=<1..100>] [core_policy=hard|idle] [core_class=latency|batch]
+ *     [allowance]
  *
  * A line ends with LF; words are separated by one space. GPUs that are not named are refused. A file of another
  * major version is refused as a whole, and so is anything odd in one of the same minor version or an older one; of a higher
- * minor version, unknown lines and unknown keys are passed over. 1.1 added core_class, which is taken in a file of 1.0 too. */
+ * minor version, unknown lines and unknown keys are passed over. 1.1 added core_class and 1.2 'allowance', which are
+ * taken in older files too.
+ *
+ * With 'allowance' there is a file of that name next to this one, read-only for the tenant, too: LIMITED_GPUS_MAX words of eight bytes, what the
+ * container may take of each GPU at this moment, in the order of the lines here. memory_bytes is then its request. */
 #ifndef ISOLATION_FILES_LIMITS_H
 #define ISOLATION_FILES_LIMITS_H
 
@@ -16,7 +21,7 @@
 
 enum {
     LIMITS_MAJOR = 1,
-    LIMITS_MINOR = 1,
+    LIMITS_MINOR = 2,
     LIMITED_GPUS_MAX = 16,
     LIMITS_MAX_BYTES = 64 << 10,
     LIMITS_MESSAGE_MAX = 256,
@@ -45,6 +50,7 @@ struct gpu_limit {
 struct limits {
     char container[512]; /* <namespace>/<pod>/<container> */
     char pod_uid[64];
+    bool allowance; /* memory is limited by the file of that name */
     unsigned gpu_count;
     struct gpu_limit gpus[LIMITED_GPUS_MAX];
 };

@@ -74,6 +74,8 @@ static CUresult begin(CUdevice device, struct opening *opening)
             measuring_end(opening->gpu);
     }
     if (opening->measuring) {
+        if (!charge_await_request(opening->gpu))
+            return CUDA_ERROR_OUT_OF_MEMORY;
         measure_open();
         measure_own_bytes(uuid_of(opening->gpu), &opening->own_before_bytes);
         measure_all_bytes(uuid_of(opening->gpu), &opening->all_before_bytes);

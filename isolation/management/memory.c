@@ -9,7 +9,7 @@ static nvmlReturn_t part(nvmlDevice_t device, uint64_t *total, uint64_t *free, u
     nvmlReturn_t result = management_gpu(device, &container, &gpu);
     if (result != NVML_SUCCESS)
         return result;
-    uint64_t limit = gpu < 0 ? *total : container->limits.gpus[gpu].memory_bytes;
+    uint64_t limit = gpu < 0 ? *total : container_memory_bytes(container, gpu);
     *total = limit < *total ? limit : *total;
     *used = gpu < 0 ? *total : management_used_bytes(container, gpu) + management_beyond_bytes(container, gpu, device);
     *used = *used < *total ? *used : *total;

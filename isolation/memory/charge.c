@@ -16,6 +16,8 @@
 
 /* How long who wants to measure what a context costs waits for another one that does. */
 enum { MEASURING_MOST_S = 10 };
+/* How long a container waits for the part of its request that other containers have to give back. */
+enum { GIVEN_BACK_MOST_S = 120 };
 
 static struct member self = {.slot = -1};
 /* What this process has, by its own reckoning: put into a new slot when the old one was taken from it. */
@@ -53,7 +55,7 @@ static bool joined(const struct container *here)
 /* `beyond_bytes` are in use in addition to what the accounts say. */
 static bool take(const struct container *here, int gpu, uint64_t units, uint64_t beyond_bytes)
 {
-    uint64_t limit_bytes = here->limits.gpus[gpu].memory_bytes;
+    uint64_t limit_bytes = container_allowed_bytes(here, gpu);
     uint64_t limit_units = limit_bytes > beyond_bytes ? (limit_bytes - beyond_bytes) / UNIT_BYTES : 0;
     unsigned slot = (unsigned)self.slot, index = (unsigned)gpu;
     if (!account_take(here->region, index, slot, units, limit_units)) {
@@ -83,6 +85,25 @@ static bool take_beside(const struct container *here, int gpu, uint64_t bytes, u
     }
 }
 
+bool charge_await_request(int gpu)
+{
+    const struct container *here = container_here();
+    struct timespec pause = {0, 10000000}, now;
+    if (!here || gpu < 0 || container_allowed_bytes(here, gpu) >= here->limits.gpus[gpu].memory_bytes)
+        return true;
+    log_message("waiting up to %d s for memory of %.48s that other containers have to give back", GIVEN_BACK_MOST_S,
+        here->limits.gpus[gpu].uuid);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    time_t patience_s = now.tv_sec + GIVEN_BACK_MOST_S;
+    while (container_allowed_bytes(here, gpu) < here->limits.gpus[gpu].memory_bytes) {
+        if (now.tv_sec >= patience_s)
+            return false;
+        nanosleep(&pause, NULL);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    }
+    return true;
+}
+
 static CUresult charge(int gpu, uint64_t bytes, uint64_t taken_bytes)
 {
     const struct container *here = container_here();
@@ -95,10 +116,13 @@ static CUresult charge(int gpu, uint64_t bytes, uint64_t taken_bytes)
     if (!bytes)
         return CUDA_SUCCESS;
     bool taken = take_beside(here, gpu, bytes, taken_bytes);
+    /* What the driver has taken already cannot wait. */
+    if (!taken && !taken_bytes && container_allowed_bytes(here, gpu) < here->limits.gpus[gpu].memory_bytes)
+        taken = charge_await_request(gpu) && take_beside(here, gpu, bytes, 0);
     if (!taken) {
         atomic_fetch_add_explicit(&here->region->gpus[gpu].refused, 1, memory_order_relaxed);
         log_message("%llu bytes of %.48s: more than is left of the container's %llu MiB", (unsigned long long)bytes,
-            here->limits.gpus[gpu].uuid, (unsigned long long)here->limits.gpus[gpu].memory_bytes >> 20);
+            here->limits.gpus[gpu].uuid, (unsigned long long)container_allowed_bytes(here, gpu) >> 20);
     }
     return taken ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -149,7 +173,7 @@ CUresult charge_look(int gpu, uint64_t *limit_bytes, uint64_t *used_bytes)
     members_sweep(here->region, here->file, &self);
     shared_settle();
     pthread_mutex_unlock(&mutex);
-    *limit_bytes = here->limits.gpus[gpu].memory_bytes;
+    *limit_bytes = container_memory_bytes(here, gpu);
     *used_bytes = beyond_bytes(here, gpu, BEYOND_REPORTING);
     *used_bytes += account_total_units(here->region, (unsigned)gpu) * UNIT_BYTES;
     return CUDA_SUCCESS;

@@ -7,11 +7,15 @@
 #include "process/container.h"
 
 /* Reserves `bytes` of GPU `gpu` (driver/gpus.h) before the driver is asked for them. CUDA_ERROR_OUT_OF_MEMORY where the container's limit
- * would be passed, also after what dead processes left was taken back; CUDA_ERROR_SYSTEM_NOT_READY without limits. */
+ * would be passed, also after what dead processes left was taken back; CUDA_ERROR_SYSTEM_NOT_READY without limits. Waits where the container may not
+ * take its whole request yet. */
 CUresult charge_take(int gpu, uint64_t bytes);
 
 /* The same for bytes that the driver has taken just now. */
 CUresult charge_taken(int gpu, uint64_t bytes);
+
+/* Waits until the container may take its whole request of the GPU. False: other containers have not given it back within two minutes. */
+bool charge_await_request(int gpu);
 
 /* Gives back what charge_take gave, in whatever pieces. */
 void charge_give(int gpu, uint64_t bytes);

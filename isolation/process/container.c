@@ -70,6 +70,24 @@ static const char *map_usage(const char *path)
     return NULL;
 }
 
+static const char *map_allowance(const char *path)
+{
+    enum { BYTES = LIMITED_GPUS_MAX * sizeof(uint64_t) };
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NOFOLLOW);
+    if (file < 0)
+        return strerror(errno);
+    const char *problem = lseek(file, 0, SEEK_END) < BYTES ? "smaller than an allowance file; it was cut off" : NULL;
+    if (!problem) {
+        void *mapped = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, file, 0);
+        if (mapped == MAP_FAILED)
+            problem = strerror(errno);
+        else
+            container.allowance_bytes = mapped;
+    }
+    close(file);
+    return problem;
+}
+
 static const struct container *open_container(void)
 {
     char path[PATH_BYTES], message[LIMITS_MESSAGE_MAX];
@@ -78,8 +96,12 @@ static const struct container *open_container(void)
         log_message("%s; the GPU cannot be used until the limits can be read", message);
         return NULL;
     }
-    path_of("usage", path);
-    const char *problem = map_usage(path);
+    path_of("allowance", path);
+    const char *problem = container.limits.allowance && !container.allowance_bytes ? map_allowance(path) : NULL;
+    if (!problem) {
+        path_of("usage", path);
+        problem = map_usage(path);
+    }
     if (problem) {
         log_message("%s: %s; the GPU cannot be used without it", path, problem);
         return NULL;
@@ -107,4 +129,17 @@ int container_gpu(const struct container *here, const char *uuid)
             return (int)i;
     }
     return -1;
+}
+
+uint64_t container_allowed_bytes(const struct container *here, int gpu)
+{
+    if (here->allowance_bytes)
+        return atomic_load_explicit(&here->allowance_bytes[gpu], memory_order_relaxed);
+    return here->limits.gpus[gpu].memory_bytes;
+}
+
+uint64_t container_memory_bytes(const struct container *here, int gpu)
+{
+    uint64_t allowed_bytes = container_allowed_bytes(here, gpu), request_bytes = here->limits.gpus[gpu].memory_bytes;
+    return allowed_bytes > request_bytes ? allowed_bytes : request_bytes;
 }

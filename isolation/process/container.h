@@ -1,4 +1,4 @@
-/* The container that this process lives in: its limits and its usage file, read and mapped once.
+/* The container that this process lives in: its limits and its files, read and mapped once.
  *
  * Where either cannot be had, everything limited is refused with CUDA_ERROR_SYSTEM_NOT_READY and the reason is logged
  * (process/log.h); the next call tries again. */
@@ -15,6 +15,7 @@ struct container {
     struct limits limits;
     struct region *region; /* mapped until the process ends */
     int file;              /* of the usage file; never closed */
+    const _Atomic uint64_t *allowance_bytes; /* by GPU; changed by the node agent at any time. NULL: limits.gpus holds */
 };
 
 /* NULL: refused. A few nanoseconds once it is there. */
@@ -22,5 +23,11 @@ const struct container *container_here(void);
 
 /* Index of a GPU in the limits, by its UUID as NVML spells it; -1: not allocated to this container. */
 int container_gpu(const struct container *container, const char *uuid);
+
+/* What the container may take of a GPU at this moment: its request, more while the GPU has it free, or less until others give it back. */
+uint64_t container_allowed_bytes(const struct container *container, int gpu);
+
+/* How large the GPU looks to the container's programs: what it may take, and at least its request. */
+uint64_t container_memory_bytes(const struct container *container, int gpu);
 
 #endif

@@ -18,6 +18,8 @@ static size_t write_anew(const struct limits *limits, char *text, size_t room)
             size += snprintf(text + size, room - (size_t)size, " core_class=%s", gpu->core_class == CORE_BATCH ? "batch" : "latency");
         size += snprintf(text + size, room - (size_t)size, "\n");
     }
+    if (limits->allowance)
+        size += snprintf(text + size, room - (size_t)size, "allowance\n");
     return (size_t)size;
 }
 

@@ -42,6 +42,7 @@ def _isolation(options: SimpleNamespace) -> IsolationOptions:
         library_folder=options.isolation_library_dir.absolute(),
         core_policy=options.core_policy,
         pods_per_gpu=options.isolated_pods,
+        reclaim=options.reclaim,
         watch=Watch(
             options.watchdog, options.watchdog_grace, options.proc.absolute(), options.cgroups.absolute()
         ),

@@ -47,6 +47,7 @@ from gpushare.nodeagent.driver.health import XID_REASON, HealthBook
 from gpushare.nodeagent.driver.nvml import Nvml
 from gpushare.nodeagent.driver.telemetry import Readings
 from gpushare.nodeagent.isolation.backends.driver_limits import DriverLimits, due_of
+from gpushare.nodeagent.isolation.burst.bursts import Bursts
 from gpushare.nodeagent.isolation.controller import Isolation
 from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.nodeagent.isolation.watchdog.violations import Use
@@ -138,6 +139,15 @@ class Agent:
             events=self._events,
             metrics=self.metrics,
         )
+        self._bursts = Bursts(
+            self._book,
+            acts=lambda: self._started and self._handover.newest,
+            policy=isolation.reclaim,
+            grace_s=isolation.watch.grace_s,
+            events=self._events,
+            metrics=self.metrics,
+            clock=clock,
+        )
         self._isolation = Isolation(
             settings,
             listing,
@@ -146,6 +156,8 @@ class Agent:
             metrics=self.metrics,
             clock=clock,
             on_change=self._converge,
+            on_made=self._bursts.refresh,
+            needs_allowance=self._bursts.needs_allowance,
         )
         self._access = GpuAccess(
             settings.container_runtime,
@@ -163,6 +175,7 @@ class Agent:
             isolation.watch,
             self._book,
             claim_holder_of=self._claim_holders.holder_of,
+            burst_mib=self._bursts.limit_mib,
             core_policy=isolation.core_policy,
             report_on_node=self._node_events.report,
             events=self._events,
@@ -171,6 +184,7 @@ class Agent:
             on_change=self._converge,
             on_used=self._on_used,
         )
+        self._bursts.attend(self._isolation.directories, self._watchdog.kill)
         self._list_pods = partial(self._client.list_pods, field_selector=f"spec.nodeName={settings.node}")
         self._allocator = Allocator(
             self._book,
@@ -226,6 +240,7 @@ class Agent:
             health=HealthBook(xid_recovery_s=settings.xid_recovery_s, xids=self._periods.read().xids),
             clock=clock,
             look=self._look,
+            look_now=self._bursts.wants_sample,
             between=self._limits.look_at_new,
             on_xid=self._readings.take_xid,
         )
@@ -372,20 +387,22 @@ class Agent:
         self._watchdog.look(nvml, {uuid: reading.used_mib for uuid, reading in self._readings.last.items()})
         self._limits.look(nvml)
 
-    def _on_used(self, uses: Sequence[Use]) -> None:
+    def _on_used(self, uses: Sequence[Use], began_s: float) -> None:
         self._history.take(uses)
+        self._bursts.sampled(uses, began_s)
         self._keep_periods()
 
     def _keep_periods(self) -> None:
         """Let the next agent continue what this one has promised for a period."""
         if self._started and self._handover.newest and self._inventory is not None:
-            self._periods.write(
-                Periods(dict(self._inventory.xids), self._dra.lost_since_s, self._watchdog.overuse)
-            )
+            lost_since_s, overuse = self._dra.lost_since_s, self._watchdog.overuse
+            xids, reclaiming_since_s = dict(self._inventory.xids), self._bursts.asked_s
+            self._periods.write(Periods(xids, lost_since_s, overuse, reclaiming_since_s))
 
     def _plan_limits(self) -> None:
+        self._bursts.refresh()
         wanted = self._started and self._handover.newest and self._isolation.by_driver
-        self._limits.want(due_of(self._book) if wanted else ())
+        self._limits.want(due_of(self._book, self._bursts.limit_mib) if wanted else ())
 
     async def _serve(self, tasks: asyncio.TaskGroup) -> None:
         """Start to serve once everything needed for decisions is known, then serve each new resource."""
@@ -406,6 +423,7 @@ class Agent:
         tasks.create_task(self._allocator.confirm())
         tasks.create_task(self._isolation.keep())
         self._started = True
+        self._bursts.restore(periods.reclaiming_since_s)
         self._watchdog.start(periods.overuse)
         self._converge()
         for _ in range(self._to_start.qsize()):

@@ -7,6 +7,7 @@ from gpushare.nodeagent.isolation.options import (
     CORE_POLICIES,
     ISOLATION_DIR,
     ISOLATION_LIBRARY_DIR,
+    RECLAIM_POLICIES,
     WATCH_POLICIES,
     AskedIsolation,
 )
@@ -145,6 +146,15 @@ ROLE: Final = Role(
             "and kill. Needs the host's PID namespace",
             "report",
             choices=WATCH_POLICIES,
+            group=_ISOLATION,
+        ),
+        Option(
+            "reclaim",
+            CHOICE,
+            "what to do about containers that use more GPU memory than they request, which other pods have requested: wait until they give it "
+            "back, or kill their processes after --watchdog-grace",
+            "kill",
+            choices=RECLAIM_POLICIES,
             group=_ISOLATION,
         ),
         Option(

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -325,3 +326,44 @@ def test_who_goes_past_the_libraries_is_seen_by_the_watchdog_and_ended(isolated:
     (same,) = product.running("app=cuda-sample")
     assert same["metadata"]["uid"] == pod["metadata"]["uid"]
     assert same["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+#: Makes a context, allocates 1 GiB after the other until that is refused, and holds it all.
+TAKES = """
+import ctypes, signal
+cuda = ctypes.CDLL("libcuda.so.1")
+context, pointer, taken = ctypes.c_void_p(), ctypes.c_uint64(), 0
+print("context", cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0), flush=True)
+while not cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(1 << 30)):
+    taken += 1
+print("taken", taken, flush=True)
+signal.pause()
+"""
+SAMPLE = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
+
+
+def taking(name: str, gib: int, limit: str = "") -> dict[str, Any]:
+    made = gpu_pod(name, gib, node=CGPU, restartPolicy="Never")
+    made["spec"]["containers"][0] |= {"image": SAMPLE, "command": ["python3", "-c", TAKES]}
+    if limit:
+        made["metadata"]["annotations"] = {names.ANN_GPU_MEMORY_LIMIT: limit}
+    return made
+
+
+def test_memory_above_the_request_is_used_while_it_is_free_and_reclaimed_for_another_pod(
+    isolated: Product,
+) -> None:
+    product = isolated
+    isolates(product, CGPU, "cgpu")
+
+    def taken(name: str) -> str:
+        return product.run("kubectl", "logs", name).out
+
+    product.apply(taking("bursting", 6, "14Gi"))
+    wait_for("it has what it may use", lambda: "taken 13" in taken("bursting"), timeout=WITHIN_S)
+    product.apply(taking("newcomer", 8))
+    wait_for("it has what it requests", lambda: "taken 7" in taken("newcomer"), timeout=WITHIN_S)
+    assert taken("newcomer").splitlines()[0] == "context 0 0"
+    events = product.events("bursting")
+    assert any(one.startswith("GPUMemoryReclaimed: container main uses") for one in events), events
+    assert product.json("get", "pod", "bursting")["status"]["phase"] == "Failed"

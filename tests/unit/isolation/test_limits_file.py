@@ -84,6 +84,12 @@ def test_what_a_container_s_work_is_like_is_said_of_each_gpu(check: Path, tmp_pa
         ("memory_bytes=0\n", "memory_bytes=0", "ends in the middle of a line"),
         ("memory_bytes=0\n", "memory_bytes=0\n\n", "line 5"),
         ("memory_bytes=0\n", "memory_bytes=0\nshare 1\n", "line 5: 'share 1' is unknown"),
+        ("memory_bytes=0\n", "memory_bytes=0\nallowance 1\n", "line 5: 'allowance 1' is unknown"),
+        (
+            "memory_bytes=0\n",
+            "memory_bytes=0\nallowance\nallowance\n",
+            "line 6: 'allowance' is unknown or there twice",
+        ),
     ],
 )
 def test_what_is_wrong_is_refused_with_its_line(

@@ -20,7 +20,7 @@ of them, too.
 {{- end }}
 {{- define "gpushare.mistakes.userAnnotations" -}}
 ['gpushare.dev/defragmentation', 'gpushare.dev/gang-by', 'gpushare.dev/gpu-model', 'gpushare.dev/gpu-model-exclude', 'gpushare.dev/gpu-architecture',
-  'gpushare.dev/gpu-architecture-exclude', 'gpushare.dev/gpu-memory-min', 'gpushare.dev/gpu-memory-max', 'gpushare.dev/gpu-uuid',
+  'gpushare.dev/gpu-architecture-exclude', 'gpushare.dev/gpu-memory-min', 'gpushare.dev/gpu-memory-max', 'gpushare.dev/gpu-memory-limit', 'gpushare.dev/gpu-uuid',
   'gpushare.dev/gpu-uuid-exclude', 'gpushare.dev/gpu-placement', 'gpushare.dev/node-placement']
 {{- end }}
 {{- define "gpushare.mistakes.annotation" -}}

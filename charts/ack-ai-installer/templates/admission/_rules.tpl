@@ -51,6 +51,7 @@ src/gpushare/api/request/choice_formats.py. */}}
 {{- $any := join "|" $list -}}
 {{- $architectures := printf "'pattern': r'^ *(%s) *(, *(%s) *)*$', 'words': 'architectures of GPUs, with commas between them, of %s'" $any $any (join ", " $list) -}}
 {{- $memory := "'pattern': r'^[1-9][0-9]{0,7}(Mi|Gi)$', 'words': 'the memory of a GPU in Mi or Gi: 24Gi'" -}}
+{{- $limits := "'pattern': r'^([1-9][0-9]{0,7}(Mi|Gi)|[a-z0-9]([-a-z0-9]*[a-z0-9])?=[1-9][0-9]{0,7}(Mi|Gi)(, *[a-z0-9]([-a-z0-9]*[a-z0-9])?=[1-9][0-9]{0,7}(Mi|Gi))*)$', 'words': 'memory in Mi or Gi, of each container or by the container names: 20Gi, or main=20Gi,side=4Gi'" -}}
 {{- $uuids := "'pattern': r'^ *((GPU|MIG)-[0-9A-Za-z-]+) *(, *((GPU|MIG)-[0-9A-Za-z-]+) *)*$', 'words': 'UUIDs of GPUs, with commas between them: GPU-…,GPU-…'" -}}
 {{- $policy := "'pattern': r'^(binpack|spread|fragmentation)$', 'words': 'binpack, spread or fragmentation'" -}}
 [{'name': 'gpushare.dev/gpu-model', {{ $models }}},
@@ -59,6 +60,7 @@ src/gpushare/api/request/choice_formats.py. */}}
  {'name': 'gpushare.dev/gpu-architecture-exclude', {{ $architectures }}},
  {'name': 'gpushare.dev/gpu-memory-min', {{ $memory }}},
  {'name': 'gpushare.dev/gpu-memory-max', {{ $memory }}},
+ {'name': 'gpushare.dev/gpu-memory-limit', {{ $limits }}},
  {'name': 'gpushare.dev/gpu-uuid', {{ $uuids }}},
  {'name': 'gpushare.dev/gpu-uuid-exclude', {{ $uuids }}},
  {'name': 'gpushare.dev/gpu-placement', {{ $policy }}},
@@ -152,6 +154,38 @@ variables:
     expression: variables.choices.filter(c, size(variables.annotations[c.name]) > 4096)
   - name: wrongChoices
     expression: variables.choices.filter(c, !variables.annotations[c.name].matches(c.pattern))
+  - name: besideLimit
+    expression: >-
+      ['aliyun.com/gpu-count', 'ack.gpushare.placement'].filter(l, {{ .pod }}.?metadata.?labels[?l].orValue('1') != '1')
+  # By container; nothing while the annotation cannot be read.
+  - name: memoryLimits
+    expression: >-
+      !('gpushare.dev/gpu-memory-limit' in variables.annotations) || size(variables.wrongChoices) > 0 || size(variables.longChoices) > 0
+      || size(variables.withMemory) == 0 ? []
+      : variables.annotations['gpushare.dev/gpu-memory-limit'].contains('=')
+      ? variables.annotations['gpushare.dev/gpu-memory-limit'].split(',')
+        .map(e, {'name': e.trim().split('=')[0], 'most': e.trim().split('=')[1]})
+      : variables.withMemory.map(c, {'name': c.name, 'most': variables.annotations['gpushare.dev/gpu-memory-limit']})
+  - name: strangeLimits
+    expression: variables.memoryLimits.filter(l, !variables.withMemory.exists(c, c.name == l.name))
+  # In whole units, as MiB are counted. Percent is compared once it is counted, too.
+  - name: requestedUnits
+    expression: >-
+      size(variables.memoryLimits) == 0 ? []
+      : variables.withMemory.filter(c, {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }}
+          && quantity(string(c.resources.limits['aliyun.com/gpu-mem'])).isInteger())
+        .map(c, {'name': dyn(c.name), 'units': dyn(quantity(string(c.resources.limits['aliyun.com/gpu-mem'])).asInteger())})
+      + variables.withMemory.filter(c, !({{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }})
+          && 'gpushare.dev/gpu-memory' in c.resources.limits && quantity(string(c.resources.limits['gpushare.dev/gpu-memory'])).isInteger())
+        .map(c, {'name': dyn(c.name),
+          'units': dyn((quantity(string(c.resources.limits['gpushare.dev/gpu-memory'])).asInteger() / 1048576 - 1) / {{ include "gpushare.unitMiB" .root }} + 1)})
+  - name: lowLimits
+    expression: >-
+      variables.memoryLimits.map(l, variables.requestedUnits.filter(r, r.name == l.name
+        && quantity(l.most).asInteger() / ({{ include "gpushare.unitMiB" .root }} * 1048576) < r.units)
+        .map(r, 'container ' + r.name + ' asks for ' + string(r.units * {{ include "gpushare.unitMiB" .root }}) + 'Mi and may use ' + l.most)
+        .join(', '))
+      .filter(t, t != '')
 validations:
   {{- include "gpushare.admission.peoplesUnits.validations" .root | nindent 2 }}
   - expression: size(variables.wrongCompute) == 0
@@ -266,6 +300,21 @@ validations:
       'annotation gpushare.dev/gpu-memory-min=' + variables.annotations['gpushare.dev/gpu-memory-min']
       + ' is above gpushare.dev/gpu-memory-max=' + variables.annotations['gpushare.dev/gpu-memory-max']
       + ', so that every GPU is excluded; correct one of them'
+  - expression: size(variables.memoryLimits) == 0 || size(variables.besideLimit) == 0
+    reason: Invalid
+    messageExpression: >-
+      'annotation gpushare.dev/gpu-memory-limit is for containers with a share of one GPU, and excludes label '
+      + variables.besideLimit.map(l, l + '=' + {{ .pod }}.metadata.labels[l]).join(', ') + ': remove one of them'
+  - expression: size(variables.strangeLimits) == 0
+    reason: Invalid
+    messageExpression: >-
+      'annotation gpushare.dev/gpu-memory-limit names containers that ask for no GPU memory: '
+      + variables.strangeLimits.map(l, 'container ' + l.name).join(', ') + '; correct it'
+  - expression: size(variables.lowLimits) == 0
+    reason: Invalid
+    messageExpression: >-
+      'annotation gpushare.dev/gpu-memory-limit is below the request: ' + variables.lowLimits.join(', ')
+      + '; raise it, or remove the annotation'
   # One that was exported from a cluster is refused for the records that it carries.
   - expression: >-
       {{ .pod }}.spec.?nodeName.orValue('') == '' || size(variables.withMemory) + size(variables.withWhole) == 0

@@ -119,6 +119,8 @@ def _reject_inexpressible(pod: Pod, shares: Collection[str], scheduler_name: str
     for name in (names.ANN_GPU_PLACEMENT, names.ANN_NODE_PLACEMENT):
         if name in annotations:
             found[f"annotation {name}"] = "kube-scheduler chooses among the GPUs that fit"
+    if names.ANN_GPU_MEMORY_LIMIT in annotations:
+        found[f"annotation {names.ANN_GPU_MEMORY_LIMIT}"] = "a claim is what its containers may use"
     if found:
         raise Untranslatable(
             "requests become ResourceClaims in this cluster (chart value admission.toClaims), which cannot express "

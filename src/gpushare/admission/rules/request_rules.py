@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpushare.admission.review.admission_review import Refusal, Verdict
-from gpushare.admission.rules import unit_rules
+from gpushare.admission.rules import memory_limit_rules, unit_rules
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity
 from gpushare.api.objects import Container, Pod
@@ -100,6 +100,10 @@ def judge(pod: Pod, counting: Counting = _PLAIN, *, may_have_node: bool = False)
         if text := rule(asking, labels):
             return Verdict([Refusal(REQUESTS, text, invalid=True)])
     if asking and (text := choice_formats.problem(pod.metadata.annotations or {})):
+        return Verdict([Refusal(REQUESTS, text, invalid=True)])
+    limit = (pod.metadata.annotations or {}).get(names.ANN_GPU_MEMORY_LIMIT)
+    sharing = {one.name: one.texts for one in asking if one.memory}
+    if sharing and limit and (text := memory_limit_rules.problem(limit, sharing, labels, counting)):
         return Verdict([Refusal(REQUESTS, text, invalid=True)])
     if not may_have_node and (text := _bound_by_hand(pod)):
         return Verdict([Refusal(REQUESTS, text, invalid=True)])

@@ -77,6 +77,11 @@ class NodeMode(msgspec.Struct, frozen=True, eq=False):
         return not self.one_gpu
 
     @property
+    def may_burst(self) -> bool:
+        """Whether containers may use more memory than their share while the GPU has it free: our libraries hold them to it."""
+        return self.shares_memory and self.backend == "preload"
+
+    @property
     def isolated(self) -> bool:
         """Whether shares of memory are enforced (in mode ``mps`` by NVIDIA's server)."""
         return self.backend != "none"

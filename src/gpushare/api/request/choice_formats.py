@@ -28,7 +28,13 @@ _ARCHITECTURES: Final = Format(
     _list_of("|".join(ARCHITECTURES)),
     f"architectures of GPUs, with commas between them, of {', '.join(ARCHITECTURES)}",
 )
-_MEMORY: Final = Format("^[1-9][0-9]{0,7}(Mi|Gi)$", "the memory of a GPU in Mi or Gi: 24Gi")
+_SIZE: Final = "[1-9][0-9]{0,7}(Mi|Gi)"
+_MEMORY: Final = Format(f"^{_SIZE}$", "the memory of a GPU in Mi or Gi: 24Gi")
+_OF_CONTAINER: Final = f"[a-z0-9]([-a-z0-9]*[a-z0-9])?={_SIZE}"
+_MEMORY_LIMIT: Final = Format(
+    f"^({_SIZE}|{_OF_CONTAINER}(, *{_OF_CONTAINER})*)$",
+    "memory in Mi or Gi, of each container or by the container names: 20Gi, or main=20Gi,side=4Gi",
+)
 _UUIDS: Final = Format(
     _list_of("(GPU|MIG)-[0-9A-Za-z-]+"), "UUIDs of GPUs, with commas between them: GPU-…,GPU-…"
 )
@@ -43,6 +49,7 @@ FORMATS: Final[Mapping[str, Format]] = {
     names.ANN_GPU_ARCHITECTURE_EXCLUDE: _ARCHITECTURES,
     names.ANN_GPU_MEMORY_MIN: _MEMORY,
     names.ANN_GPU_MEMORY_MAX: _MEMORY,
+    names.ANN_GPU_MEMORY_LIMIT: _MEMORY_LIMIT,
     names.ANN_GPU_UUID: _UUIDS,
     names.ANN_GPU_UUID_EXCLUDE: _UUIDS,
     names.ANN_GPU_PLACEMENT: _POLICY,

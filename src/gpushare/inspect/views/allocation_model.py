@@ -27,7 +27,7 @@ class PodShare(NamedTuple):
     """What a pod holds on one GPU: ``units`` of the node's current unit (rounded up), MiB, percent.
 
     ``in_node_unit``: the units are those allocated, not converted from another unit. ``containers``: those with a part of the share, set
-    only where containers of the pod have different GPUs.
+    only where containers of the pod have different GPUs. ``limit_mib``: what the pod may use while the GPU has it free; 0: its share.
     """
 
     device: Device
@@ -36,6 +36,7 @@ class PodShare(NamedTuple):
     core_percent: int
     in_node_unit: bool = True
     containers: "tuple[str, ...] | None" = None
+    limit_mib: int = 0
 
 
 class PodUsage(NamedTuple):
@@ -345,6 +346,10 @@ def _pod_usage(pod: Pod, devices: NodeDevices, gpu_of: Callable[[GpuShare], _Gpu
     allocation = read_allocation(meta.annotations or {}, devices, subject)
     if allocation is not None:
         shares = _shares(allocation, devices, gpu_of, subject)
+        if names.ANN_GPU_MEMORY_LIMIT in (meta.annotations or {}) and devices.mode.may_burst:
+            from gpushare.inspect.views.burst import with_limits
+
+            shares = with_limits(shares, pod, allocation)
         selection = bound_selection(meta.annotations)
         return PodUsage(meta.namespace, meta.name, meta.uid, pod.status.phase, shares, selection=selection)
     request = request_of(pod)

@@ -85,7 +85,7 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         from gpushare.inspect.views.documents import written
 
         return Shown(written(document, options.output), tuple(remarks))
-    lines = _of_pod(pod, record, paint)
+    lines = _of_pod(pod, record, paint, _used_beyond_request(kubectl, pod))
     lines += of_defragmentation(pod, _events(events_answer, pod, reason="DefragmentationSucceeded"))
     if record is not None:
         lines += _of_record(record, details=options.details)
@@ -142,6 +142,7 @@ def _document(
             "annotations": {key: annotations[key] for key in _RECORDS if key in annotations},
             "condition": _condition(pod),
             **({"notHeld": not_enforced} if not_enforced else {}),
+            **({"memoryLimit": limit} if (limit := annotations.get(names.ANN_GPU_MEMORY_LIMIT)) else {}),
         },
         "record": record,
         "events": list(events),
@@ -149,7 +150,17 @@ def _document(
     }
 
 
-def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
+def _used_beyond_request(kubectl: Kubectl, pod: Json) -> str:
+    """What a running pod uses now, if it may use more than it requests."""
+    annotations, node = pod["metadata"].get("annotations") or {}, pod["spec"].get("nodeName", "")
+    if names.ANN_GPU_MEMORY_LIMIT not in annotations or not node or _is_finished(pod):
+        return ""
+    from gpushare.inspect.sources.pod_usage import used_now
+
+    return used_now(kubectl, f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", node)
+
+
+def _of_pod(pod: Json, record: "Json | None", paint: Paint, used: str = "") -> list[str]:
     meta = pod["metadata"]
     node = pod["spec"].get("nodeName", "")
     created = seconds_of(meta.get("creationTimestamp") or "")
@@ -161,14 +172,20 @@ def _of_pod(pod: Json, record: "Json | None", paint: Paint) -> list[str]:
     else:
         state = paint("yellow", f"waits since {clock(created)} ({ago(time.time() - created)})")
     lines = [f"{head} {state}"]
+    rows: list[Line] = []
+    if record is not None and record["asks"]:
+        rows.append(("asks for:", record["asks"]))
+    limit = (meta.get("annotations") or {}).get(names.ANN_GPU_MEMORY_LIMIT)
+    if limit:
+        rows.append(("may use:", f"{limit} of GPU memory, while the GPU has it free"))
+    if used:
+        rows.append(("uses now:", used))
     if record is not None:
-        rows: list[Line] = [("asks for:", record["asks"])] if record["asks"] else []
         waiting = record["waiting"]
         if waiting is not None:
             rows += [("reason:", waiting["reason"]), ("suggestion:", waiting["suggestion"])]
             rows += [("category:", waiting["category"])]
-        lines += aligned(rows)
-    return lines
+    return lines + aligned(rows)
 
 
 def _of_record(record: Json, *, details: bool) -> list[str]:

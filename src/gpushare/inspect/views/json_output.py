@@ -70,6 +70,8 @@ class _Share(_Out, frozen=True):
     core_percent: int
     containers: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
     """Those with a part of the share; omitted unless containers of the pod have different GPUs."""
+    limit_mib: int | msgspec.UnsetType = msgspec.field(name="limitMiB", default=msgspec.UNSET)
+    """What the pod may use while the GPU has it free; omitted where that is its share."""
 
 
 class _Pod(_Out, frozen=True):
@@ -221,7 +223,13 @@ def _pod(pod: PodUsage) -> _Pod:
 def _share(share: PodShare) -> _Share:
     containers = msgspec.UNSET if share.containers is None else share.containers
     return _Share(
-        share.device.index, share.device.uuid, share.units, share.mib, share.core_percent, containers
+        share.device.index,
+        share.device.uuid,
+        share.units,
+        share.mib,
+        share.core_percent,
+        containers,
+        share.limit_mib or msgspec.UNSET,
     )
 
 

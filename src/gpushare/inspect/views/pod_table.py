@@ -32,6 +32,8 @@ class Row(NamedTuple):
     containers: "tuple[str, ...] | None" = None
     claim: str = ""
     """The ResourceClaim that holds the share, for the pods in ``name``."""
+    limit_mib: int = 0
+    """What the pod may use while the GPU has it free; 0: what is allocated to it."""
 
 
 def by_memory(row: Row) -> "tuple[float, ...]":
@@ -50,11 +52,16 @@ ORDERS: Final = {"memory": by_memory, "compute": by_compute}
 def table(rows: Sequence[Row], paint: Paint, width: "int | None" = None) -> list[str]:
     """The rows in columns below a heading; pods that clearly use more than their share are red.
 
-    Where containers of a pod have different GPUs, an additional column lists the containers that have the GPU.
+    Where containers of a pod have different GPUs, an additional column lists the containers that have the GPU; where pods may use more than
+    their share, one has how much.
     If ``width`` is set, no line has more characters. To fit, names are shortened, then headings; then the least useful columns are
     removed, and lines that are still too long are cut.
     """
-    layouts = _layouts(containers=any(row.containers is not None for row in rows))
+    optional = {
+        _CONTAINERS: any(row.containers is not None for row in rows),
+        _LIMIT: any(row.limit_mib for row in rows),
+    }
+    layouts = _layouts([column for column in _COLUMNS if optional.get(column, True)])
     if width is None:
         head, *rest = _rendered(rows, next(layouts))
     else:
@@ -93,25 +100,34 @@ _ALLOCATED_CORE: Final = _Column(
 _CONTAINERS: Final = _Column(
     "CONTAINERS", "CONTAINERS", lambda row: ", ".join(row.containers or ()), name=True
 )
+_LIMIT: Final = _Column("LIMIT(MiB)", "LIMIT", lambda row: _figure(row.limit_mib or None))
 _COLUMNS: Final = (
     _NAMESPACE,
     _Column("NAME", "NAME", lambda row: row.name, name=True),
     _NODE,
     _GPU,
     _ALLOCATED,
+    _LIMIT,
     _Column("USED(MiB)", "USED", lambda row: _figure(row.used_mib)),
     _ALLOCATED_CORE,
     _Column("USED(%)", "USED%", lambda row: _figure(row.used_core_percent)),
+    _CONTAINERS,
 )
 #: Columns removed on a narrow screen, in this order; a GPU's index is useless without its node.
-_REMOVED_IN_ORDER: Final = ((_CONTAINERS,), (_NAMESPACE,), (_NODE, _GPU), (_ALLOCATED_CORE,), (_ALLOCATED,))
+_REMOVED_IN_ORDER: Final = (
+    (_CONTAINERS,),
+    (_NAMESPACE,),
+    (_NODE, _GPU),
+    (_ALLOCATED_CORE,),
+    (_LIMIT,),
+    (_ALLOCATED,),
+)
 
 _Layout = Sequence[tuple[str, _Column]]
 
 
-def _layouts(*, containers: bool) -> Iterator[_Layout]:
-    """Columns with their headings, the widest layout first."""
-    columns: Sequence[_Column] = (*_COLUMNS, _CONTAINERS) if containers else _COLUMNS
+def _layouts(columns: Sequence[_Column]) -> Iterator[_Layout]:
+    """``columns`` with their headings, the widest layout first."""
     yield [(column.heading, column) for column in columns]
     yield [(column.short, column) for column in columns]
     for removed in _REMOVED_IN_ORDER:
@@ -154,7 +170,8 @@ def shortened(name: str, max_length: int) -> str:
 
 def _is_over(row: Row) -> bool:
     """Whether usage exceeds the watchdog's thresholds; less is within the measurement's accuracy."""
-    return (row.used_mib is not None and is_over_memory(row.used_mib, row.allocated_mib)) or (
+    most_mib = row.limit_mib or row.allocated_mib
+    return (row.used_mib is not None and is_over_memory(row.used_mib, most_mib)) or (
         row.used_core_percent is not None
         and is_over_compute(row.used_core_percent, row.allocated_core_percent)
     )

@@ -91,6 +91,7 @@ def _rows(cluster: ClusterUsage, use: RealUse, namespace: "str | None") -> list[
                         unlisted if usage is None else usage.sm_percent,
                         share.containers,
                         pod.claim,
+                        share.limit_mib,
                     )
                 )
     return rows
@@ -107,6 +108,7 @@ def _usage(pod: PodUsage, uuid: str, use: RealUse) -> "Use | None":
 def _record(row: Row) -> "dict[str, object]":
     containers = {} if row.containers is None else {"containers": list(row.containers)}
     claim = {"claim": row.claim} if row.claim else {}
+    limit = {"limitMiB": row.limit_mib} if row.limit_mib else {}
     return {
         "namespace": row.namespace,
         "name": row.name,
@@ -120,6 +122,7 @@ def _record(row: Row) -> "dict[str, object]":
         "usedCorePercent": row.used_core_percent,
         **containers,
         **claim,
+        **limit,
     }
 
 

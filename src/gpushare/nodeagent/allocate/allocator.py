@@ -32,6 +32,7 @@ from gpushare.process.log_setup import about
 logger = logging.getLogger(__name__)
 
 REASON_REFUSED: Final = "FailedGPUAllocation"
+REASON_NO_BURST: Final = "GPUMemoryLimitIgnored"
 
 #: How long a call may wait, in seconds: for a live list of the node's pods (or, before it is refused, for the kubelet's list at
 #: all), and for the kubelet's list otherwise.
@@ -268,6 +269,7 @@ class Allocator:
 
     async def _injection(self, resource: str, match: Match, ids: Sequence[str]) -> Injection:
         request = match.pod.request
+        backend = self._backend_of(self._book.node.mode)
         grant = Grant(
             pod=match.pod.key,
             uid=match.pod.uid,
@@ -279,11 +281,11 @@ class Allocator:
             mode=self._book.node.mode,
             ids=tuple(ids),
             compute_class=match.pod.bound.compute_class,
+            limit_mib=self._limit_mib(match, backend),
         )
         if resource == names.GPU_CORE:
             # The kubelet merges the responses for both resources; that for memory names the GPU.
             return Injection(envs=core_envs(grant))
-        backend = self._backend_of(grant.mode)
         in_place = backend.in_place
         try:
             access = self._give([share.uuid for share in match.shares], in_place=in_place)
@@ -297,6 +299,25 @@ class Allocator:
             added.annotations | dict(access.annotations or {}),
             (*access.cdi_devices, *added.cdi_devices),
         )
+
+    def _limit_mib(self, match: Match, backend: Backend) -> int:
+        """How much of its GPU the container may use while that is free; 0: its share."""
+        limit_mib = match.pod.bound.memory_limits_mib.get(match.container.name, 0)
+        if not limit_mib or len(match.shares) != 1 or limit_mib <= match.shares[0].mib:
+            return 0
+        if backend.may_burst:
+            return limit_mib
+        mode = self._book.node.mode.value
+        self._events.record(
+            match.pod.bound.reference,
+            kind="Warning",
+            reason=REASON_NO_BURST,
+            action="Allocating",
+            note=f"annotation {names.ANN_GPU_MEMORY_LIMIT} has no effect on node {self._book.node.name}: in mode {mode} its isolation cannot "
+            f"let container {match.container.name} use more than it requests while the GPU has it free",
+            telling="standing",
+        )
+        return 0
 
     def _named(self, uid: str) -> str:
         """``namespace/name`` of a pod of this node; empty if unknown."""

@@ -63,6 +63,8 @@ class Grant:
     """The kind of work that the pod declares, one of ``names.COMPUTE_CLASSES``; empty if it declares none."""
     compute_policy: CorePolicy | None = None
     """``None``: that of the node."""
+    limit_mib: int = 0
+    """How much the container may use of its one GPU while that is free; 0: its share."""
 
 
 class Backend(Protocol):
@@ -71,6 +73,10 @@ class Backend(Protocol):
     @property
     def in_place(self) -> bool:
         """Whether the GPU must be assigned by the CDI spec that has our libraries in place of the driver's."""
+
+    @property
+    def may_burst(self) -> bool:
+        """Whether containers may use more than their share while the GPU has it free."""
 
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
         """What to add to ``memory_envs``; called once per container. Raises ``AllocationRefused``.
@@ -83,6 +89,7 @@ class NoIsolation:
     """No enforcement: the container reads its share from the environment (mode ``share``)."""
 
     in_place = False
+    may_burst = False
 
     async def inject(self, grant: Grant, *, in_place: bool) -> Injection:
         """Nothing to add."""

@@ -12,6 +12,7 @@ from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.objects import ObjectReference, Pod, PodStatus
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.gpu_selection import bound_selection
+from gpushare.api.request.memory_limit import bound_memory_limits
 from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request, unlabelled_request_of
 
@@ -79,6 +80,8 @@ class BoundPod(msgspec.Struct, frozen=True):
     containers: dict[str, str] = {}
     """Names of its containers by ID, as far as its status has them."""
     compute_class: str = ""
+    memory_limits_mib: dict[str, int] = {}
+    """What its containers, by name, may use of their GPU while that is free; a container keeps that with which it was started."""
 
     @property
     def key(self) -> str:
@@ -208,6 +211,7 @@ def bound_pod(pod: Pod) -> BoundPod | None:
         running=pod.status.phase == "Running",
         containers=container_names(pod.status) if isinstance(pod.status, ReportingPodStatus) else {},
         compute_class=compute_class if compute_class in names.COMPUTE_CLASSES else "",
+        memory_limits_mib=bound_memory_limits(annotations, [one.name for one in request.containers]),
     )
 
 

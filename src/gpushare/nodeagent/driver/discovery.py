@@ -103,8 +103,8 @@ class GpuWatch:
     """Runs the thread. ``on_change`` is called in the event loop with each new inventory.
 
     ``on_xid`` is called in the thread with every XID, critical or not (UUID, number). ``look`` is called in the thread every
-    ``Pace.watch_s`` seconds while there are GPUs, and may use NVML; ``between`` each other time that the thread wakes, after at most
-    ``Pace.wait_s``.
+    ``Pace.watch_s`` seconds while there are GPUs, or when the thread wakes, after at most ``Pace.wait_s``, and ``look_now`` returns true; it may
+    use NVML. ``between`` is called each other time that the thread wakes.
     """
 
     def __init__(
@@ -116,6 +116,7 @@ class GpuWatch:
         health: HealthBook | None = None,
         clock: Clock = SYSTEM_CLOCK,
         look: Callable[[Nvml], None] | None = None,
+        look_now: Callable[[], bool] = lambda: False,
         between: Callable[[Nvml], None] | None = None,
         on_xid: Callable[[str, int], None] = lambda uuid, xid: None,
     ) -> None:
@@ -125,6 +126,7 @@ class GpuWatch:
         self._health = health or HealthBook()
         self._clock = clock
         self._look = look
+        self._look_now = look_now
         self._between = between
         self._on_xid = on_xid
         self._known: dict[str, FoundGpu] = {}
@@ -268,7 +270,7 @@ class GpuWatch:
                     return self._without_driver(error)
                 changed = self._nvml.gpus_changed()
                 probe_at_s = now_s + self._pace.probe_s
-            if self._look is not None and now_s >= watch_at_s:
+            if self._look is not None and (now_s >= watch_at_s or self._look_now()):
                 self._look(self._nvml)
                 watch_at_s = now_s + self._pace.watch_s
             elif self._between is not None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpushare.api.node.modes import NodeMode
 from gpushare.kube.clock import Clock
-from gpushare.nodeagent.allocate.container_response import Backend, NoIsolation
+from gpushare.nodeagent.allocate.container_response import Backend, Grant, NoIsolation
 from gpushare.nodeagent.isolation.backend_selection import Backing, backing, cannot
 from gpushare.nodeagent.isolation.backends.arbiter import Arbiter
 from gpushare.nodeagent.isolation.backends.cdi_overlay import NotShimmed, shimmed
@@ -35,7 +35,10 @@ _KINDS: Final = ("none", "preload", "mps", "driver")
 
 
 class Isolation:
-    """``on_change`` is called, in the event loop, when ``active``, ``trouble``, ``fallen``, ``lacking`` or ``contexts_mib`` changed."""
+    """``on_change`` is called, in the event loop, when ``active``, ``trouble``, ``fallen``, ``lacking`` or ``contexts_mib`` changed.
+
+    ``on_made`` is called when a container got its directory; for ``needs_allowance`` see ``Preload``.
+    """
 
     def __init__(
         self,
@@ -47,6 +50,8 @@ class Isolation:
         metrics: Metrics,
         clock: Clock,
         on_change: Callable[[], None],
+        on_made: Callable[[], None],
+        needs_allowance: Callable[[Grant], bool],
     ) -> None:
         self._settings = settings
         self._clock = clock
@@ -91,8 +96,12 @@ class Isolation:
             ready=self._readiness.ready,
             in_place=lambda: self._in_place,
             others=self._keeper.others,
-            on_made=self._keeper.made,
+            on_made=self._made,
+            # Without samples nobody would know what is used.
+            may_burst=self._options.watch.policy != "off",
+            needs_allowance=needs_allowance,
         )
+        self._on_made = on_made
         self._mps = Mps(settings.host_root, root / "mps", clock=clock, on_change=self._changed)
         self.decided = asyncio.Event()
         """Set while the state for the last ``take``, and what previous agents left, is known."""
@@ -215,6 +224,10 @@ class Isolation:
         Not with MPS: it may end clients that are above a soft limit, and there would be none.
         """
         return self._backing.kind in ("preload", "driver")
+
+    def _made(self, folder: Path, claimed: Claimed) -> None:
+        self._keeper.made(folder, claimed)
+        self._on_made()
 
     def pods_changed(self) -> None:
         """A pod may have gone."""

@@ -23,6 +23,10 @@ CORE_POLICIES: Final[tuple[CorePolicy, ...]] = ("hard", "idle")
 WatchPolicy = Literal["off", "report", "kill"]
 WATCH_POLICIES: Final[tuple[WatchPolicy, ...]] = ("off", "report", "kill")
 
+#: What to do about containers that do not give back memory above their request, which other pods have requested.
+ReclaimPolicy = Literal["wait", "kill"]
+RECLAIM_POLICIES: Final[tuple[ReclaimPolicy, ...]] = ("wait", "kill")
+
 #: Each isolated container has a directory there on the node; our libraries and MPS's pipes are next to it.
 ISOLATION_DIR: Final = Path("/var/lib/gpushare/containers")
 #: Where the image has the isolation libraries and the arbiter.
@@ -51,4 +55,5 @@ class IsolationOptions:
     library_folder: Path = ISOLATION_LIBRARY_DIR
     core_policy: CorePolicy = "hard"
     pods_per_gpu: int = 16
+    reclaim: ReclaimPolicy = "kill"
     watch: Watch = Watch()

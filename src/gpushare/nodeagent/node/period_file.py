@@ -23,11 +23,13 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Periods(msgspec.Struct, frozen=True, omit_defaults=True):
-    """By GPU (UUID) its last critical XID and since when it does not respond; and which containers are above their share."""
+    """By GPU (UUID) its last critical XID and since when it does not respond; which containers are above their share, and since when some are
+    to give memory back."""
 
     xids: Mapping[str, CriticalXid] = {}
     lost_since_s: Mapping[str, float] = {}
     overuse: tuple[OveruseState, ...] = ()
+    reclaiming_since_s: Mapping[str, float] = {}
 
 
 class _Stored(Periods, frozen=True, omit_defaults=True):

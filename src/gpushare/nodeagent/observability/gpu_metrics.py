@@ -5,8 +5,12 @@ joins. They include everything that also has a DCGM or ACK name (``/metrics/dcgm
 """
 
 from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
+from gpushare.nodeagent.isolation.storage.allowance_file import read_allowance
+from gpushare.nodeagent.isolation.storage.files import Claimed
 from gpushare.nodeagent.isolation.storage.usage_file import read_usage
 from gpushare.nodeagent.observability.snapshot import Families, Page, Scrape, Sources
 
@@ -118,6 +122,16 @@ FAMILIES: Final[Families] = {
     "gpushare_container_memory_charged_bytes": (
         "gauge",
         "Memory that the isolation library has charged to the container, without the driver's own; that of ended processes until the next allocation.",
+        _CONTAINER,
+    ),
+    "gpushare_container_memory_limit_bytes": (
+        "gauge",
+        "Memory of the GPU that the container may use at most, where that is more than is allocated to it.",
+        _CONTAINER,
+    ),
+    "gpushare_container_memory_allowed_bytes": (
+        "gauge",
+        "Memory of the GPU that the container may use at the moment, where that changes while it runs: more than is allocated to it while the GPU has that free, less while other containers have to give it back.",
         _CONTAINER,
     ),
     "gpushare_container_memory_allocation_failures_total": (
@@ -316,6 +330,7 @@ class _Ours:
                 if claimed.container
                 else ("claim", (namespace, name))
             )
+            allowed = _allowed_mib(claimed, folder)
             for uuid, use in zip(shares, read_usage(folder, len(shares)), strict=False):
                 if uuid not in self._gpus:
                     continue
@@ -329,5 +344,18 @@ class _Ours:
                         ("gpu_seconds_total", use.busy_ns / _NS),
                         ("compute_throttled_seconds_total", use.waited_ns / _NS),
                     ]
+                if claimed.limit_mib:
+                    values.append(("memory_limit_bytes", claimed.limit_mib * _MIB))
+                if uuid in allowed:
+                    values.append(("memory_allowed_bytes", allowed[uuid] * _MIB))
                 for what, value in values:
                     self._page.set(f"gpushare_{whose}_{what}", labels, value)
+
+
+def _allowed_mib(claimed: Claimed, folder: Path) -> dict[str, int]:
+    """What a container may use at the moment, by GPU, where that changes."""
+    if not claimed.allowance:
+        return {}
+    with suppress(OSError):  # it may be removed meanwhile
+        return dict(zip(claimed.mib_by_gpu, read_allowance(folder, len(claimed.mib_by_gpu)), strict=False))
+    return {}

@@ -150,7 +150,11 @@ class Metrics:
         )
         self.killed = self._counter(
             "gpushare_nodeagent_processes_killed_total",
-            "Processes that were killed because their container exceeded its GPU memory.",
+            "Processes that were killed because their container exceeded its GPU memory, or did not give back what is above its request.",
+        )
+        self.memory_reclaims = self._counter(
+            "gpushare_nodeagent_memory_reclaims_total",
+            "Containers whose processes were killed because they did not give back GPU memory above their request.",
         )
         self.watch_last_event_age_s = self._gauge(
             "gpushare_nodeagent_watch_last_event_age_seconds",

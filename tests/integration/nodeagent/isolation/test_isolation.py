@@ -3,16 +3,19 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpushare.api import names
 from gpushare.nodeagent.isolation.backends import mps
+from gpushare.nodeagent.isolation.options import Watch
+from gpushare.nodeagent.isolation.storage.allowance_file import read_allowance
 from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES, Directories
 from gpushare.nodeagent.isolation.storage.files import Claimed
 from gpushare.nodeagent.runtime.cdi.spec_dirs import ISOLATED_FILE
 from gpushare.nodeagent.runtime.selection import Asked
-from tests.integration.nodeagent.cluster_objects import NODE, container, node
+from tests.integration.nodeagent.cluster_objects import NODE, container, node, pod
 from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.isolation.isolating import (
     LIBRARIES,
@@ -38,7 +41,7 @@ async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(wo
     assert read_only
     uid = admitted.pod["metadata"]["uid"]
     assert limits.read_text() == (
-        f"gpushare-limits 1.1\ncontainer default/a/c {uid}\n"
+        f"gpushare-limits 1.2\ncontainer default/a/c {uid}\n"
         f"gpu {gpu(1).uuid} memory_bytes={3 * 1024 << 20} core_percent=30 core_policy=hard core_class=latency\n"
     )
     usage, read_only = found["/run/gpushare/usage"]
@@ -59,6 +62,44 @@ async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(wo
         lambda: active(world).startswith("preload (by /etc/ld.so.preload): mode core_mem")
     )
     assert "arbiter is not there, so each container paces itself" in active(world)
+
+
+def limited(world: World, name: str, units: int, limit: str) -> dict[str, Any]:
+    """A pod whose container may use more than it requests."""
+    made = pod(name, container("c", units))
+    made["metadata"]["annotations"][names.ANN_GPU_MEMORY_LIMIT] = limit
+    world.decide(made, 0)
+    world.api.put_pod(made)
+    return made
+
+
+async def test_a_container_that_may_use_more_gets_what_is_free_as_a_file_that_changes(world: World) -> None:
+    install(world)
+    await world.start(mode="cgpu")
+    limit, total_mib = "40Gi", gpu(0).total_mib
+    found = mounted(await world.kubelet.admit(limited(world, "bursting", 3, limit)))
+    allowance, read_only = found["/run/gpushare/allowance"]
+    assert read_only
+    assert allowance.parent == found["/run/gpushare/limits"][0].parent
+    assert (
+        found["/run/gpushare/limits"][0].read_text().endswith(f"memory_bytes={3 * 1024 << 20}\nallowance\n")
+    )
+    await world.changes.until(lambda: read_allowance(allowance.parent, 1) == [total_mib], "it may use all")
+    await world.run_pod("next", 4, on=0)
+    assert read_allowance(allowance.parent, 1) == [total_mib - 4 * 1024]
+
+
+@pytest.mark.parametrize("mode", ["share", "cgpu"])
+async def test_where_memory_above_the_request_cannot_be_had_the_pod_says_so(world: World, mode: str) -> None:
+    install(world, watch=Watch("off"))
+    await world.start(mode=mode)
+    found = mounted(await world.kubelet.admit(limited(world, "bursting", 3, "6Gi")))
+    assert "/run/gpushare/allowance" not in found
+    await world.changes.until(lambda: world.api.reported("GPUMemoryLimitIgnored"), "reported")
+    [event] = world.api.reported("GPUMemoryLimitIgnored")
+    assert event["note"].startswith(
+        f"annotation {names.ANN_GPU_MEMORY_LIMIT} has no effect on node {NODE}: in mode {mode} its"
+    )
 
 
 async def test_an_mps_node_reports_its_backend_in_annotation_metrics_and_log(

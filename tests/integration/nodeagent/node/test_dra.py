@@ -209,7 +209,7 @@ async def test_a_claim_is_prepared_with_the_isolation_of_core_mem(world: World) 
     found = host_paths(world, claim)
     assert set(found) == {"/run/gpushare/limits", "/run/gpushare/usage"}
     assert found["/run/gpushare/limits"].read_text() == (
-        f"gpushare-limits 1.1\ncontainer default/share {uid}\n{LIMIT}"
+        f"gpushare-limits 1.2\ncontainer default/share {uid}\n{LIMIT}"
     )
 
 

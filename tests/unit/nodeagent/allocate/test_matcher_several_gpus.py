@@ -73,7 +73,7 @@ def test_a_container_with_a_gpu_of_its_own_has_nothing_of_its_neighbours() -> No
         ("c0", uuids[0]),
         ("c1", uuids[2]),
     ]
-    watched = SimpleNamespace(_book=book)
+    watched = SimpleNamespace(_book=book, _burst_mib=lambda *_: 0)
     for container_id, at in (("id-0", 0), ("id-1", 2)):
         owner = Owner(one.uid, container_id)
         found = [Watchdog.holder_of(watched, owner, uuid) for uuid in uuids]  # type: ignore[arg-type]

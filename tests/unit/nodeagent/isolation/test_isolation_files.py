@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gpushare.nodeagent.isolation.storage import directories as module
+from gpushare.nodeagent.isolation.storage.allowance_file import read_allowance, write_allowance
 from gpushare.nodeagent.isolation.storage.directories import USAGE_BYTES, Directories
 from gpushare.nodeagent.isolation.storage.files import (
     MOST_GPUS,
@@ -33,7 +34,7 @@ def claimed(uid: str = "u1", container: str = "c", ids: str = "1", **more: Any) 
 
 def test_limits_are_bytes_of_whole_mib_and_compute_is_named_only_where_it_is_limited() -> None:
     assert limits_text(claimed(), "hard") == (
-        b"gpushare-limits 1.1\ncontainer default/p/c u1\ngpu GPU-a memory_bytes=2258632704\n"
+        b"gpushare-limits 1.2\ncontainer default/p/c u1\ngpu GPU-a memory_bytes=2258632704\n"
     )
     assert limits_text(claimed(core_percent=30), "idle").endswith(b" core_percent=30 core_policy=idle\n")
 
@@ -99,6 +100,26 @@ def test_a_directory_is_whole_with_the_rights_that_the_tenant_needs(tmp_path: Pa
     assert folder.found() == {made.name: claimed()}
     folder.remove(made.name)
     assert not list((tmp_path / "containers").iterdir())
+
+
+def test_one_with_an_allowance_begins_with_nothing_and_is_changed_in_place(tmp_path: Path) -> None:
+    folder = Directories(tmp_path / "containers")
+    made = folder.make(claimed(allowance=True, limit_mib=8192, more={"GPU-b": 1}), "hard")
+    assert (made / "limits").read_bytes().endswith(b"memory_bytes=1048576\nallowance\n")
+    assert stat.S_IMODE((made / "allowance").stat().st_mode) == 0o644
+    assert read_allowance(made, 2) == [0, 0]
+    inode = (made / "allowance").stat().st_ino
+    write_allowance(made, [4096, 1])
+    assert read_allowance(made, 2) == [4096, 1]
+    assert (made / "allowance").stat().st_ino == inode
+    assert folder.is_whole(made.name)
+    (made / "allowance").write_bytes(b"")
+    with pytest.raises(OSError, match="0 bytes instead of 128"):
+        read_allowance(made, 2)
+    with pytest.raises(OSError, match="cannot be mapped"):
+        write_allowance(made, [1, 1])
+    (made / "allowance").unlink()
+    assert not folder.is_whole(made.name)
 
 
 def test_one_that_goes_while_all_are_listed_hides_no_other(

@@ -8,7 +8,7 @@ status has its ID; from then on each look corrects it. It goes with its cgroup, 
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -71,8 +71,11 @@ class Looked(msgspec.Struct, frozen=True):
     faults: Mapping[Due, str] = {}
 
 
-def due_of(book: NodeAllocations) -> Iterator[Due]:
-    """The limits of containers with a part of a GPU and an ID in their pod's status."""
+def due_of(book: NodeAllocations, burst_mib: Callable[[str, str, str], int]) -> Iterator[Due]:
+    """The limits of containers with a part of a GPU and an ID in their pod's status.
+
+    ``burst_mib``: how much more a container (pod's UID, name) may use of a GPU than its share.
+    """
     totals_mib = {device.uuid: device.total_mib for device in book.node.devices}
     for allocated in book.pods:
         requesting = {one.name: one for one in allocated.request.containers if one.memory_units}
@@ -87,9 +90,11 @@ def due_of(book: NodeAllocations) -> Iterator[Due]:
             for gpu in gpus:
                 share = book.share_of(allocated, gpu, name)
                 # A container with the whole GPU needs no limit.
-                if share is not None and share.mib < totals_mib.get(gpu, 0):
-                    owner = Owner(allocated.uid, container_id)
-                    yield Due(owner, allocated.key, name, gpu, share.index, share.mib)
+                if share is None:
+                    continue
+                mib = share.mib + burst_mib(allocated.uid, name, gpu)
+                if mib < totals_mib.get(gpu, 0):
+                    yield Due(Owner(allocated.uid, container_id), allocated.key, name, gpu, share.index, mib)
 
 
 class DriverLimits:
@@ -234,6 +239,7 @@ class DriverAlone:
     """The backend without libraries: only the driver limits containers."""
 
     in_place = False
+    may_burst = False
 
     def __init__(self, limits: DriverLimits) -> None:
         self._limits = limits

@@ -46,6 +46,7 @@ class Mps:
     daemons' directory (the same path on the host)."""
 
     in_place = False
+    may_burst = False
 
     def __init__(
         self,

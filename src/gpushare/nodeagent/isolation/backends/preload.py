@@ -18,6 +18,7 @@ from gpushare.nodeagent.errors import AllocationRefused, NodeAgentError
 from gpushare.nodeagent.isolation.options import CorePolicy
 from gpushare.nodeagent.isolation.storage.directories import Directories
 from gpushare.nodeagent.isolation.storage.files import (
+    ALLOWANCE,
     DELIVERED,
     IN_CONTAINER,
     LIMITS,
@@ -78,7 +79,8 @@ def driver_on_host(driver_root: Path, host_root: Path) -> dict[str, str]:
 
 class Preload:
     """The backend. ``ready`` returns what containers get or raises ``AllocationRefused``; ``others`` counts the pods with an isolated
-    share of a GPU, except the one with that UID."""
+    share of a GPU, except the one with that UID. ``needs_allowance``: whether a container's memory may change while it runs; ``may_burst``:
+    whether it may be more than its share."""
 
     def __init__(
         self,
@@ -90,6 +92,8 @@ class Preload:
         in_place: Callable[[], bool],
         others: Callable[[str, str], int],
         on_made: Callable[[Path, Claimed], None],
+        may_burst: bool,
+        needs_allowance: Callable[[Grant], bool],
     ) -> None:
         self._directories = directories
         self._policy = policy
@@ -98,6 +102,8 @@ class Preload:
         self._in_place = in_place
         self._others = others
         self._on_made = on_made
+        self.may_burst = may_burst
+        self._needs_allowance = needs_allowance
 
     @property
     def in_place(self) -> bool:
@@ -134,6 +140,8 @@ class Preload:
             more={share.uuid: share.mib for share in more},
             compute_class=grant.compute_class,
             compute_policy=grant.compute_policy,
+            limit_mib=grant.limit_mib,
+            allowance=self._needs_allowance(grant),
         )
         try:
             if grant.container:
@@ -152,6 +160,7 @@ class Preload:
         own = (
             Mount(str(made / LIMITS), f"{IN_CONTAINER}/{LIMITS}"),
             Mount(str(made / USAGE), f"{IN_CONTAINER}/{USAGE}", read_only=False),
+            *((Mount(str(made / ALLOWANCE), f"{IN_CONTAINER}/{ALLOWANCE}"),) if claimed.allowance else ()),
         )
         return Injection(mounts=(*own, *mounts))
 

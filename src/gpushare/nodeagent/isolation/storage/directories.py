@@ -1,4 +1,4 @@
-"""A directory for each isolated container, on the host: ``limits``, ``usage`` and ``claim.json``.
+"""A directory for each isolated container, on the host: ``limits``, ``usage``, ``claim.json``, and perhaps ``allowance``.
 
 A directory is made under another name and renamed once it is complete, and renamed again before it is deleted: readers find only
 complete ones, whenever this process dies. Everything is on disk before ``Allocate`` returns: the kubelet keeps the response over
@@ -14,7 +14,9 @@ from typing import Final
 import msgspec
 
 from gpushare.nodeagent.isolation.options import CorePolicy
+from gpushare.nodeagent.isolation.storage.allowance_file import ALLOWANCE_BYTES
 from gpushare.nodeagent.isolation.storage.files import (
+    ALLOWANCE,
     CLAIM,
     LIMITS,
     USAGE,
@@ -62,6 +64,9 @@ class Directories:
             _write(new / LIMITS, limits_text(claimed, policy), 0o444)
             # For any user of the container: the driver's device files are open to all of them, too.
             _write(new / USAGE, b"", 0o666, size=USAGE_BYTES)
+            if claimed.allowance:
+                # Zeros: its programs wait until they are allowed something.
+                _write(new / ALLOWANCE, bytes(ALLOWANCE_BYTES), 0o644)
             sync_folder(new)
             with suppress(FileNotFoundError):
                 self.remove(name)
@@ -108,7 +113,9 @@ class Directories:
 
     def is_whole(self, name: str) -> bool:
         """Whether a directory has all its files."""
-        return all((self.root / name / file).is_file() for file in (CLAIM, LIMITS, USAGE))
+        claimed = self.claim(name)
+        files = (CLAIM, LIMITS, USAGE, *((ALLOWANCE,) if claimed is not None and claimed.allowance else ()))
+        return all((self.root / name / file).is_file() for file in files)
 
     def claim(self, name: str) -> Claimed | None:
         """The container of a directory; ``None`` if that cannot be read."""

@@ -15,6 +15,7 @@ from gpushare.nodeagent.isolation.options import CorePolicy
 LIMITS: Final = "limits"
 USAGE: Final = "usage"
 CLAIM: Final = "claim.json"
+ALLOWANCE: Final = "allowance"
 
 #: Where the container finds them, and the driver's own libraries, to which ours are linked by these paths.
 IN_CONTAINER: Final = "/run/gpushare"
@@ -35,7 +36,7 @@ DELIVERED: Final = (*LIBRARIES, *OPTIONAL.values())
 #: The most GPUs that one ``limits`` can name: ``LIMITED_GPUS_MAX`` of isolation/files/limits.h.
 MOST_GPUS: Final = 16
 
-_FORMAT: Final = "gpushare-limits 1.1"
+_FORMAT: Final = "gpushare-limits 1.2"
 _MIB: Final = 1 << 20
 
 
@@ -46,7 +47,8 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``ids`` is the ``fingerprint`` of its device IDs, by which it is found again if the kubelet gave the response to a pod with an
     identical request. ``library`` names the release of our libraries that it got, empty if none; ``compute_class`` is what its pod
-    declares of its work, empty if nothing; ``compute_policy`` that of its claim, ``None``: that of the node.
+    declares of its work, empty if nothing; ``compute_policy`` that of its claim, ``None``: that of the node. ``limit_mib``: how much it may
+    use of its GPU while that is free, 0 if not more than its share; ``allowance``: there is a file with what it may use at the moment.
     """
 
     pod: str
@@ -60,6 +62,8 @@ class Claimed(msgspec.Struct, frozen=True, omit_defaults=True):
     more: dict[str, int] = {}
     compute_class: str = ""
     compute_policy: CorePolicy | None = None
+    limit_mib: int = 0
+    allowance: bool = False
     version: int = 1
 
     @property
@@ -88,7 +92,8 @@ def limits_text(claimed: Claimed, policy: CorePolicy) -> bytes:
         core += f" core_class={claimed.compute_class}"
     gpus = (f"gpu {gpu} memory_bytes={mib * _MIB}{core}\n" for gpu, mib in claimed.mib_by_gpu.items())
     name = f"{claimed.pod}/{claimed.container}".rstrip("/")
-    return f"{_FORMAT}\ncontainer {name} {claimed.uid}\n{''.join(gpus)}".encode()
+    allowance = f"{ALLOWANCE}\n" if claimed.allowance else ""
+    return f"{_FORMAT}\ncontainer {name} {claimed.uid}\n{''.join(gpus)}{allowance}".encode()
 
 
 def claim_text(claimed: Claimed) -> bytes:

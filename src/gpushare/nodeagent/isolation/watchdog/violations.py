@@ -44,6 +44,8 @@ class GpuProcess(NamedTuple):
 class Holder(NamedTuple):
     """A container with a share of ``gpu``, or its pod (``container`` empty) while containers cannot be told apart.
 
+    ``burst_mib``: how much more than its share it may use while the GPU has that free.
+
     With a ``claim`` (``namespace/name``) the share is that ResourceClaim's, and one limit for all containers that use it. No
     ``core_policy``: the node's.
     """
@@ -56,6 +58,12 @@ class Holder(NamedTuple):
     core_percent: int
     claim: str = ""
     core_policy: CorePolicy | None = None
+    burst_mib: int = 0
+
+    @property
+    def most_mib(self) -> int:
+        """What it may use at most."""
+        return self.mib + self.burst_mib
 
 
 class Use(msgspec.Struct):
@@ -163,8 +171,8 @@ def seen(
         if use.untold:
             # The driver does not report what they use: up to their share it is theirs.
             listed_mib[holder.gpu] += max(holder.mib - use.mib, 0)
-        if enforced and is_over_memory(use.mib, holder.mib):
-            foreign[holder.gpu].excess_mib += use.mib - holder.mib
+        if enforced and is_over_memory(use.mib, holder.most_mib):
+            foreign[holder.gpu].excess_mib += use.mib - holder.most_mib
             foreign[holder.gpu].excess_by.append(
                 f"ResourceClaim {holder.claim}" if holder.claim else f"pod {holder.pod}"
             )
@@ -246,7 +254,7 @@ class Overuse:
         """New findings, in the order of ``uses``. Due ones are repeated once per grace period while they last."""
         over: dict[tuple[Holder, What], Use] = {}
         for use in uses:
-            if is_over_memory(use.mib, use.holder.mib):
+            if is_over_memory(use.mib, use.holder.most_mib):
                 over[use.holder, "memory"] = use
             # Where containers may use compute that others leave idle, more than the share is no violation.
             is_limit = (use.holder.core_policy or self._core_policy) == "hard"

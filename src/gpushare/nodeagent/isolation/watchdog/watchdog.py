@@ -75,10 +75,11 @@ class NodeEventRecorder(Protocol):
 
 
 class Watchdog:
-    """``on_change`` is called when ``foreign_mib`` changed for some GPU, ``on_used`` with the use in each sample, after it was judged.
+    """``on_change`` is called when ``foreign_mib`` changed for some GPU, ``on_used`` with the use in each
+    sample, after it was judged, and when the sample began.
 
-    ``claim_holder_of`` returns the share of a GPU that a process's container uses through a ResourceClaim; ``core_policy`` is that of
-    the node.
+    ``claim_holder_of`` returns the share of a GPU that a process's container uses through a ResourceClaim; ``burst_mib`` how much more a
+    container may use than its share; ``core_policy`` is that of the node.
     """
 
     def __init__(
@@ -87,18 +88,20 @@ class Watchdog:
         book: NodeAllocations,
         *,
         claim_holder_of: Callable[[Owner, str], Holder | None] = lambda whose, gpu: None,
+        burst_mib: Callable[[str, str, str], int] = lambda uid, container, gpu: 0,
         core_policy: CorePolicy = "hard",
         report_on_node: NodeEventRecorder,
         events: Recorder,
         metrics: Metrics,
         clock: Clock,
         on_change: Callable[[], None],
-        on_used: Callable[[Sequence[Use]], None] = lambda uses: None,
+        on_used: Callable[[Sequence[Use], float], None] = lambda uses, began_s: None,
         end: Callable[[int, Owner, Path], str] = kill,
     ) -> None:
         self._watch = watch
         self._book = book
         self._claim_holder_of = claim_holder_of
+        self._burst_mib = burst_mib
         self._report_on_node = report_on_node
         self._events = events
         self._metrics = metrics
@@ -136,10 +139,11 @@ class Watchdog:
         """Sample NVML and ``/proc``; called in NVML's thread. ``used_mib``: what is used of each GPU as a whole, sampled just before."""
         if self._watch.policy == "off" or self._loop is None:
             return
+        began_s = self._clock.monotonic()
         processes = nvml.processes()
         process_owners = owners((process.pid for process in processes), self._watch.proc)
         try:
-            self._loop.call_soon_threadsafe(self.take, _Sample(processes, process_owners, used_mib))
+            self._loop.call_soon_threadsafe(self.take, _Sample(processes, process_owners, used_mib, began_s))
         except RuntimeError:
             logger.debug("the event loop has ended")
 
@@ -195,7 +199,7 @@ class Watchdog:
         if node.mode.isolated:
             for finding in self._overuse.judge(by_limit(sample.uses), self._clock.monotonic()):
                 self._act(finding)
-        self._on_used(sample.uses)
+        self._on_used(sample.uses, self._last.began_s)
         self._note_foreign(node, sample.foreign)
 
     def _seen(self, node: NodeDevices, sample: "_Sample") -> Seen:
@@ -217,7 +221,10 @@ class Watchdog:
         share = self._book.share_of(allocated, gpu, container)
         if share is None:
             return None
-        return Holder(allocated.key, allocated.uid, container, gpu, share.mib, share.core_percent)
+        burst_mib = self._burst_mib(allocated.uid, container, gpu)
+        return Holder(
+            allocated.key, allocated.uid, container, gpu, share.mib, share.core_percent, burst_mib=burst_mib
+        )
 
     def _act(self, finding: Finding) -> None:
         use, holder = finding.use, finding.use.holder
@@ -236,26 +243,27 @@ class Watchdog:
                 f"{holder.core_percent}% ({processes})",
             )
             return
-        above = f"{subject} uses {use.mib} MiB of {gpu}, its share is {holder.mib} MiB ({processes})"
+        above = f"{subject} uses {use.mib} MiB of {gpu}, its share is {holder.most_mib} MiB ({processes})"
         if not finding.due:
             then = f"; it is killed if that lasts for {self._watch.grace_s:g} s" if self._kills else ""
             self._report(use, REASON_MEMORY, above + then)
         elif not self._kills:
             self._report(use, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more")
         else:
-            self._report(use, REASON_KILLED, f"{above}; {self._kill(use.pids)}", happens=True)
+            self._report(use, REASON_KILLED, f"{above}; {self.kill(use.pids)}", happens=True)
 
     @property
     def _kills(self) -> bool:
         return self._watch.policy == "kill"
 
-    def _kill(self, pids: Sequence[int]) -> str:
-        """Kill processes; the result, for people."""
+    def kill(self, pids: Sequence[int]) -> str:
+        """Kill processes of the last sample; the result, for people."""
         ended, failed = [], []
         for pid in pids:
-            whose = self.owners[pid]
-            assert whose is not None
-            reason = self._end(pid, whose, self._watch.proc)
+            whose = self.owners.get(pid)
+            reason = (
+                "it is not known whose it is" if whose is None else self._end(pid, whose, self._watch.proc)
+            )
             if reason:
                 failed.append(f"{pid} ({reason})")
             else:
@@ -364,11 +372,12 @@ class Watchdog:
 
 
 class _Sample(NamedTuple):
-    """Processes on the GPUs, their owners by PID, and what is used of each GPU (UUID) as a whole, in MiB."""
+    """Processes on the GPUs, their owners by PID, what is used of each GPU (UUID) as a whole, in MiB, and when it began."""
 
     processes: Sequence[GpuProcess]
     owners: Mapping[int, Owner | None]
     used_mib: Mapping[str, int | None]
+    began_s: float = 0.0
 
 
 def _processes(pids: Sequence[int], what: str) -> str:

@@ -1,0 +1,145 @@
+"""Burstable memory in a whole playground: a pod uses what the GPU has free, and gives it back when another one is placed there."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from typing import Final
+
+import pytest
+
+from gpushare.api import names
+from tests.integration.whole.seen import Json, is_running, phase_of
+from tests.integration.whole.world import World, gpu_pod, shared_node, until
+
+NODE: Final = "t4"
+CUDA: Final = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
+#: What a context takes on the stand-in's T4, and the last piece that may be too large.
+_SLACK_MIB: Final = 256 + 512
+_GIB: Final = 1024
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+#: One GPU of 15 GiB.
+NODES = (shared_node(NODE, "t4", "cgpu"),)
+ISOLATED = True
+
+
+def cuda_pod(name: str, gib: int, *command: str, limit: str = "") -> Json:
+    made = gpu_pod(name, gib, *(command or ("sleep", "3600")))
+    made["spec"]["containers"][0]["image"] = CUDA
+    if limit:
+        made["metadata"]["annotations"] = {names.ANN_GPU_MEMORY_LIMIT: limit}
+    return made
+
+
+def taking(name: str, gib: int, *, limit: str = "") -> Json:
+    """It takes all that it gets, and keeps it."""
+    return cuda_pod(name, gib, "take-memory", "--hold_s=3600", limit=limit)
+
+
+@contextlib.asynccontextmanager
+async def agent_with(seen: World, *options: str) -> AsyncIterator[None]:
+    """The node's agent with more options, as a changed chart value starts it."""
+    agent = seen.cluster.parts[f"node-agent {NODE}"]
+    before = list(agent.arguments)
+    try:
+        await agent.stop()
+        agent.arguments.extend(options)
+        agent.start()
+        await seen.cluster.node_ready(NODE)
+        yield
+    finally:
+        await agent.stop()
+        agent.arguments[:] = before
+        agent.start()
+        await seen.cluster.node_ready(NODE)
+
+
+def taken_mib(text: str) -> int:
+    found = re.search(r"taken: (\d+) MiB", text)
+    assert found, text
+    return int(found[1])
+
+
+async def has_taken(seen: World, name: str) -> int:
+    """What the pod's program got, once it has all that it can get."""
+
+    async def said() -> str:
+        text = (await seen.kubectl("logs", name)).text
+        return text if "the next piece" in text else ""
+
+    return taken_mib(await until(said, f"{name} has taken what it can"))
+
+
+async def test_a_burst_is_taken_back_for_a_pod_that_is_placed_there(seen: World) -> None:
+    async with agent_with(seen, "--watchdog-period", "0.5", "--watchdog-grace", "3"):
+        await seen.create(taking("bursting", 6, limit="14Gi"))
+        await seen.run_all("bursting")
+        assert 14 * _GIB - _SLACK_MIB <= await has_taken(seen, "bursting") < 14 * _GIB
+        await figure(seen, "memory_allowed_bytes", "bursting", at_least_mib=14 * _GIB)
+        await figure(seen, "memory_used_bytes", "bursting", at_least_mib=14 * _GIB - _SLACK_MIB)
+        shown = await seen.kubectl("inspect", "cgpu", "--pods")
+        assert re.search(r"bursting +t4 +0 +6144 +14336 +14\d\d\d ", shown.text), shown.text
+
+        why = (await seen.kubectl("inspect", "cgpu", "--why", "bursting")).text
+        assert re.search(r"asks for: +aliyun.com/gpu-mem: 6", why), why
+        assert re.search(r"may use: +14Gi of GPU memory, while the GPU has it free", why), why
+        assert re.search(r"uses now: +14\d\d\d MiB of GPU 0", why), why
+
+        await seen.create(taking("newcomer", 8))
+        # At once, though nothing has been given back: no more for the one that bursts, and the other one has to wait.
+        await seen.event(
+            "bursting",
+            "GPUMemoryReclaiming: container main uses",
+            "its processes there are killed in 3 s",
+        )
+        await seen.run_all("newcomer")
+        await seen.event(
+            "newcomer",
+            "WaitingForGPUMemory: container main may use",
+            "which pod default/bursting has to give back",
+        )
+        await seen.event("bursting", "GPUMemoryReclaimed: container main uses", "killed by the node agent: ")
+        assert 8 * _GIB - _SLACK_MIB <= await has_taken(seen, "newcomer") < 8 * _GIB
+        await seen.pods.until(lambda: phase_of(seen.pod("bursting")) == "Failed", "its program was killed")
+
+
+async def test_with_the_policy_wait_a_program_keeps_what_it_has_and_gets_no_more(seen: World) -> None:
+    async with agent_with(seen, "--watchdog-period", "0.5", "--watchdog-grace", "0", "--reclaim", "wait"):
+        await seen.create(cuda_pod("bursting", 6, limit="main=14Gi"))
+        await seen.run_all("bursting")
+        holding = asyncio.create_task(
+            seen.kubectl("exec", "bursting", "--", "take-memory", "--most_mib=9216", "--hold_s=3600")
+        )
+        await figure(seen, "memory_used_bytes", "bursting", at_least_mib=9216)
+        await seen.create(taking("newcomer", 8))
+        await seen.run_all("newcomer")
+        await seen.event("newcomer", "WaitingForGPUMemory")
+        more = await seen.kubectl("exec", "bursting", "--", "take-memory")
+        assert "CUDA_ERROR_OUT_OF_MEMORY" in more.text, more.text
+        assert is_running(seen.pod("bursting"))
+        assert not holding.done()
+        # The program ends by itself, and the other one goes on.
+        await seen.delete("bursting")
+        assert 8 * _GIB - _SLACK_MIB <= await has_taken(seen, "newcomer") < 8 * _GIB
+        await holding
+        assert not any("GPUMemoryReclaimed" in one for one in seen.events_of("bursting"))
+
+
+async def figure(seen: World, what: str, pod: str, *, at_least_mib: int) -> None:
+    """Wait until the agent's metric of the pod's container says as much."""
+    host, _, port = (seen.cluster.state / "agents").read_text().split()[1].rpartition(":")
+    line = re.compile(rf'gpushare_container_{what}\{{namespace="default",pod="{pod}",.* (\d+)$', re.MULTILINE)
+
+    async def said() -> bool:
+        try:
+            reader, writer = await asyncio.open_connection(host, int(port))
+        except OSError:
+            return False
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        found = line.search((await reader.read()).decode())
+        writer.close()
+        return found is not None and int(found[1]) >> 20 >= at_least_mib
+
+    await until(said, f"{pod} has {at_least_mib} MiB by {what}")
