@@ -18,10 +18,11 @@ class NaiveArrivals(NaiveLedger):
 
     kinds: list[Kind] = field(default_factory=list)
     outlook: Outlook = field(default_factory=lambda: Outlook.of({}))
+    renewed_at: int = 1
     values: dict[NaiveNode, int] = field(default_factory=dict)
 
     def arrived(self, request: Request) -> None:
-        """The mix is evaluated again after as many arrivals as it was made of: the first, the second, the fourth, the eighth."""
+        """The mix is evaluated again after an eighth as many arrivals as it was made of."""
         if request.by_gpu:
             return
         self.kinds.append(
@@ -32,8 +33,9 @@ class NaiveArrivals(NaiveLedger):
                 whole=request.whole_device,
             )
         )
-        if len(self.kinds).bit_count() != 1:
+        if len(self.kinds) < self.renewed_at:
             return
+        self.renewed_at += max(len(self.kinds) // 8, 1)
         self.outlook = Outlook.of({kind: count * ARRIVAL for kind, count in Counter(self.kinds).items()})
         self.values.clear()
 

@@ -18,16 +18,16 @@ kinds = st.builds(
 )
 
 
-def test_a_mix_is_renewed_after_as_many_arrivals_as_went_into_it() -> None:
+def test_a_mix_is_renewed_after_an_eighth_of_the_arrivals_that_went_into_it() -> None:
     mix = Mix()
     renewed = []
-    for arrival in range(1, 65):
+    for arrival in range(1, 42):
         before = mix.weights
         mix.arrived(Kind(1, 1))
         if mix.weights is not before:
             renewed.append(arrival)
-    assert renewed == [1, 2, 4, 8, 16, 32, 64]
-    assert mix.weights == {Kind(1, 1): 64 * ARRIVAL}
+    assert renewed == [*range(1, 17), 18, 20, 22, 24, 27, 30, 33, 37, 41]
+    assert mix.weights == {Kind(1, 1): 41 * ARRIVAL}
 
 
 def test_a_kind_that_no_longer_comes_is_forgotten() -> None:
