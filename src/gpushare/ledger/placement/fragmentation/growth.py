@@ -160,7 +160,8 @@ class Growth:
         """All columns, in the order in which they are computed: the others come later if steps are lacking."""
         fit_units = self._columns.fit_units
         gpus = self._fits(request, np.arange(fit_units.shape[1], dtype=np.intp))
-        return np.where(gpus, fit_units, MOST_UNITS).min(axis=0).argsort(kind="stable")
+        order: Places = np.where(gpus, fit_units, MOST_UNITS).min(axis=0).argsort(kind="stable")
+        return order
 
     def _compute(self, request: Request, at: Places, steps: int) -> tuple[Ints, Ints, Places]:
         """``grown`` and ``left`` for the columns ``at``, and those of them for which ``grown`` is ``UNKNOWN``."""
