@@ -8,7 +8,7 @@ from gpushare.ledger.placement.fragmentation.workload_mix import Kind
 
 #: Sequences of offers, and the offers of each.
 SEQUENCES: Final = 24
-OFFERS: Final = 128
+OFFERS: Final = 64
 _SEED: Final = 20231
 """Any number: equal mixes must give equal sequences."""
 
