@@ -10,8 +10,8 @@
 /* The same in rollout.py. */
 enum { MOST_GPUS = 64, MOST_KINDS = 256, OPEN_TO_MEMORY = 1, OPEN_TO_CORE = 2 };
 static const int64_t unknown_cpu_milli = INT64_C(1) << 31;
-/* Where a value may be in the table, counted from the place that its key belongs to. */
-enum { WAYS = 4 };
+/* Where a value may be in the table, counted from the place that its key belongs to; the steps that reading one takes. */
+enum { WAYS = 4, TABLE_STEPS = 5 };
 
 struct kind {
     int64_t gpus, units, core_percent, cpu_milli, whole;
@@ -141,10 +141,10 @@ static uint64_t hash(const struct state *state)
     return hash | 1;
 }
 
-/* The value of a state, from the table if it is there, which takes one step. */
+/* The value of a state, from the table if it is there. */
 static int64_t value(const struct plan *plan, const struct state *state, int64_t *steps)
 {
-    *steps -= 1;
+    *steps -= TABLE_STEPS;
     uint64_t key = hash(state);
     uint64_t slot = (key >> 1) & (uint64_t)(plan->slots - 1);
     uint64_t into = slot;

@@ -140,10 +140,10 @@ def test_a_call_ends_with_the_node_that_takes_the_last_step_and_the_next_one_con
     nodes = [NaiveNode((NaiveGpu(0, units, 0),), None, True, False, MIB) for units in (3, 4, 5)]
     state, none = state_of(nodes), np.zeros((1, 3), np.bool_)
     # In each sequence the first pod fits, and the second is tried where something is left.
-    computed = [1 + 1 + outlook_module.SEQUENCES * tried for tried in (1, 2, 2)]
+    computed = [5 + 1 + outlook_module.SEQUENCES * tried for tried in (1, 2, 2)]
     first = lookahead.values(state, state, none, computed[0] + 1)
     assert (first.now.size, first.steps) == (2, 1 - computed[1])
-    second = lookahead.values(state, state, none, 3)
+    second = lookahead.values(state, state, none, 2 * 5 + 1)
     assert (second.now.size, second.steps) == (3, 1 - computed[2])
     assert second.now.tolist() == [3 * outlook_module.SEQUENCES] * 3
 

@@ -36,9 +36,11 @@ CLOSES: Final = 1 << 50
 _FRAGMENTATION: Final = number_of(Placement.FRAGMENTATION)
 #: Columns that are computed together: intermediate results stay in the processor's cache.
 _BLOCK: Final = 2048
+#: The first columns that are computed together, then twice as many: if few values are known, the steps last for few columns.
+_FIRST_BLOCK: Final = 256
 #: Columns with values that are not computed yet, of which a later call looks at so many; and the part of the steps that it may take.
-_MOST_CONTINUED: Final = 128
-_CONTINUED_PART: Final = 8
+_MOST_CONTINUED: Final = 16
+_CONTINUED_PART: Final = 16
 
 
 class _Cached:
@@ -110,12 +112,11 @@ class Growth:
             grown[at], left[at], pending = self._compute(request, at, self._lookahead.steps)
             cached = _Cached(grown, left, pending, columns.changes)
         elif changed or cached.pending.size:
-            at = np.fromiter(changed, np.intp, len(changed))
-            waiting = cached.pending[~np.isin(cached.pending, at)] if cached.pending.size else at[:0]
-            at = np.concatenate((at, waiting[:_MOST_CONTINUED]))
+            waiting, later = cached.pending[:_MOST_CONTINUED], cached.pending[_MOST_CONTINUED:]
+            at = np.array([*changed, *(one for one in waiting.tolist() if one not in changed)], np.intp)
             steps = self._lookahead.steps // _CONTINUED_PART
             cached.grown[at], cached.left[at], pending = self._compute(request, at, steps)
-            cached.pending = np.concatenate((pending, waiting[_MOST_CONTINUED:]))
+            cached.pending = np.concatenate((pending, later)) if pending.size else later
             cached.seen = columns.changes
         self._cache[key] = cached  # at the end: the dictionary is in order of use
         if len(self._cache) > MOST_KEPT:
@@ -168,8 +169,11 @@ class Growth:
         grown, left = np.full(at.size, FAR), np.full(at.size, FAR)
         gpus = self._fits(request, at)
         fits = np.flatnonzero(gpus.sum(axis=0) >= request.gpu_count)
-        for start in range(0, fits.size, _BLOCK):
-            block = fits[start : start + _BLOCK]
+        grown[fits], left[fits] = UNKNOWN, 0
+        start, size = 0, _FIRST_BLOCK
+        while start < fits.size and steps > 0:
+            block = fits[start : start + size]
+            start, size = start + size, min(2 * size, _BLOCK)
             placed = self._place(request, at[block], gpus.take(block, axis=1))
             compute = self._on_one if request.gpu_count == 1 else self._on_several
             grown[block], left[block], steps = compute(request, at[block], placed, steps)

@@ -13,6 +13,8 @@ from gpushare.ledger.placement.fragmentation.workload_mix import Kind
 MOST_GPUS: Final = 64
 #: Values in the table, which is emptied when it is full.
 _MOST_VALUES: Final = 1 << 15
+#: Steps that reading the table takes; the same in C.
+_TABLE_STEPS: Final = 5
 
 _Gpu = tuple[int, int, int]
 """Units, percent of compute, 1 if untouched; ascending, so the first that takes a request is the tightest."""
@@ -56,7 +58,7 @@ class Rollout:
         return len(before_gpus), self._steps
 
     def _value(self, gpus: list[_Gpu], cpu_milli: int, open_to: int) -> int:
-        self._steps -= 1
+        self._steps -= _TABLE_STEPS
         state = tuple(sorted([gpu for gpu in gpus if gpu[0] > 0][:MOST_GPUS])), cpu_milli, open_to
         value = self._values.get(state)
         if value is None:
