@@ -19,7 +19,7 @@ E2E = PATH="$(CURDIR)/$(BIN):$$PATH" GPUSHARE_E2E_K8S=$(K8S) $(BIN)/python -m py
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs e2e-engines cluster images check kubectl-plugin krew release bench bench-isolation bench-cluster bench-placement load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
+.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs e2e-engines cluster images check kubectl-plugin krew release bench bench-isolation bench-cluster bench-placement load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation lookahead clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,10 +30,10 @@ ci: ## What a pull must pass, step by step (ARGS="test docs": only these, and wh
 nightly: ## What takes too long for ci: the oldest Kubernetes, soak, races, sanitizers, fuzzing, clients, benchmarks (ARGS=); writes build/nightly.md
 	@$(PYTHON) -m pipelines nightly $(ARGS)
 
-quick: $(STAMPS)/test fakegpu isolation proto ## Within a minute: lint, types, import contracts, and the tests closest to what changed since main (ARGS=--list: say which)
+quick: $(STAMPS)/test fakegpu isolation lookahead proto ## Within a minute: lint, types, import contracts, and the tests closest to what changed since main (ARGS=--list: say which)
 	@$(BIN)/python -m pipelines quick $(ARGS)
 
-run: $(STAMPS)/run fakegpu isolation proto ## Start the playground, walk through the examples, stay up (ARGS=--exit: end after the walk; CLUSTER=real: on the real control plane)
+run: $(STAMPS)/run fakegpu isolation lookahead proto ## Start the playground, walk through the examples, stay up (ARGS=--exit: end after the walk; CLUSTER=real: on the real control plane)
 	@case "$(CLUSTER)" in \
 	  "") set -- ;; \
 	  real) components=$$($(BIN)/python -m tests.e2e.cluster build --k8s $(K8S) $(CONTROL_PLANE)) || exit 1; \
@@ -42,13 +42,13 @@ run: $(STAMPS)/run fakegpu isolation proto ## Start the playground, walk through
 	esac; \
 	PATH="$(CURDIR)/$(BIN):$$PATH" exec $(BIN)/python -m gpushare playground "$$@" $(ARGS)
 
-test: $(STAMPS)/test fakegpu isolation proto ## Run every test (PYTEST_ARGS=... narrows)
+test: $(STAMPS)/test fakegpu isolation lookahead proto ## Run every test (PYTEST_ARGS=... narrows)
 	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) --cov --cov-report= --cov-config=pyproject.toml
 	@$(if $(filter file,$(origin PYTEST_ARGS)),$(BIN)/python scripts/coverage_floor.py,echo "coverage is held to its floors by make test without PYTEST_ARGS alone")
 
 e2e: WORKERS = 3
-e2e: $(STAMPS)/test fakegpu isolation proto ## Bring up a real cluster, install the charts, run what a user does and what may go wrong (root; K8S=1.28 for the oldest; MARKS= with those of the night; E2E_ARGS=... narrows)
+e2e: $(STAMPS)/test fakegpu isolation lookahead proto ## Bring up a real cluster, install the charts, run what a user does and what may go wrong (root; K8S=1.28 for the oldest; MARKS= with those of the night; E2E_ARGS=... narrows)
 	@scripts/install-system-packages
 	@scripts/install-e2e-packages
 	@scripts/install-browser
@@ -56,7 +56,7 @@ e2e: $(STAMPS)/test fakegpu isolation proto ## Bring up a real cluster, install 
 	@$(E2E) tests/e2e/test_cluster.py tests/e2e/product tests/e2e/engines $(E2E_ARGS)
 
 e2e-parts: WORKERS = 2
-e2e-parts: $(STAMPS)/test fakegpu isolation proto ## End-to-end tests of the parts: images, policies and charts on an API server, the playground beside the real control plane (K8S=, E2E_ARGS=)
+e2e-parts: $(STAMPS)/test fakegpu isolation lookahead proto ## End-to-end tests of the parts: images, policies and charts on an API server, the playground beside the real control plane (K8S=, E2E_ARGS=)
 	@scripts/install-system-packages
 	@scripts/install-e2e-packages
 	@scripts/install-c-tools
@@ -96,25 +96,25 @@ release: ## Set the version, date the changelog, write everything that users ins
 images: $(STAMPS)/run ## Write the container images into build/images/ (Debian only; ARGS=product: that one alone)
 	@$(BIN)/python -m images $(or $(ARGS),all)
 
-bench: $(STAMPS)/test fakegpu isolation proto ## Measure, write build/figures/bench.json, compare with benchmarks/budgets.json
+bench: $(STAMPS)/test fakegpu isolation lookahead proto ## Measure, write build/figures/bench.json, compare with benchmarks/budgets.json
 	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks $(ARGS)
 
 bench-isolation: $(STAMPS)/test ## What isolation holds and costs, on the stand-in driver; writes build/figures/isolation.json (ARGS="cost --quick"; HAMI=DIR with its libvgpu.so: beside HAMi-core; PEER="NAME:ENV=... LD_PRELOAD=...")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.isolation $${PEER:+--peer "$$PEER"} $${HAMI:+--hami "$$HAMI"} $(ARGS)
 
-bench-cluster: $(STAMPS)/test proto ## Pods per second on a real control plane, with our extender and without (ARGS="--binaries DIR")
+bench-cluster: $(STAMPS)/test lookahead proto ## Pods per second on a real control plane, with our extender and without (ARGS="--binaries DIR")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.cluster $(ARGS)
 
-bench-placement: $(STAMPS)/test ## GPU allocation per placement policy on the openb traces, beside the paper's; writes build/figures/placement.json (TRACES=DIR: every pod list there; ARGS="default --seeds 1")
+bench-placement: $(STAMPS)/test lookahead ## GPU allocation per placement policy on the openb traces, beside the paper's; writes build/figures/placement.json (TRACES=DIR: every pod list there; ARGS="default --seeds 1")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.placement $(if $(TRACES),--traces "$(TRACES)") $(ARGS)
 
-load: $(STAMPS)/test fakegpu proto ## Flood and stall every port of the product, with latency, probes and memory measured; writes build/figures/load.json (ARGS="--door webhook --kind slow")
+load: $(STAMPS)/test fakegpu lookahead proto ## Flood and stall every port of the product, with latency, probes and memory measured; writes build/figures/load.json (ARGS="--door webhook --kind slow")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.load $(ARGS)
 
 # What is measured in so short a run says nothing, so two may run beside each other; the longest begins first.
 BENCHMARKS := bench bench-cluster bench-isolation gpu-check bench-placement load
-bench-smoke: $(STAMPS)/test fakegpu isolation proto ## Start every benchmark for a few seconds; fails where one does not run or leaves out a figure (ONLY="bench-cluster gpu-check": those)
+bench-smoke: $(STAMPS)/test fakegpu isolation lookahead proto ## Start every benchmark for a few seconds; fails where one does not run or leaves out a figure (ONLY="bench-cluster gpu-check": those)
 	@scripts/install-browser
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target $(patsubst %,smoke-%,$(or $(ONLY),$(BENCHMARKS)))
 
@@ -129,7 +129,7 @@ gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither
 docs: $(STAMPS)/docs proto ## Build the documentation as a site into build/site, with every link checked
 	@PYTHONPATH="src:." $(BIN)/python -m documentation
 
-docs-test: $(STAMPS)/test $(STAMPS)/docs fakegpu isolation proto ## Type the documentation's commands into a playground, search its site (DOCS_ARGS="-k tutorial" narrows)
+docs-test: $(STAMPS)/test $(STAMPS)/docs fakegpu isolation lookahead proto ## Type the documentation's commands into a playground, search its site (DOCS_ARGS="-k tutorial" narrows)
 	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n2 --dist loadgroup -v tests/docs $(DOCS_ARGS)
 
@@ -144,13 +144,17 @@ fakegpu: ## Build the stand-in NVIDIA driver into build/fakegpu/
 isolation: ## Build the isolation libraries into build/isolation/
 	@mkdir -p build/isolation && flock build/isolation/lock $(MAKE) --no-print-directory --silent -C isolation
 
+lookahead: ## Build the library of placement by fragmentation beside its module (the product also works without)
+	@mkdir -p build/lookahead && flock build/lookahead/lock $(MAKE) --no-print-directory --silent -C lookahead
+
 clients: $(STAMPS)/test fakegpu isolation ## Run PyTorch, Triton, JAX, numba-cuda and Ray as their wheels come on the stand-in driver, without limits and with them (2 GB to fetch, 4 GB in build/clients; ARGS=pytorch: that alone)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m tests.clients $(ARGS)
 
 sanitize: $(STAMPS)/test ## Build and run the C tests under the sanitizers
 	@$(MAKE) --no-print-directory --silent -C fakegpu sanitize
 	@$(MAKE) --no-print-directory --silent -C isolation sanitize
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) -m "" tests/unit/fakegpu tests/unit/isolation tests/integration/isolation \
+	@$(MAKE) --no-print-directory --silent -C lookahead sanitize
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST_ARGS) -m "" tests/unit/fakegpu tests/unit/isolation tests/integration/isolation tests/unit/ledger/test_lookahead.py \
 	  -k "sanitize or [address or [thread or found_again"
 
 valgrind: $(STAMPS)/test fakegpu isolation ## Run the C tests that need no speed under valgrind (scripts/install-c-tools installs it)
@@ -159,7 +163,7 @@ valgrind: $(STAMPS)/test fakegpu isolation ## Run the C tests that need no speed
 fuzz: ## Fuzz what others may have written: usage file, limits, description (FUZZ_SECONDS=600 for each, side by side; needs clang)
 	@$(MAKE) --no-print-directory --silent -C tests/fuzz fuzz
 
-soak: $(STAMPS)/test fakegpu isolation proto ## Randomized tests, with other examples each round, until one fails (MINUTES=10)
+soak: $(STAMPS)/test fakegpu isolation lookahead proto ## Randomized tests, with other examples each round, until one fails (MINUTES=10)
 	@end=$$(( $$(date +%s) + 60 * $(or $(MINUTES),10) )); round=0; \
 	while [ $$(date +%s) -lt $$end ]; do \
 		round=$$((round + 1)); echo "round $$round, $$(( (end - $$(date +%s)) / 60 + 1 )) minutes left"; \
@@ -168,7 +172,7 @@ soak: $(STAMPS)/test fakegpu isolation proto ## Randomized tests, with other exa
 
 SLOW_TESTS := $(patsubst %,tests/integration/%,nodeagent kubelet scheduler kube apiserver admission inspect)
 
-soak-slow: $(STAMPS)/test fakegpu isolation proto ## Integration tests with sockets that are slow at random (SLOW_MS=200, SLOW_TESTS=...)
+soak-slow: $(STAMPS)/test fakegpu isolation lookahead proto ## Integration tests with sockets that are slow at random (SLOW_MS=200, SLOW_TESTS=...)
 	SLOW_SOCKETS_MS=$(or $(SLOW_MS),200) PYTHONPATH=$(CURDIR)/scripts/slow_sockets PATH="$(CURDIR)/$(BIN):$$PATH" \
 		$(BIN)/python -m pytest -n4 --no-cov -q -W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning \
 		$(SLOW_TESTS)

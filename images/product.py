@@ -138,9 +138,11 @@ def _sources() -> Iterator[Path]:
         "LICENSE",
         "scripts/hatch_build.py",
         "scripts/generate_stubs.py",
+        "lookahead/Makefile",
+        "lookahead/lookahead.c",
     ):
         yield PROJECT / name
-    generated = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py")
+    generated = ("_pb2.py", "_pb2.pyi", "_pb2_grpc.py", ".so")
     for path in sorted((PROJECT / "src" / "gpushare").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts and not path.name.endswith(generated):
             yield path

@@ -14,7 +14,7 @@ INSTALL: Final = Step(
             "scripts/install-e2e-packages",
             "scripts/install-c-tools",
             "scripts/unpack-docker",
-            "make build/stamps/test build/stamps/docs fakegpu isolation proto",
+            "make build/stamps/test build/stamps/docs fakegpu isolation lookahead proto",
         )
     ),
     timeout_s=900,

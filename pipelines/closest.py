@@ -13,6 +13,7 @@ SUITES: Final = ("tests/unit", "tests/integration")
 _FOLDERS: Final = {
     "fakegpu/": "tests/unit/fakegpu",
     "isolation/": "tests/unit/isolation",
+    "lookahead/": "tests/unit/ledger",
     "docs/": "tests/unit/documentation",
     "README.md": "tests/unit/documentation",
     "examples/": "tests/unit/documentation",

@@ -55,7 +55,7 @@ def steps(version: str, address: str, *, record: bool) -> list[Step]:
     krew = f'make krew VERSION=v{version} ADDRESS="{address}/kubectl-inspect-cgpu.tar.gz"'
     installed = ("install",)
     found = [
-        Step("install", "make build/stamps/test fakegpu isolation proto", 900, cores=ALL),
+        Step("install", "make build/stamps/test fakegpu isolation lookahead proto", 900, cores=ALL),
         Step("images", "make images", 1800, needs=installed),
         Step(
             "packages",

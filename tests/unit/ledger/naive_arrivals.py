@@ -1,17 +1,15 @@
-"""The naive ledger with arrivals: what placement ``fragmentation`` prefers, by the written-out definition of fragments."""
+"""The naive ledger with arrivals: what placement ``fragmentation`` prefers, by the written-out definition of what nodes can still take."""
 
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from fractions import Fraction
 
 from gpushare.api.node.device import Device, NodeDevices, Placement
 from gpushare.api.request.request import Request
+from gpushare.ledger.placement.fragmentation.outlook import SEQUENCES, Outlook
 from gpushare.ledger.placement.fragmentation.workload_mix import ARRIVAL, Kind
 from tests.unit.ledger.naive_fragmentation import NaiveGpu, NaiveNode
 from tests.unit.ledger.naive_ledger import NaiveLedger
-
-_WEIGHED = Fraction(95, 100)
 
 
 @dataclass
@@ -19,10 +17,12 @@ class NaiveArrivals(NaiveLedger):
     """Nodes with unknown CPU, without a cap on their pods."""
 
     kinds: list[Kind] = field(default_factory=list)
-    weights: dict[Kind, int] = field(default_factory=dict)
+    outlook: Outlook = field(default_factory=lambda: Outlook.of({}))
+    renewed_at: int = 1
+    values: dict[NaiveNode, int] = field(default_factory=dict)
 
     def arrived(self, request: Request) -> None:
-        """The mix is evaluated again after as many arrivals as it was made of: the first, the second, the fourth, the eighth."""
+        """The mix is evaluated again after an eighth as many arrivals as it was made of."""
         if request.by_gpu:
             return
         self.kinds.append(
@@ -33,25 +33,31 @@ class NaiveArrivals(NaiveLedger):
                 whole=request.whole_device,
             )
         )
-        if len(self.kinds).bit_count() != 1:
+        if len(self.kinds) < self.renewed_at:
             return
-        self.weights, enough = {}, _WEIGHED * len(self.kinds)
-        for kind, count in sorted(Counter(self.kinds).items(), key=lambda one: (-one[1], one[0])):
-            self.weights[kind] = count * ARRIVAL
-            enough -= count
-            if enough <= 0:
-                break
+        self.renewed_at += max(len(self.kinds) // 8, 1)
+        self.outlook = Outlook.of({kind: count * ARRIVAL for kind, count in Counter(self.kinds).items()})
+        self.values.clear()
 
     def grown(self, request: Request, name: str, some: Collection[Device]) -> int:
-        """By how much fragments grow where ``some`` of its GPUs take the request."""
-        after, before = self._node(request, name, some), self._node(request, name, ())
-        return after.fragments(self.weights) - before.fragments(self.weights)
+        """MiB that are no longer to be allocated where ``some`` of its GPUs take the request."""
+        before, after = (self._value(self._node(request, name, taking)) for taking in ((), some))
+        return (before - after) * self.nodes[name].unit.mib // SEQUENCES
+
+    def grown_on(self, request: Request, name: str, device: Device) -> int:
+        """The same for one GPU; of several GPUs those with the least left over are preferred, whatever they leave to others."""
+        return self.grown(request, name, [device]) if request.gpu_count == 1 else 0
 
     def wish(self, request: Request, name: str, device: Device) -> tuple[int, ...]:
         plain = super().wish(request, name, device)
         if self.nodes[name].placement is not Placement.FRAGMENTATION or request.by_gpu:
             return plain
-        return (self.grown(request, name, [device]), *plain)
+        return (self.grown_on(request, name, device), *plain)
+
+    def _value(self, node: NaiveNode) -> int:
+        if node not in self.values:
+            self.values[node] = node.value(self.outlook)
+        return self.values[node]
 
     def _node(self, request: Request, name: str, taking: Collection[Device]) -> NaiveNode:
         node = self.nodes[name]
@@ -86,4 +92,6 @@ class NaiveArrivals(NaiveLedger):
         least, *others = super()._worth(request, node, policy)
         if policy is not Placement.FRAGMENTATION or request.by_gpu:
             return least, *others
-        return least, self.grown(request, node.name, self.chosen(request, node.name)), *others
+        closes = node.mode.gives_core and not request.core_percent and not self.of_kind(node.name, core=False)
+        closes = closes and any(kind.core_percent for kind in self.outlook.kinds)
+        return least, closes, self.grown(request, node.name, self.chosen(request, node.name)), *others

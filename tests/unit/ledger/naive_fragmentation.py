@@ -1,9 +1,9 @@
-"""Fragments as the definition says it: one node, one kind, one GPU after the other, in whole numbers."""
+"""One node as the definitions say it: what it can still take, one offer and one GPU after the other, and what is a fragment."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gpushare.ledger.placement.fragmentation.measure import LOADS
+from gpushare.ledger.placement.fragmentation.outlook import OFFERS, Outlook
 from gpushare.ledger.placement.fragmentation.workload_mix import Kind
 
 
@@ -32,30 +32,53 @@ class NaiveNode:
 
     def usable_mib(self, kind: Kind) -> int:
         taking = [gpu for gpu in self.gpus if gpu.takes(kind)]
-        if not (self.open_to_core if kind.core_percent else self.open_to_memory) or len(taking) < kind.gpus:
-            return 0
-        if self.cpu_milli is not None and self.cpu_milli < kind.cpu_milli:
-            return 0
-        return sum(gpu.free_mib for gpu in taking)
+        return sum(gpu.free_mib for gpu in taking) if self.able(kind) and len(taking) >= kind.gpus else 0
 
-    def usable_on_average_mib(self, weights: Mapping[Kind, int], load: int) -> int:
-        """What pods that want processors as the mix does, ``load`` times, could use of any pieces."""
-        units = sum(weight * kind.gpus * kind.units for kind, weight in weights.items())
-        cpu_milli = sum(weight * kind.cpu_milli for kind, weight in weights.items() if kind.gpus)
-        if not self.open_to_memory and not self.open_to_core:
-            return 0
-        usable = sum(gpu.free_mib for gpu in self.gpus if gpu.fit_units >= 1)
-        if not cpu_milli or self.cpu_milli is None:
-            return usable
-        return min(usable, self.cpu_milli * units * self.unit_mib // (load * cpu_milli))
+    def able(self, kind: Kind) -> bool:
+        is_open = self.open_to_core if kind.core_percent else self.open_to_memory
+        return is_open and (self.cpu_milli is None or self.cpu_milli >= kind.cpu_milli)
 
-    def fragments_of_kinds(self, weights: Mapping[Kind, int]) -> int:
+    def value(self, outlook: Outlook) -> int:
+        """Units that are allocated, over all sequences of offers."""
+        value = 0
+        for start in range(0, len(outlook.offers), OFFERS):
+            node = self
+            for place in outlook.offers[start : start + OFFERS]:
+                units, node = node.with_pod(outlook.kinds[place])
+                value += units
+        return value
+
+    def with_pod(self, kind: Kind) -> "tuple[int, NaiveNode]":
+        """The units that a pod is allocated on the tightest GPUs, and the node after that; 0 if it does not fit."""
+        rows = [row for row, gpu in enumerate(self.gpus) if gpu.takes(kind) and gpu.fit_units > 0]
+        if not self.able(kind) or len(rows) < kind.gpus:
+            return 0, self
+        rows.sort(
+            key=lambda row: (
+                self.gpus[row].fit_units,
+                self.gpus[row].free_core,
+                self.gpus[row].untouched,
+            )
+        )
+        gpus, allocated = list(self.gpus), 0
+        for row in rows[: kind.gpus]:
+            units = gpus[row].fit_units if kind.whole else kind.units
+            gpus[row] = replace(
+                gpus[row],
+                fit_units=gpus[row].fit_units - units,
+                free_core=gpus[row].free_core - kind.core_percent,
+                untouched=False,
+            )
+            allocated += units
+        return allocated, replace(
+            self,
+            gpus=tuple(gpus),
+            cpu_milli=None if self.cpu_milli is None else self.cpu_milli - kind.cpu_milli,
+            open_to_memory=self.open_to_memory and not kind.core_percent,
+            open_to_core=self.open_to_core and bool(kind.core_percent),
+        )
+
+    def unusable(self, weights: Mapping[Kind, int]) -> int:
+        """MiB that each kind cannot use, times its weight."""
         free = sum(gpu.free_mib for gpu in self.gpus)
         return sum(weight * (free - self.usable_mib(kind)) for kind, weight in weights.items() if kind.gpus)
-
-    def fragments(self, weights: Mapping[Kind, int]) -> int:
-        free = sum(gpu.free_mib for gpu in self.gpus)
-        weight = sum(weight for kind, weight in weights.items() if kind.gpus)
-        return self.fragments_of_kinds(weights) + sum(
-            weight * (free - self.usable_on_average_mib(weights, load)) for load in LOADS
-        )

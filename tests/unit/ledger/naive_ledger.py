@@ -348,8 +348,9 @@ class NaiveLedger:
             Fraction(sum(self.left_mib(request, name, device) for device in chosen), request.gpu_count)
         )
         if policy is Placement.FRAGMENTATION:
-            # Nothing has arrived: no fragments, and what is left over decides.
-            return -least, left
+            # Nothing has arrived: what is left over decides, or for several GPUs what the node has free.
+            free = sum(max(self.free_mib(name, device), 0) for device in node.devices)
+            return -least, free if request.gpu_count > 1 else left
         closes = not request.core_percent and node.mode.gives_core and not self.of_kind(name, core=False)
         return -least, closes, sign * left, self.pods_of(name) if policy is Placement.SPREAD else 0
 

@@ -11,9 +11,11 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 from gpushare.ledger import columns as columns_module
-from gpushare.ledger.fit.single_gpu import FAR
 from gpushare.ledger.placement import score_cache as kept_module
-from gpushare.ledger.placement.fragmentation.growth import Growth
+from gpushare.ledger.placement.fragmentation import growth as growth_module
+from gpushare.ledger.placement.fragmentation import lookahead as lookahead_module
+from gpushare.ledger.placement.fragmentation.growth import CLOSES, UNKNOWN, Growth
+from gpushare.ledger.placement.fragmentation.outlook import SEQUENCES
 from gpushare.ledger.placement.fragmentation.workload_mix import ARRIVAL, Kind
 from tests.randomized import rounds
 from tests.unit.ledger.ledger_samples import A100, T4, asks, holding, node, share
@@ -66,10 +68,10 @@ def test_memory_alone_avoids_the_node_that_pods_with_compute_could_use() -> None
     assert ledger.score(asks(4), ["core", "cgpu"]) == [0, 10]
 
 
-def test_who_wants_more_processors_than_most_goes_where_there_are_more_than_gpus_need() -> None:
-    """Long before processors run short: beside it either node could take another just like it."""
+def test_a_pod_that_needs_few_processors_goes_where_they_lack_and_one_that_needs_many_elsewhere() -> None:
+    """Beside it either node could take another just like it."""
     ledger = ledger_of(node("few", *[T4] * 4), node("many", *[T4] * 4))
-    ledger.set_free_cpu("few", 18_000)
+    ledger.set_free_cpu("few", 14_000)
     ledger.set_free_cpu("many", 64_000)
     arrive(ledger, *[with_cpu(asks(15), 4_000)] * 4)
     assert ledger.score(with_cpu(asks(15), 2_000), ["few", "many"]) == [10, 0]
@@ -77,6 +79,26 @@ def test_who_wants_more_processors_than_most_goes_where_there_are_more_than_gpus
     ledger.set_free_cpu("few", None)
     assert ledger.score(with_cpu(asks(15), 8_000), ["few", "many"]) == [10, 10]
     ledger.set_free_cpu("gone", 1)
+
+
+def test_what_one_answer_leaves_open_the_next_ones_complete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work of an answer is bounded: the node with the tightest GPU comes first, and is preferred until more is known."""
+    sizes = (9, 7, 5, 8, 6, 4)
+    nodes = [node(name, size * 1024) for name, size in zip(NAMES, sizes, strict=True)]
+    whole, ledger = ledger_of(*nodes), ledger_of(*nodes)
+    for one in (whole, ledger):
+        arrive(one, *[asks(3)] * 4, asks(5))
+    complete = whole._growth.of(asks(2)).grown
+    monkeypatch.setattr(lookahead_module, "STEPS", 1)
+    monkeypatch.setattr(lookahead_module, "PYTHON_STEPS", 1)
+    monkeypatch.setattr(growth_module, "_CONTINUED_PART", 1)
+    assert ledger.score(asks(2), NAMES)[NAMES.index("n5")] == 10
+    left_open = []
+    for _ in NAMES:
+        grown = ledger._growth.of(asks(2)).grown
+        left_open.append(np.count_nonzero(grown == UNKNOWN))
+        assert ((grown == complete) | (grown == UNKNOWN)).all()
+    assert left_open == [4, 3, 2, 1, 0, 0]
 
 
 def test_reported_fragments_are_those_of_kinds_alone() -> None:
@@ -175,7 +197,7 @@ def test_cached_values_equal_newly_computed_ones(steps: list[tuple[str, object]]
         play(ledger, number, what, with_what)
         kept = ledger._growth.of(request)
         fresh = Growth(ledger._books.columns, ledger._books.near)
-        fresh._weighed = ledger._growth._weighed
+        fresh._mix.weights = ledger._growth._mix.weights
         found = fresh.of(request)
         assert np.array_equal(kept.grown, found.grown)
         assert np.array_equal(kept.left, found.left)
@@ -203,27 +225,26 @@ def test_the_best_node_is_the_first_that_scores_highest_of_those_that_take_the_r
 def test_the_node_that_scores_highest_gives_the_gpus_that_the_score_is_of(
     steps: list[tuple[str, object]], request: Request
 ) -> None:
-    """And these are the ones after which the written-out definition finds least."""
+    """And these are the ones after which the written-out definition finds most left."""
     ledger = ledger_of()
     for number, (what, with_what) in enumerate(steps):
         play(ledger, number, what, with_what)
-    weights = ledger._growth._mix.weights
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("gpushare.ledger.placement.fragmentation.measure.WEIGHED_PERCENT", 100)
-        ledger._growth._weights = {}
-        fits = ledger.filter(request, NAMES).fits
-        scored = dict(zip(fits, ledger.score(request, fits), strict=True))
-        grown: dict[str, int] = {}
-        for name in fits:
-            before = naive(ledger, name, 0)
-            ledger.reserve("probe", "p", request, name)
-            grown[name] = naive(ledger, name, request.cpu_milli).fragments(weights) - before.fragments(
-                weights
-            )
-            ledger.release("probe")
+    fits = ledger.filter(request, NAMES).fits
+    scored = dict(zip(fits, ledger.score(request, fits), strict=True))
+    growth = ledger._growth
+    grown: dict[str, int] = {}
+    for name in fits:
+        value = naive(ledger, name, 0).value(growth._outlook)
+        ledger.reserve("probe", "p", request, name)
+        value -= naive(ledger, name, request.cpu_milli).value(growth._outlook)
+        grown[name] = value * ledger._books.nodes[name].devices.unit.mib // SEQUENCES
+        ledger.release("probe")
     kept = ledger._growth.of(request)
     for name in fits:
-        assert kept.grown[ledger._books.column_of[name]] in (grown[name], FAR)
+        column = ledger._books.column_of[name]
+        if kept.grown[column] >= CLOSES:
+            grown[name] += CLOSES
+        assert kept.grown[column] == grown[name]
     best = [name for name in fits if scored[name] == 10]
     assert all(grown[name] == min(grown.values()) for name in best)
     for one in fits:

@@ -259,9 +259,9 @@ def test_what_a_node_is_said_to_have_left_over_is_what_its_set_leaves(
     if not ledger.filter(request, ["n1"]).fits:
         return
     column = ledger._books.column_of["n1"]
-    said = ledger._growth.of(request) if placement is Placement.FRAGMENTATION else ledger._left._of(request)
+    said = int(ledger._left.of(request)[column])
     chosen = indices(ledger, "a", request)
-    assert said.left[column] == sum(T4 - held[gpu] - 4096 for gpu in chosen) // count
+    assert said == sum(T4 - held[gpu] - 4096 for gpu in chosen) // count
 
 
 def test_on_nodes_with_very_many_gpus_the_placement_alone_decides() -> None:

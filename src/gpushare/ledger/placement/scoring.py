@@ -61,7 +61,8 @@ class Scoring:
         if policy is Placement.FRAGMENTATION and not request.by_gpu:
             growth = self._growth.of(request)
             return growth.grown.take(at), growth.left.take(at)
-        if not request.by_gpu and self._some_by_fragments(request):
+        # Several GPUs are chosen as by binpack.
+        if request.gpu_count == 1 and not request.by_gpu and self._some_by_fragments(request):
             own = self._columns.placements(request, at) == _FRAGMENTATION
             left = np.where(own, self._growth.of(request).left.take(at), self._left.of(request).take(at))
             return (worth_of(self._columns, request, left, policy, at),)

@@ -58,7 +58,7 @@ class Tried(Scene):
         by_fragments = naive.nodes[node].placement is Placement.FRAGMENTATION and not request.by_gpu
         for device in naive.preferred(request, node):
             left = 0 if request.by_gpu else naive.left_mib(request, node, device)
-            grown = naive.grown(request, node, [device]) if by_fragments else 0
+            grown = naive.grown_on(request, node, device) if by_fragments else 0
             found[device.index] = (
                 naive.free_mib(node, device),
                 left,

@@ -1,7 +1,7 @@
-"""By how much a request makes the free memory of nodes less usable, on the GPUs that each node would choose.
+"""What a request takes from the memory that later requests could use, on the GPUs that each node would choose.
 
 Computed for all columns at first, then cached and computed again only for columns that changed, until the mix of requests is
-renewed. The cache holds ``score_cache.MOST_KEPT`` requests: two numbers per column, 20 MB with 5,000 nodes.
+renewed. The work of one call is bounded: the nodes with the tightest GPUs come first, and the next calls continue. The cache holds ``score_cache.MOST_KEPT`` requests: two numbers per column, 20 MB with 5,000 nodes.
 """
 
 from typing import Final, NamedTuple
@@ -16,26 +16,46 @@ from gpushare.ledger.columns import Columns
 from gpushare.ledger.fit import multi_gpu
 from gpushare.ledger.fit.single_gpu import FAR, MOST_UNITS
 from gpushare.ledger.node_book import SHUT, UNKNOWN_CPU_MILLI
-from gpushare.ledger.placement.fragmentation.measure import State, Weighed
-from gpushare.ledger.placement.fragmentation.served import OPEN_TO_CORE, OPEN_TO_MEMORY
+from gpushare.ledger.placement.fragmentation.lookahead import Lookahead
+from gpushare.ledger.placement.fragmentation.outlook import SEQUENCES, Outlook
+from gpushare.ledger.placement.fragmentation.state import (
+    OPEN_TO_CORE,
+    OPEN_TO_MEMORY,
+    State,
+    unusable_mib,
+)
 from gpushare.ledger.placement.fragmentation.workload_mix import Kind, Mix
 from gpushare.ledger.placement.policies import number_of
 from gpushare.ledger.placement.score_cache import MOST_KEPT, PICKED_OF
 from gpushare.ledger.placement.topology_sets import Nearness
 
+#: In place of a value that is not computed yet: above all values, and the request fits.
+UNKNOWN: Final = FAR - 1
+#: Added on nodes that would be closed to pods with compute: above all values that are computed.
+CLOSES: Final = 1 << 50
 _FRAGMENTATION: Final = number_of(Placement.FRAGMENTATION)
 #: Columns that are computed together: intermediate results stay in the processor's cache.
 _BLOCK: Final = 2048
+#: The first columns that are computed together, then twice as many: if few values are known, the steps last for few columns.
+_FIRST_BLOCK: Final = 256
+#: Columns with values that are not computed yet, of which a later call looks at so many; and the part of the steps that it may take.
+_MOST_CONTINUED: Final = 16
+_CONTINUED_PART: Final = 16
 
 
 class _Cached:
-    """As of the change number ``seen``: ``grown`` and ``left`` in MiB for each column, ``FAR`` if the request does not fit."""
+    """As of the change number ``seen``: ``grown`` and ``left`` in MiB for each column, ``FAR`` if the request does not fit.
 
-    __slots__ = ("grown", "left", "seen")
+    ``left`` is what is left over on the GPU; for several GPUs what is free on the node.
+    ``grown`` is ``UNKNOWN`` for the columns ``pending``, and ``CLOSES`` is added where the node would be closed to expected pods.
+    """
 
-    def __init__(self, grown: Ints, left: Ints, seen: int) -> None:
+    __slots__ = ("grown", "left", "pending", "seen")
+
+    def __init__(self, grown: Ints, left: Ints, pending: Places, seen: int) -> None:
         self.grown = grown
         self.left = left
+        self.pending = pending
         self.seen = seen
 
 
@@ -49,11 +69,11 @@ class _Placed(NamedTuple):
 
 
 _Key = tuple[Kind, GpuSelection | None, Placement | None]
-"""Requests with the same key fragment GPUs equally."""
+"""Requests with the same key take the same from nodes."""
 
 
 class _ByGpu(NamedTuple):
-    """As of the change number ``seen``: how much fragments grow if a request with ``key`` is put on each GPU of the columns ``at``."""
+    """As of the change number ``seen``: what a request with ``key`` takes on each GPU of the columns ``at``."""
 
     key: _Key
     seen: int
@@ -62,14 +82,15 @@ class _ByGpu(NamedTuple):
 
 
 class Growth:
-    """How requests fragment the current free memory, by the mix of arrivals."""
+    """What requests take from the current free memory, by the mix of arrivals."""
 
     def __init__(self, columns: Columns, near: Nearness) -> None:
         self._columns = columns
         self._near = near
         self._mix = Mix()
-        self._weights = self._mix.weights
-        self._weighed = Weighed(self._weights)
+        self._weights: dict[Kind, int] | None = None
+        self._outlook: Outlook
+        self._lookahead: Lookahead
         self._cache: dict[_Key, _Cached] = {}
         # The last result: when identical pods follow each other, many get GPUs of the node that the last one changed.
         self._last: _ByGpu | None = None
@@ -86,11 +107,16 @@ class Growth:
         cached = self._cache.pop(key, None)
         changed = None if cached is None else columns.changed_since(cached.seen)
         if cached is None or changed is None or len(changed) * PICKED_OF > cached.left.size:
-            at = np.arange(columns.fit_units.shape[1], dtype=np.intp)
-            cached = _Cached(*self._compute(request, at), columns.changes)
-        elif changed:
-            at = np.fromiter(changed, np.intp, len(changed))
-            cached.grown[at], cached.left[at] = self._compute(request, at)
+            at = self._tightest_first(request)
+            grown, left = np.empty(at.size, np.int64), np.empty(at.size, np.int64)
+            grown[at], left[at], pending = self._compute(request, at, self._lookahead.steps)
+            cached = _Cached(grown, left, pending, columns.changes)
+        elif changed or cached.pending.size:
+            waiting, later = cached.pending[:_MOST_CONTINUED], cached.pending[_MOST_CONTINUED:]
+            at = np.array([*changed, *(one for one in waiting.tolist() if one not in changed)], np.intp)
+            steps = self._lookahead.steps // _CONTINUED_PART
+            cached.grown[at], cached.left[at], pending = self._compute(request, at, steps)
+            cached.pending = np.concatenate((pending, later)) if pending.size else later
             cached.seen = columns.changes
         self._cache[key] = cached  # at the end: the dictionary is in order of use
         if len(self._cache) > MOST_KEPT:
@@ -98,90 +124,129 @@ class Growth:
         return cached
 
     def by_gpu(self, request: Request, column: int) -> list[int]:
-        """For each GPU of one node, by how much fragments grow if the request, or one of its shares, is put on it."""
+        """For each GPU of one node, what the request takes if it is put on it; 0 if it takes several, ``FAR`` if it does not fit."""
+        if request.gpu_count > 1:
+            return [0] * len(self._columns.fit_units)
         self._renew()
         last = self._last
         if last is not None and (last.key, last.seen) == (_key(request), self._columns.changes):
             positions = np.flatnonzero(last.at == column)
-            if positions.size:
+            if positions.size and not (last.grown[:, positions[0]] == UNKNOWN).any():
                 known: list[int] = last.grown[:, positions[0]].tolist()
                 return known
         at = np.array([column], np.intp)
         placed = self._place(request, at, self._fits(request, at))
-        grown: list[int] = self._one_by_one(placed)[:, 0].tolist()
+        grown: list[int] = self._one_by_one(placed, at, self._lookahead.steps)[0][:, 0].tolist()
         return grown
 
     def fragments_mib(self) -> int:
         """MiB of free memory that the mix could not use on average, over all columns; 0 before the first arrival."""
-        self._renew()
-        # Kinds only: the average pod serves to rank nodes, and could use any piece.
-        weighed = Weighed(self._weights, loads=())
-        if not weighed.weight:
-            return 0
         columns, width = self._columns, self._columns.width
         usable = (columns.room_units[:, :width] != SHUT) & (columns.no_memory[:width] == 0)
         free_mib = np.maximum(columns.total_mib[:, :width] - columns.taken_mib[:, :width], 0) * usable
-        open_to = np.where(columns.no_memory[:width] + columns.core_pods[:width] == 0, OPEN_TO_MEMORY, 0)
-        open_to |= np.where(columns.no_core[:width] + columns.memory_pods[:width] == 0, OPEN_TO_CORE, 0)
-        lines = columns.free_cpu_milli[:width], open_to, columns.unit_mib[:width]
-        untouched = (columns.pods[:, :width] == 0) & (columns.taken_mib[:, :width] == 0)
-        state = State(free_mib, columns.fit_units[:, :width], columns.free_core[:, :width], untouched, *lines)
-        return int(weighed.fragments(state).sum()) // weighed.weight
+        return unusable_mib(self._state(np.arange(width, dtype=np.intp)), free_mib, self._mix.weights)
 
     def _renew(self) -> None:
         if self._mix.weights is not self._weights:
             self._weights = self._mix.weights
-            self._weighed = Weighed(self._weights)
+            self._outlook = Outlook.of(self._weights)
+            self._lookahead = Lookahead(self._outlook)
             self._cache.clear()
             self._last = None
-
-    def _one_by_one(self, placed: _Placed) -> Ints:
-        return self._weighed.grown_by_one(placed.before, placed.after, placed.gpus)
 
     def _fits(self, request: Request, at: Places) -> Mask:
         return multi_gpu.fits(self._columns, request, min(request.memory_units, MOST_UNITS), at)
 
-    def _compute(self, request: Request, at: Places) -> tuple[Ints, Ints]:
-        """``grown`` and ``left`` for the columns ``at``."""
+    def _tightest_first(self, request: Request) -> Places:
+        """All columns, in the order in which they are computed: the others come later if steps are lacking."""
+        fit_units = self._columns.fit_units
+        gpus = self._fits(request, np.arange(fit_units.shape[1], dtype=np.intp))
+        order: Places = np.where(gpus, fit_units, MOST_UNITS).min(axis=0).argsort(kind="stable")
+        return order
+
+    def _compute(self, request: Request, at: Places, steps: int) -> tuple[Ints, Ints, Places]:
+        """``grown`` and ``left`` for the columns ``at``, and those of them for which ``grown`` is ``UNKNOWN``."""
         grown, left = np.full(at.size, FAR), np.full(at.size, FAR)
         gpus = self._fits(request, at)
         fits = np.flatnonzero(gpus.sum(axis=0) >= request.gpu_count)
-        for start in range(0, fits.size, _BLOCK):
-            block = fits[start : start + _BLOCK]
+        grown[fits], left[fits] = UNKNOWN, 0
+        start, size = 0, _FIRST_BLOCK
+        while start < fits.size and steps > 0:
+            block = fits[start : start + size]
+            start, size = start + size, min(2 * size, _BLOCK)
             placed = self._place(request, at[block], gpus.take(block, axis=1))
-            grown[block], left[block] = self._on_fitting(request, at[block], placed)
-        return grown, left
+            compute = self._on_one if request.gpu_count == 1 else self._on_several
+            grown[block], left[block], steps = compute(request, at[block], placed, steps)
+        pending = at[fits[grown[fits] == UNKNOWN]]
+        if not request.wants_core and any(kind.core_percent for kind in self._outlook.kinds):
+            columns = self._columns
+            # A value is about one node. That pods without compute have other nodes, and those with compute have not, it does not know.
+            closes = (columns.no_core.take(at) == 0) & (columns.memory_pods.take(at) == 0)
+            grown[closes & (grown < UNKNOWN)] += CLOSES
+        return grown, left, pending
 
-    def _on_fitting(self, request: Request, at: Places, placed: _Placed) -> tuple[Ints, Ints]:
-        grown = self._one_by_one(placed)
+    def _one_by_one(self, placed: _Placed, at: Places, steps: int) -> tuple[Ints, int]:
+        """What the request takes on each GPU, and the steps that are left."""
+        values = self._lookahead.values(placed.before, placed.after, placed.gpus, steps)
+        grown = np.full(placed.gpus.shape, UNKNOWN)
+        grown[:, : values.now.size] = self._mib(values.now - values.after, at[: values.now.size])
+        grown[~placed.gpus] = FAR
+        return grown, values.steps
+
+    def _on_one(self, request: Request, at: Places, placed: _Placed, steps: int) -> tuple[Ints, Ints, int]:
+        grown, steps = self._one_by_one(placed, at, steps)
         self._last = _ByGpu(_key(request), self._columns.changes, at, grown)
+        order = np.where(grown == grown.min(axis=0), placed.left_mib, FAR)
         own = self._columns.placements(request, at) == _FRAGMENTATION
-        wish = (
-            None if own.all() else multi_gpu.wishes(self._columns, request, at, placed.gpus, placed.left_mib)
-        )
-        if request.gpu_count == 1:
-            order = np.where(grown == grown.min(axis=0), placed.left_mib, FAR)
-            if wish is not None:
-                order = np.where(own, order, wish)
-            rows, nodes = order.argmin(axis=0), np.arange(at.size)
-            return grown[rows, nodes], placed.left_mib[rows, nodes]
-        # By fragments, then by what is left.
-        order = _ranked(grown, placed.left_mib)
-        if wish is not None:
+        if not own.all():
+            wish = multi_gpu.wishes(self._columns, request, at, placed.gpus, placed.left_mib)
             order = np.where(own, order, wish)
-        near = self._columns.near.take(at)
-        chosen = np.zeros(grown.shape, np.bool_)
-        rows = self._near.chosen(near, placed.gpus, order, request.gpu_count)
+        rows, nodes = order.argmin(axis=0), np.arange(at.size)
+        return grown[rows, nodes], placed.left_mib[rows, nodes], steps
+
+    def _on_several(
+        self, request: Request, at: Places, placed: _Placed, steps: int
+    ) -> tuple[Ints, Ints, int]:
+        order = multi_gpu.wishes(self._columns, request, at, placed.gpus, placed.left_mib)
+        chosen = np.zeros(placed.gpus.shape, np.bool_)
+        rows = self._near.chosen(self._columns.near.take(at), placed.gpus, order, request.gpu_count)
         np.put_along_axis(chosen, rows, True, axis=0)
         before, after = placed.before, placed.after
-        chosen_after = after._replace(
-            free_mib=np.where(chosen, after.free_mib, before.free_mib),
+        together = after._replace(
             fit_units=np.where(chosen, after.fit_units, before.fit_units),
             free_core=np.where(chosen, after.free_core, before.free_core),
             untouched=before.untouched & ~chosen,
         )
-        together = self._weighed.fragments(chosen_after) - self._weighed.fragments(before)
-        return together, np.where(chosen, placed.left_mib, 0).sum(axis=0) // request.gpu_count
+        none = np.zeros_like(chosen)
+        now, _, steps = self._lookahead.values(before, before, none, steps)
+        then, _, steps = self._lookahead.values(together, together, none, steps)
+        grown = np.full(at.size, UNKNOWN)
+        grown[: then.size] = self._mib(now[: then.size] - then, at[: then.size])
+        # Of equal nodes the one with the least free: other whole GPUs stay together.
+        free_mib = self._columns.total_mib.take(at, axis=-1) - self._columns.taken_mib.take(at, axis=-1)
+        return grown, np.maximum(free_mib, 0).sum(axis=0), steps
+
+    def _mib(self, units: Ints, at: Places) -> Ints:
+        """Units, summed over the sequences, as MiB."""
+        mib: Ints = units * self._columns.unit_mib.take(at) // SEQUENCES
+        return mib
+
+    def _state(self, at: Places) -> State:
+        columns = self._columns
+
+        def pick(figures: Ints) -> Ints:
+            return figures.take(at, axis=-1)
+
+        open_to = np.where(pick(columns.no_memory) + pick(columns.core_pods) == 0, OPEN_TO_MEMORY, 0)
+        open_to |= np.where(pick(columns.no_core) + pick(columns.memory_pods) == 0, OPEN_TO_CORE, 0)
+        untouched = (pick(columns.pods) == 0) & (pick(columns.taken_mib) == 0)
+        return State(
+            pick(columns.fit_units),
+            pick(columns.free_core),
+            untouched,
+            pick(columns.free_cpu_milli),
+            open_to,
+        )
 
     def _place(self, request: Request, at: Places, gpus: Mask) -> _Placed:
         columns = self._columns
@@ -189,12 +254,11 @@ class Growth:
         def pick(figures: Ints) -> Ints:
             return figures.take(at, axis=-1)
 
+        before = self._state(at)
         asked = min(request.memory_units, MOST_UNITS)
         total_mib, pods = pick(columns.total_mib), pick(columns.pods)
         units = np.maximum(pick(columns.units), 1).astype(np.int64)
-        taken_mib = pick(columns.taken_mib)
-        free_mib = total_mib - taken_mib
-        untouched = (pods == 0) & (taken_mib == 0)
+        free_mib = total_mib - pick(columns.taken_mib)
         left_mib = free_after = free_mib - total_mib * asked // units
         if request.whole_device:
             free_after = free_mib - total_mib  # all of the GPU's units are all of its memory
@@ -202,45 +266,17 @@ class Growth:
         cap = pick(columns.max_pods)
         if cap.any():
             fit_after[(cap > 0) & (pods + 1 >= cap)] = SHUT
-        free_core, cpu_milli = pick(columns.free_core), pick(columns.free_cpu_milli)
-        cpu_after = np.where(
-            cpu_milli == UNKNOWN_CPU_MILLI, cpu_milli, np.maximum(cpu_milli - _kind(request).cpu_milli, 0)
-        )
-        open_to = np.where(pick(columns.no_memory) + pick(columns.core_pods) == 0, OPEN_TO_MEMORY, 0)
-        open_to |= np.where(pick(columns.no_core) + pick(columns.memory_pods) == 0, OPEN_TO_CORE, 0)
-        unit_mib = pick(columns.unit_mib)
-        return _Placed(
-            gpus,
-            State(
-                np.maximum(free_mib, 0),
-                pick(columns.fit_units),
-                free_core,
-                untouched,
-                cpu_milli,
-                open_to,
-                unit_mib,
+        cpu_milli = before.cpu_milli
+        after = State(
+            fit_after,
+            before.free_core - request.core_percent if request.core_percent else before.free_core,
+            np.zeros_like(before.untouched),
+            np.where(
+                cpu_milli == UNKNOWN_CPU_MILLI, cpu_milli, np.maximum(cpu_milli - _kind(request).cpu_milli, 0)
             ),
-            State(
-                free_after,
-                fit_after,
-                free_core - request.core_percent if request.core_percent else free_core,
-                np.zeros_like(untouched),
-                cpu_after,
-                open_to & (OPEN_TO_CORE if request.wants_core else OPEN_TO_MEMORY),
-                unit_mib,
-            ),
-            np.where(gpus, left_mib, FAR),
+            before.open_to & (OPEN_TO_CORE if request.wants_core else OPEN_TO_MEMORY),
         )
-
-
-def _ranked(grown: Ints, left_mib: Ints) -> Ints:
-    """The rank of each GPU among those of its node, by ``grown``, then ``left_mib``; equal ones have the same rank."""
-    order = np.lexsort((left_mib, grown), axis=0)
-    grown, left_mib = (np.take_along_axis(plane, order, axis=0) for plane in (grown, left_mib))
-    steps = (grown[1:] != grown[:-1]) | (left_mib[1:] != left_mib[:-1])
-    places = np.zeros(order.shape, np.int64)
-    np.put_along_axis(places, order[1:], steps.cumsum(axis=0), axis=0)
-    return places
+        return _Placed(gpus, before, after, np.where(gpus, left_mib, FAR))
 
 
 def _key(request: Request) -> _Key:

@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 ARRIVAL: Final = 1 << 4
 #: Arrivals after which all counts are halved.
 MOST_ARRIVALS: Final = 1 << 14
+#: Up to so many arrivals the mix is renewed once it has grown by an eighth: in small clusters few pods say what is to be expected.
+FEW_ARRIVALS: Final = 1 << 12
 #: Number of kinds; one more halves all counts until there is room.
 MOST_KINDS: Final = 256
 
@@ -29,8 +31,8 @@ class Kind(NamedTuple):
 class Mix:
     """Counts arrivals by kind.
 
-    ``weights`` is the expected mix: kind → its frequency, in parts of ``ARRIVAL``. It is renewed after as many arrivals as
-    went into it, or half of ``MOST_ARRIVALS``, so that results derived from it can be cached for a while. It is never
+    ``weights`` is the expected mix: kind → its frequency, in parts of ``ARRIVAL``. It is renewed after an
+    eighth of the arrivals that went into it, later after as many or half of ``MOST_ARRIVALS``, so that results derived from it can be cached for a while. It is never
     modified in place.
     """
 
@@ -49,7 +51,8 @@ class Mix:
         self._until_renewed -= 1
         if self._until_renewed <= 0:
             self.weights = dict(self._counts)
-            self._until_renewed = min(self._arrivals, MOST_ARRIVALS // 2)
+            more = self._arrivals if self._arrivals >= FEW_ARRIVALS else max(self._arrivals // 8, 1)
+            self._until_renewed = min(more, MOST_ARRIVALS // 2)
 
     def _forget_half(self) -> None:
         self._counts = {kind: count // 2 for kind, count in self._counts.items() if count > 1}

@@ -77,7 +77,7 @@ class GangReservations(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Gpu(msgspec.Struct, frozen=True, rename="camel"):
-    """A candidate GPU: free MiB before and after the allocation, pods on it, and by how much fragmentation grows (``grown``).
+    """A candidate GPU: free MiB before and after the allocation, pods on it, and MiB that it takes from the expected pods (``grown``).
 
     If the whole GPU is allocated to a pod that requested memory, the memory beyond the request counts as left over: the choice goes by it.
     """
