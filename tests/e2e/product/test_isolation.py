@@ -366,4 +366,8 @@ def test_memory_above_the_request_is_used_while_it_is_free_and_reclaimed_for_ano
     assert taken("newcomer").splitlines()[0] == "context 0 0"
     events = product.events("bursting")
     assert any(one.startswith("GPUMemoryReclaimed: container main uses") for one in events), events
-    assert product.json("get", "pod", "bursting")["status"]["phase"] == "Failed"
+    wait_for(
+        "the kubelet has noticed that its processes were killed",
+        lambda: product.json("get", "pod", "bursting")["status"]["phase"] == "Failed",
+        timeout=WITHIN_S,
+    )
