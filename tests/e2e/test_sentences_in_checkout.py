@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(1800)
 #: What is installed stands in a folder of its own; that of ``pip install .`` is a copy, for pip may write beside what it packs.
 _READY: Final = (
     '"$PYTHON_HERE" -m venv installed',
-    "mkdir copy && cd $CHECKOUT && cp --parents -r pyproject.toml README.md LICENSE scripts src $OLDPWD/copy",
+    "mkdir copy && cd $CHECKOUT && cp --parents -r pyproject.toml README.md LICENSE lookahead scripts src $OLDPWD/copy",
 )
 _VENV: Final = "cd copy && PATH=$HERE/installed/bin:$PATH &&"
 DOINGS: Final = (

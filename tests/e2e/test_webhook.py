@@ -44,7 +44,9 @@ from tests.e2e.webhook import NAME, NAMESPACE, Webhook, by_address, own_pods, re
 
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 ROOT = "/apis/admissionregistration.k8s.io/v1"
-CASES = {case.id: case for case in PODS}
+#: Clusters that get the webhook instead of policies are older than claims for a part of a device.
+ROWS = [case for case in PODS if "resourceClaims" not in case.spec]
+CASES = {case.id: case for case in ROWS}
 USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
 RECORD_POD = ("pods", "bound-n1")
@@ -126,10 +128,7 @@ def bundles(api: Api) -> set[bytes]:
 
 
 def too_new(case: PodCase, answer: Answer) -> bool:
-    """Whether the API server is older than the field that the case is about, and left it out."""
-    if "resourceClaims" in case.spec and answer.taken:
-        assert "resourceClaims" not in json.dumps(answer.body)
-        return True
+    """Whether the API server is older than the field that the case is about, and left it out with a warning."""
     if case.id != "for-the-whole-pod" or not answer.taken:
         return False
     assert any(
@@ -138,7 +137,7 @@ def too_new(case: PodCase, answer: Answer) -> bool:
     return True
 
 
-@pytest.mark.parametrize("case", PODS, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", ROWS, ids=lambda case: case.id)
 def test_pods(api: Api, case: PodCase) -> None:
     answer = api.create(pod(case, "case", OPTED_OUT if case.namespace_labels else "default"), dry=True)
     if too_new(case, answer):
@@ -159,7 +158,7 @@ def test_pods(api: Api, case: PodCase) -> None:
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_templates(api: Api, kind: str) -> None:
-    for case in PODS:
+    for case in ROWS:
         answer = api.create(workload(kind, case, "case"), dry=True)
         if too_new(case, answer):
             continue
