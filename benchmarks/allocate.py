@@ -1,12 +1,12 @@
 """How long the kubelet waits for ``Allocate``, and what the node agent takes of its node.
 
-The real ``gpushare node-agent`` runs as a process on a node of 8 GPUs of 141 GiB in units of 128 MiB (the
-longest device list there is) where 64 pods live at once, and on one of 16 GPUs with 64 pods each, with the stand-in NVML of ``build/fakegpu``, against the tests' scripted kubelet and an
-API server that answers at once. The kubelet admits pods one after the other as the real one does; each
-``Allocate`` call is made and timed by a process that does nothing else; the record of each pod is written back
-meanwhile. Memory is VmRSS: idle, probes and metrics on, before the first pod (and, printed only, after the last). On the
-large node also: from the start of the process to its registration with the kubelet, and the processor time while nothing
-happens, the watchdog on.
+The real ``gpushare node-agent`` runs as a process on a node of 8 GPUs of 141 GiB in units of 128 MiB (the longest
+device list there is) where 64 pods live at once, and on one of 16 GPUs with 64 pods each, with the stand-in NVML of
+``build/fakegpu``, against the tests' scripted kubelet and an API server that answers at once. The kubelet admits pods
+one after the other as the real one does; each ``Allocate`` call is made and timed by a process that does nothing
+else; the record of each pod is written back meanwhile. Memory is VmRSS: idle, probes and metrics on, before the first
+pod (and, printed only, after the last). On the large node also: from the start of the process to its registration
+with the kubelet, and the processor time while nothing happens, the watchdog on.
 Usage: ``python -m benchmarks.allocate [--quick]``.
 """
 
@@ -30,7 +30,7 @@ from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
 from gpushare.kubeletapi import deviceplugin_pb2 as pb
 from gpushare.nodeagent.driver.nvml import FoundGpu
-from gpushare_playground.gpus import preset, write
+from gpushare_playground.gpus import GpuNode, preset, write
 from tests.integration.nodeagent import cluster_objects as objects
 from tests.integration.nodeagent.changing import Changes
 from tests.integration.nodeagent.scripted_api import ScriptedApi
@@ -124,14 +124,14 @@ class Node:
 
 
 @asynccontextmanager
-async def node(metrics_listen: str = "127.0.0.1:0", gpu_count: int = 8) -> AsyncIterator[Node]:
-    """A node whose agent is registered; its probes and metrics are at ``metrics_listen``."""
+async def node(metrics_listen: str = "127.0.0.1:0", described: GpuNode | None = None) -> AsyncIterator[Node]:
+    """A node, of eight GPUs unless ``described``, whose agent is registered; its probes and metrics are at ``metrics_listen``."""
     if not (LIBRARY / "libnvidia-ml.so.1").exists():
         raise RuntimeError("build/fakegpu/libnvidia-ml.so.1 is not there; run make fakegpu")
     with _folder() as folder:
         changes = Changes()
         api, kubelet = ScriptedApi(changes), TimedKubelet(folder, changes)
-        described = preset("h200-141gb", objects.NODE, count=gpu_count)
+        described = described or preset("dgx-h200", objects.NODE)
         write(folder / "gpus", described)
         gpus = [FoundGpu(at, one.uuid, one.total_mib) for at, one in enumerate(described.gpus)]
         api.put("nodes", objects.NODE, objects.node("share"))
@@ -172,7 +172,7 @@ async def _measure(pods: int) -> tuple[list[float], float, float]:
 
 
 async def _measure_large(pods: int, per_gpu: int, idle_s: float) -> dict[str, tuple[float, str]]:
-    async with node(gpu_count=16) as served:
+    async with node(described=preset("h200-141gb", objects.NODE, count=16)) as served:
         served.living, served.units = per_gpu * len(served.gpus), 16
         await _admit(served, served.living + pods)
         took_s = served.kubelet.took_s[served.living :]

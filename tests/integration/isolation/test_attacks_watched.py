@@ -15,7 +15,6 @@ import pytest
 
 from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.node.modes import NodeMode
-from gpushare.api.objects import ObjectReference
 from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.driver.nvml import DriverNvml
@@ -37,6 +36,7 @@ from tests.integration.isolation.test_ways_to_the_driver import NAMED, PLACED, R
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import MIB, Container
 from tests.unit.nodeagent.allocate.allocated_pods import APP, allocated, request
+from tests.unit.nodeagent.isolation.observed import Clock, Events
 
 pytestmark = needs_root
 
@@ -131,41 +131,6 @@ ATTACKS: Final = {
     "another folder in the place of ours (preloaded)": Attack("preloaded", shell=MOVES_THE_FOLDER),
     "mounts in a user namespace": Attack("in place", shell=MOUNTS_OVER),
 }
-
-
-class Clock:
-    """Stands still until the test advances it."""
-
-    now_s = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def time_ns(self) -> int:
-        return int(self.now_s * 1e9)
-
-    async def sleep(self, seconds: float) -> None:
-        raise AssertionError(seconds)
-
-
-class Events:
-    """Recorded events: pod, reason, note."""
-
-    def __init__(self) -> None:
-        self.recorded: list[tuple[str, str, str]] = []
-
-    def record(
-        self,
-        regarding: ObjectReference,
-        *,
-        kind: str,
-        reason: str,
-        action: str,
-        note: str,
-        cause: str = "",
-        telling: str = "each",
-    ) -> None:
-        self.recorded.append((regarding.name, reason, note))
 
 
 class Node:

@@ -1,7 +1,6 @@
 """Containers use more of a GPU than they request while it is free, and give it back when a pod is placed there."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -9,7 +8,6 @@ import pytest
 
 from gpushare.api import names
 from gpushare.api.node.modes import NodeMode
-from gpushare.api.objects import ObjectReference
 from gpushare.nodeagent.allocate.container_response import Grant
 from gpushare.nodeagent.allocate.grant_log import Slot
 from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
@@ -22,44 +20,9 @@ from gpushare.nodeagent.isolation.storage.files import Claimed, fingerprint
 from gpushare.nodeagent.isolation.watchdog.violations import Holder, Use
 from gpushare.nodeagent.observability.metrics import Metrics
 from tests.unit.nodeagent.allocate.allocated_pods import APP, allocated, node_of, request
+from tests.unit.nodeagent.isolation.observed import Clock, Events
 
 GRACE_S = 30.0
-
-
-@dataclass
-class Clock:
-    now_s: float = 100.0
-
-    def monotonic(self) -> float:
-        return self.now_s
-
-    def time_ns(self) -> int:
-        return 0
-
-    async def sleep(self, seconds: float) -> None:
-        raise AssertionError
-
-
-@dataclass
-class Events:
-    recorded: list[tuple[str, str, str]] = field(default_factory=list)
-
-    def record(
-        self,
-        regarding: ObjectReference,
-        *,
-        kind: str,
-        reason: str,
-        action: str,
-        note: str,
-        cause: str = "",
-        telling: str = "each",
-    ) -> None:
-        self.recorded.append((regarding.name, reason, note))
-
-    @property
-    def reasons(self) -> list[tuple[str, str]]:
-        return [(name, reason) for name, reason, _ in self.recorded]
 
 
 class Node:
