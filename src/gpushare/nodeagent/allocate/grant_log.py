@@ -52,13 +52,36 @@ class GrantLog:
 
     def __init__(self, pods: Mapping[str, AllocatedPod]) -> None:
         self._pods = pods
+        self._uids: dict[str, list[str]] = {}
+        """The pods' UIDs by ``namespace/name``, the latest last."""
         self._grants: dict[str, dict[tuple[str, str], _Grant]] = {}
         self._listing: dict[str, DevicesByContainer] | None = None
         self._listed_at_s = float("-inf")
         self._registered_at_s: dict[str, float] = {}
         self._seen_with_devices: set[str] = set()
-        self.preference: Preference | None = None
+        self._preference: Preference | None = None
+        self._changed: dict[str, None] = {}
+
+    @property
+    def preference(self) -> Preference | None:
         """The last answer to ``GetPreferredAllocation``, until ``Allocate`` is called."""
+        return self._preference
+
+    @preference.setter
+    def preference(self, preference: Preference | None) -> None:
+        self.touch(one.uid for one in (self._preference, preference) if one is not None)
+        self._preference = preference
+
+    def take_changed(self) -> Collection[str]:
+        """The pods (UIDs) of which anything may have changed since the last call, in that order."""
+        if not self._changed:
+            return ()
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def touch(self, uids: Iterable[str]) -> None:
+        """``take_changed`` is to return these pods."""
+        self._changed.update(dict.fromkeys(uids))
 
     @property
     def has_listing(self) -> bool:
@@ -83,10 +106,13 @@ class GrantLog:
             return True
         return pod.assigned and any(one.kind is ContainerKind.APP for one in pod.request.containers)
 
-    def forget_listing(self, key: str) -> None:
-        """Drop the entry of this name, which is another pod's."""
-        if self._listing is not None:
-            self._listing.pop(key, None)
+    def put(self, pod: AllocatedPod) -> None:
+        """The pod is new among ``pods``, or its record changed."""
+        uids = self._uids.setdefault(pod.key, [])
+        if pod.uid not in uids:
+            uids.append(pod.uid)
+            self._forget_listing(pod.key)  # another pod's of the same name
+        self.touch([pod.uid])
 
     def is_preferred(self, ids: Iterable[str]) -> bool:
         """Whether the kubelet was asked to take exactly these."""
@@ -96,15 +122,22 @@ class GrantLog:
         """Record the answer to an ``Allocate``."""
         self.preference = None
         self._grants.setdefault(slot.uid, {})[slot.container, slot.resource] = _Grant(frozenset(ids), now_s)
+        self.touch([slot.uid])
 
     def revoke(self, slot: Slot) -> None:
         """The ``Allocate`` failed after all."""
         self._grants.get(slot.uid, {}).pop((slot.container, slot.resource), None)
+        self.touch([slot.uid])
 
-    def drop(self, uid: str) -> None:
+    def drop(self, pod: AllocatedPod) -> None:
         """The pod is gone."""
-        self._grants.pop(uid, None)
-        self._seen_with_devices.discard(uid)
+        self._forget_listing(pod.key)
+        self._grants.pop(pod.uid, None)
+        self._seen_with_devices.discard(pod.uid)
+        if pod.uid in (uids := self._uids.get(pod.key, [])):
+            uids.remove(pod.uid)
+        if not uids:
+            self._uids.pop(pod.key, None)
 
     def device_ids(self, pod: AllocatedPod) -> dict[tuple[str, str], frozenset[str]]:
         """(container, resource) → the pod's device IDs: as the kubelet lists them, or as granted since."""
@@ -133,12 +166,18 @@ class GrantLog:
         if requested_at_s < self._listed_at_s and self._listing is not None:
             listing, requested_at_s = self._listing, self._listed_at_s
         self._listed_at_s = requested_at_s
-        self._listing = dict(listing)
-        self._seen_with_devices |= {pod.uid for pod in self._pods.values() if listing.get(pod.key)}
+        self._take(listing)
+        if not self._grants:
+            return []
+        before = {uid: dict(grants) for uid, grants in self._grants.items()}
         # The list may be that of the kubelet before a restart.
         registered = {name: at_s for name, at_s in self._registered_at_s.items() if at_s <= requested_at_s}
+        granted = frozenset[str]().union(*(grant.ids for *_, grant in self._all()))
         holders = {
-            device: key for key, devices in listing.items() for ids in devices.values() for device in ids
+            device: key
+            for key, devices in listing.items()
+            for ids in devices.values()
+            for device in ids & granted
         }
         self._reassign(listing, holders)
         forgotten = []
@@ -158,7 +197,30 @@ class GrantLog:
             elif grant.at_s < registered.get(name[1], 0.0) or (age_s > grace_s and not init):
                 del self._grants[uid][name]
                 forgotten.append(Slot(uid, *name))
+        self._grants = {uid: grants for uid, grants in self._grants.items() if grants}
+        uids = {**before, **self._grants}
+        self.touch(uid for uid in uids if before.get(uid) != self._grants.get(uid))
         return forgotten
+
+    def _take(self, listing: DeviceListing) -> None:
+        """Replace the list; entries that stayed the same, which mostly are the same objects, cost little."""
+        known = {} if self._listing is None else self._listing
+        if self._listing is None:
+            self.touch(self._pods)
+        for key, devices in listing.items():
+            was = known.get(key)
+            if was is not devices and was != devices:
+                self.touch(self._uids.get(key, ()))
+                if devices:
+                    self._seen_with_devices.update(self._uids.get(key, ()))
+        for key in known.keys() - listing.keys():
+            self.touch(self._uids.get(key, ()))
+        self._listing = dict(listing)
+
+    def _forget_listing(self, key: str) -> None:
+        if self._listing is not None:
+            self._listing.pop(key, None)
+        self.touch(self._uids.get(key, ()))
 
     def _reassign(self, listing: DeviceListing, holders: Mapping[str, str]) -> None:
         """Assign unlisted grants to the pods that they were for, as far as the list tells.
@@ -166,7 +228,6 @@ class GrantLog:
         The kubelet admits one pod at a time: if one of a pod's grants is listed for another pod, so will the rest be. And a pod
         that has other devices was not the one admitted: an identical pod without devices was.
         """
-        uids = {pod.key: pod.uid for pod in self._pods.values()}
         reassigned: dict[str, dict[tuple[str, str], _Grant]] = {}
         unmatched = []
         for uid, grants in self._grants.items():
@@ -175,7 +236,8 @@ class GrantLog:
             if pod is None or not unlisted:
                 continue
             keys = {holders[device] for grant in grants.values() for device in grant.ids if device in holders}
-            holder = next((self._pods[uids[key]] for key in keys - {pod.key} if key in uids), None)
+            others = sorted(key for key in keys - {pod.key} if key in self._uids)
+            holder = self._pods[self._uids[others[0]][-1]] if others else None
             if (
                 holder is not None
                 and holder.request_signature == pod.request_signature

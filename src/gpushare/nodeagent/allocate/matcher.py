@@ -59,7 +59,7 @@ class AllocateMatcher:
         """The next containers of all pods that request ``amount``, the likeliest first."""
         requesting = [
             one
-            for pod in self._allocations.pods
+            for pod in self._allocations.unserved()
             for one in self._next(pod, resource)
             if amount_of(one.container, resource) == amount
         ]
@@ -139,8 +139,8 @@ class AllocateMatcher:
         return waiting if _identical(waiting) else listed or waiting
 
     def _next(self, pod: AllocatedPod, resource: str) -> Iterator[Waiting]:
-        """The next container of ``pod`` for ``resource``, if any."""
-        if pod.bound.terminating or self._allocations.is_served(pod):
+        """The next container of ``pod``, which is not served, for ``resource``, if any."""
+        if pod.bound.terminating:
             return
         ids = self._allocations.device_ids(pod)
         requesting = [one for one in pod.request.containers if amount_of(one, resource)]
@@ -174,12 +174,8 @@ class AllocateMatcher:
         def has_ids(gpus: Collection[str]) -> bool:
             return all(len(free.get(uuid, ())) * len(gpus) >= amount for uuid in gpus)
 
-        positions = self._allocations.positions()
         signatures = {one.pod.request_signature for one in waiting}
-        left = {
-            signature: remaining_gpu_sets(one for one in positions if one.pod.request_signature == signature)
-            for signature in signatures
-        }
+        left = {one: remaining_gpu_sets(self._allocations.positions(one)) for one in signatures}
         for one in waiting:
             # With a GPU per container, only its own or its partner's; remaining sets are counted by whole pods.
             own = not one.pod.on_same_gpus or bool(self._allocations.device_ids(one.pod))

@@ -6,6 +6,7 @@ ever touched, however full a GPU is.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpushare.api.allocation.allocation import GpuShare
@@ -34,12 +35,31 @@ class Relocation(NamedTuple):
     partner: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What follows from a pod's record and its device IDs. It is the same object until one of them changes.
+
+    ``served``: the record is marked or the pod runs, and the kubelet's list does not contradict; ``shares``: what it
+    holds, on the GPUs that it really has; ``decided`` and ``actual``: UUIDs of the GPUs.
+    """
+
+    pod: AllocatedPod
+    ids: DevicesByContainer
+    served: bool
+    shares: tuple[GpuShare, ...]
+    decided: frozenset[str]
+    actual: frozenset[str]
+    signature: tuple[object, ...]
+
+
 class NodeAllocations:
-    """Every call costs O(pods of the node)."""
+    """Calls cost O(pods of the node) at most, and little for pods that have not changed."""
 
     def __init__(self, node: NodeDevices) -> None:
         self._pods: dict[str, AllocatedPod] = {}
         self.grants = GrantLog(self._pods)
+        self._holdings: dict[str, Holding] = {}
+        self._unserved: dict[str, AllocatedPod] = {}
         self._relocated_partners: set[str] = set()
         """Pods whose recorded GPU set was since decided for the identical pod that they swapped with."""
         self.set_node(node)
@@ -49,6 +69,7 @@ class NodeAllocations:
         self.node = node
         self.ids = DeviceIds(node.devices)
         self._devices = {device.uuid: device for device in node.devices}
+        self.grants.touch(self._pods)
 
     @property
     def pods(self) -> Collection[AllocatedPod]:
@@ -61,40 +82,40 @@ class NodeAllocations:
 
     def put(self, pod: AllocatedPod) -> None:
         """A pod was bound, or its record changed."""
-        if pod.uid not in self._pods:
-            self.grants.forget_listing(pod.key)
         self._pods[pod.uid] = pod
+        self.grants.put(pod)
         if gpu_set(pod.allocation.gpus) == gpu_set(self.shares(pod)):
             self._relocated_partners.discard(pod.uid)
 
     def remove(self, uid: str) -> None:
         """A pod has finished or is gone: its devices are free."""
-        pod = self._pods.pop(uid, None)
         self._relocated_partners.discard(uid)
-        self.grants.drop(uid)
-        if pod is not None:
-            self.grants.forget_listing(pod.key)
+        self._holdings.pop(uid, None)
+        self._unserved.pop(uid, None)
+        if (pod := self._pods.pop(uid, None)) is not None:
+            self.grants.drop(pod)
 
-    def device_ids(self, pod: AllocatedPod) -> dict[tuple[str, str], frozenset[str]]:
+    def holdings(self) -> Mapping[str, Holding]:
+        """Those of all pods, by UID."""
+        self._refresh()
+        return self._holdings
+
+    def unserved(self) -> Collection[AllocatedPod]:
+        """The pods that still wait for their devices.
+
+        A record may have been marked for a grant that went to an identical pod: then this one still waits.
+        """
+        self._refresh()
+        return self._unserved.values()
+
+    def device_ids(self, pod: AllocatedPod) -> DevicesByContainer:
         """(container, resource) → the pod's device IDs: as the kubelet lists them, or as granted since."""
-        return self.grants.device_ids(pod)
+        return self._holding(pod).ids
 
     def is_begun(self, pod: AllocatedPod) -> bool:
         """Whether the kubelet is admitting it: it has some of the devices that it requests."""
         ids = self.device_ids(pod)
         return bool(ids) and not is_complete(pod, ids)
-
-    def is_served(self, pod: AllocatedPod) -> bool:
-        """Whether its record is marked or it runs, and the kubelet's list does not contradict.
-
-        A record may have been marked for a grant that went to an identical pod: then this one still waits.
-        """
-        if not pod.assigned and not pod.bound.running:
-            return False
-        lasting = any(one.kind is not ContainerKind.INIT for one in pod.request.containers)
-        if not self.grants.has_listing or not lasting:
-            return True
-        return is_complete(pod, self.device_ids(pod))
 
     def is_untouched(self, pod: AllocatedPod) -> bool:
         """Whether it waits and the kubelet was not asked to take any device for it."""
@@ -121,26 +142,13 @@ class NodeAllocations:
         device = self._devices.get(gpu)
         if whole is None or requesting is None or device is None or not requesting.memory_units:
             return whole
-        if not pod.on_same_gpus and gpu not in self._gpus_now(pod, requesting):
+        if not pod.on_same_gpus and gpu not in self._gpus_now(pod, requesting, self.device_ids(pod)):
             return None  # another container's
         return pod.share_on(device, requesting, self.node.unit)
 
     def shares(self, pod: AllocatedPod) -> tuple[GpuShare, ...]:
         """What a pod holds, on the GPUs that it really has."""
-        shares = pod.allocation.gpus
-        if not pod.on_same_gpus:
-            gpus = {one.name: self._gpus_now(pod, one) for one in pod.request.containers}
-            if all(gpus[one.name] == pod.decided_gpus(one) for one in pod.request.containers):
-                return shares
-            actual = allocation_at(pod, gpus, self.node)
-            return shares if actual is None else actual.gpus
-        preference = self.grants.preference
-        preferred = [preference.ids] if preference is not None and self._is_preferred(pod) else []
-        candidates = (self._gpus_of_ids(pod, ids) for ids in (*self.device_ids(pod).values(), *preferred))
-        gpus_now = next((gpus for gpus in candidates if gpus), None)
-        if gpus_now is None or gpus_now == gpu_set(shares) or not gpus_now <= self._devices.keys():
-            return shares
-        return tuple(pod.pod_share_on(device, self.node.unit) for device in self.devices_of(gpus_now))
+        return self._holding(pod).shares
 
     def held(self, *, but: AllocatedPod | None = None) -> dict[str, list[GpuShare]]:
         """What all pods hold or are to get, by GPU (UUID)."""
@@ -172,7 +180,7 @@ class NodeAllocations:
     def expected_gpus(self, pod: AllocatedPod, container: ContainerRequest) -> frozenset[str]:
         """The GPU set on which ``container``, which is next, should get its devices."""
         ids = self.device_ids(pod)
-        gpus = self._served_on(pod, container)
+        gpus = self._served_on(pod, container, ids)
         if pod.on_same_gpus:
             others = (self._gpus_of_ids(pod, one) for one in ids.values())
             return gpus or next((one for one in others if one), None) or pod.decided_gpus(container)
@@ -190,12 +198,13 @@ class NodeAllocations:
 
         If one is served: that of the pod which it was decided for. Before: the pod's own, or that of an identical pod which has it.
         """
-        identical = [one for one in self._pods.values() if one.request_signature == pod.request_signature]
+        signature = self._holding(pod).signature
         served = {name: self._gpus_of_ids(pod, one) for (name, _), one in ids.items()}
         if served:
-            return next((one for one in [pod, *identical] if _is_served_as(pod, one, served)), pod)
+            identical = (one for one in self._pods.values() if self._holding(one).signature == signature)
+            return next((one for one in (pod, *identical) if _is_served_as(pod, one, served)), pod)
         partners: dict[str, str] = {}
-        for waiting, _, partner in swaps(self.positions(identical)):
+        for waiting, _, partner in swaps(self.positions(signature)):
             if waiting.uid not in partners and partner not in partners.values():
                 partners[waiting.uid] = partner
         return self._pods.get(partners.get(pod.uid, ""), pod)
@@ -203,14 +212,58 @@ class NodeAllocations:
     def _is_preferred(self, pod: AllocatedPod) -> bool:
         return self.grants.preference is not None and self.grants.preference.uid == pod.uid
 
-    def _gpus_now(self, pod: AllocatedPod, container: ContainerRequest) -> frozenset[str]:
-        """The GPUs that one container of a pod has, or is to get."""
-        return self._served_on(pod, container) or pod.decided_gpus(container)
+    def _refresh(self) -> None:
+        for uid in self.grants.take_changed():
+            if (pod := self._pods.get(uid)) is not None:
+                self._holdings[uid] = holding = self._derive(pod)
+                if holding.served:
+                    self._unserved.pop(uid, None)
+                else:
+                    self._unserved[uid] = pod
 
-    def _served_on(self, pod: AllocatedPod, container: ContainerRequest) -> frozenset[str] | None:
+    def _holding(self, pod: AllocatedPod) -> Holding:
+        self._refresh()
+        known = self._holdings.get(pod.uid)
+        return known if known is not None and known.pod is pod else self._derive(pod)
+
+    def _derive(self, pod: AllocatedPod) -> Holding:
+        ids = self.grants.device_ids(pod)
+        served = pod.assigned or pod.bound.running
+        lasting = any(one.kind is not ContainerKind.INIT for one in pod.request.containers)
+        if served and lasting and self.grants.has_listing:
+            served = is_complete(pod, ids)
+        shares = self._shares(pod, ids)
+        decided = gpu_set(pod.allocation.gpus)
+        return Holding(pod, ids, served, shares, decided, gpu_set(shares), pod.request_signature)
+
+    def _shares(self, pod: AllocatedPod, ids: DevicesByContainer) -> tuple[GpuShare, ...]:
+        shares = pod.allocation.gpus
+        if not pod.on_same_gpus:
+            gpus = {one.name: self._gpus_now(pod, one, ids) for one in pod.request.containers}
+            if all(gpus[one.name] == pod.decided_gpus(one) for one in pod.request.containers):
+                return shares
+            actual = allocation_at(pod, gpus, self.node)
+            return shares if actual is None else actual.gpus
+        preference = self.grants.preference
+        preferred = [preference.ids] if preference is not None and self._is_preferred(pod) else []
+        candidates = (self._gpus_of_ids(pod, some) for some in (*ids.values(), *preferred))
+        gpus_now = next((gpus for gpus in candidates if gpus), None)
+        if gpus_now is None or gpus_now == gpu_set(shares) or not gpus_now <= self._devices.keys():
+            return shares
+        return tuple(pod.pod_share_on(device, self.node.unit) for device in self.devices_of(gpus_now))
+
+    def _gpus_now(
+        self, pod: AllocatedPod, container: ContainerRequest, ids: DevicesByContainer
+    ) -> frozenset[str]:
+        """The GPUs that one container of a pod with ``ids`` has, or is to get."""
+        return self._served_on(pod, container, ids) or pod.decided_gpus(container)
+
+    def _served_on(
+        self, pod: AllocatedPod, container: ContainerRequest, ids: DevicesByContainer
+    ) -> frozenset[str] | None:
         """The GPUs that one container of a pod has by its device IDs."""
-        own = (ids for (name, _), ids in self.device_ids(pod).items() if name == container.name)
-        return next((gpus for ids in own if (gpus := self._gpus_of_ids(pod, ids))), None)
+        own = (some for (name, _), some in ids.items() if name == container.name)
+        return next((gpus for some in own if (gpus := self._gpus_of_ids(pod, some))), None)
 
     def _gpus_of_ids(self, pod: AllocatedPod, ids: frozenset[str]) -> frozenset[str]:
         """The GPUs of a container with these IDs; empty if the IDs do not determine them."""
@@ -225,17 +278,18 @@ class NodeAllocations:
 
     # --- pods with identical requests ---
 
-    def positions(self, pods: Iterable[AllocatedPod] | None = None) -> list[Position]:
-        """Where ``pods`` (all of the node) were decided, and where they are."""
+    def positions(self, signature: tuple[object, ...]) -> list[Position]:
+        """Where the pods with this ``request_signature`` were decided, and where they are."""
+        self._refresh()
         positions = []
-        for pod in self._pods.values() if pods is None else pods:
-            decided, actual = gpu_set(pod.allocation.gpus), gpu_set(self.shares(pod))
-            if self.device_ids(pod) or self.is_served(pod) or self._is_preferred(pod):
-                positions.append(
-                    Position(pod, actual if pod.uid in self._relocated_partners else decided, actual)
-                )
-            elif not pod.bound.terminating:
-                positions.append(Position(pod, decided, None))
+        for uid in self._pods:
+            one = self._holdings[uid]
+            if one.signature == signature:
+                if one.ids or one.served or self._is_preferred(one.pod):
+                    decided = one.actual if uid in self._relocated_partners else one.decided
+                    positions.append(Position(one.pod, decided, one.actual))
+                elif not one.pod.bound.terminating:
+                    positions.append(Position(one.pod, one.decided, None))
         return positions
 
     def find_relocation(self) -> Relocation | None:
@@ -244,19 +298,23 @@ class NodeAllocations:
         It is derived from what containers really have, so it is found again after a restart. ``None``: every decision
         still holds, or there is no other GPU.
         """
-        for waiting, gpus, partner in swaps(self.positions()):
-            devices = self.devices_of(gpus)
-            usable = len(devices) == len(gpus) and all(device.healthy for device in devices)
-            if usable and self.is_untouched(waiting):
-                return Relocation(waiting, devices, partner)
+        untouched = [pod for pod in self.unserved() if self.is_untouched(pod)]
+        if not untouched:
+            return None
+        for signature in dict.fromkeys(pod.request_signature for pod in untouched):
+            for waiting, gpus, partner in swaps(self.positions(signature)):
+                devices = self.devices_of(gpus)
+                usable = len(devices) == len(gpus) and all(device.healthy for device in devices)
+                if usable and self.is_untouched(waiting):
+                    return Relocation(waiting, devices, partner)
         held = self.held()
         for device in self.node.devices:
             if _fits(device, held.get(device.uuid, ())):
                 continue
             displaced = [
-                one.pod
-                for one in self.positions()
-                if one.actual is None and device.uuid in one.decided and not one.pod.bound.running
+                pod
+                for pod in untouched
+                if device.uuid in gpu_set(pod.allocation.gpus) and not pod.bound.running
             ]
             for pod, others in self._alternatives(device, held[device.uuid], displaced):
                 if self.may_move(pod, others):
@@ -293,18 +351,14 @@ class Swap(NamedTuple):
     partner: str
 
 
-def swaps(positions: Iterable[Position]) -> Iterator[Swap]:
-    """One for each waiting pod whose GPU set an identical pod has."""
-    by_request: dict[object, list[Position]] = {}
-    for position in positions:
-        by_request.setdefault(position.pod.request_signature, []).append(position)
-    for identical in by_request.values():
-        for partner in identical:
-            if partner.actual is None or partner.actual == partner.decided:
-                continue
-            for waiting in identical:
-                if waiting.actual is None and waiting.decided == partner.actual:
-                    yield Swap(waiting.pod, partner.decided, partner.pod.uid)
+def swaps(identical: Collection[Position]) -> Iterator[Swap]:
+    """One for each waiting pod whose GPU set another of these identical pods has."""
+    for partner in identical:
+        if partner.actual is None or partner.actual == partner.decided:
+            continue
+        for waiting in identical:
+            if waiting.actual is None and waiting.decided == partner.actual:
+                yield Swap(waiting.pod, partner.decided, partner.pod.uid)
 
 
 def gpu_set(shares: Iterable[GpuShare]) -> frozenset[str]:

@@ -40,6 +40,8 @@ class PodsOnNode:
         self._events = events
         self._on_change = on_change
         self._pods: dict[str, BoundPod] = {}
+        self._uids: dict[str, str] = {}
+        """The pods' UIDs by ``namespace/name``."""
         self._malformed: dict[str, str] = {}
         self._out: set[tuple[str, str]] = set()
         self._reported = False
@@ -59,7 +61,7 @@ class PodsOnNode:
     def upsert(self, item: BoundPod) -> None:
         """A pod came to this node or changed."""
         self._shown(item.uid)
-        if self._namesakes(item) & self._ahead:
+        if self._namesake(item) in self._ahead:
             return  # the list has shown its successor of the same name
         self._put(item)
         self._on_change()
@@ -186,36 +188,37 @@ class PodsOnNode:
 
         A pod that has had devices is an earlier one of that name.
         """
-        unseen = set(keys) - self._others
-        if not unseen:
-            return True
-        served = {
-            allocated.uid for allocated in self._book.pods if self._book.grants.has_had_devices(allocated)
-        }
-        return unseen <= {pod.key for pod in self._pods.values() if pod.uid not in served}
+        return all(key in self._others or self._is_seen(key) for key in keys)
+
+    def _is_seen(self, key: str) -> bool:
+        uid = self._uids.get(key)
+        allocated = None if uid is None else self._book.pod(uid)
+        had_devices = allocated is not None and self._book.grants.has_had_devices(allocated)
+        return uid is not None and not had_devices
 
     def undecided(self, resource: str, amount: int) -> list[BoundPod]:
         """Pods with a container that requests as much and no recorded decision."""
-        decided = {allocated.uid for allocated in self._book.pods}
         return [
             pod
-            for pod in self._pods.values()
-            if pod.uid not in decided
+            for uid, pod in self._pods.items()
+            if self._book.pod(uid) is None
             and not pod.request.by_gpu
             and any(amount_of(one, resource) == amount for one in pod.request.containers)
         ]
 
-    def _namesakes(self, pod: BoundPod) -> set[str]:
-        """The UIDs of other pods of that name: StatefulSets reuse names."""
-        return {one.uid for one in self._pods.values() if one.key == pod.key and one.uid != pod.uid}
+    def _namesake(self, pod: BoundPod) -> str | None:
+        """The UID of another pod of that name: StatefulSets reuse names."""
+        uid = self._uids.get(pod.key)
+        return None if uid == pod.uid else uid
 
     def _put(self, pod: BoundPod) -> None:
-        for uid in self._namesakes(pod):
-            self._forget(uid)
+        if (namesake := self._namesake(pod)) is not None:
+            self._forget(namesake)
         known = self._pods.get(pod.uid)
         if pod.running and known is not None and not known.running:
             logger.info("pod %s is running", pod.key, extra=about(pod=pod.key, uid=pod.uid))
         self._pods[pod.uid] = pod
+        self._uids[pod.key] = pod.uid
         self._enter(pod)
 
     def _enter(self, pod: BoundPod) -> None:
@@ -249,7 +252,9 @@ class PodsOnNode:
             self._book.put(allocated)
 
     def _forget(self, uid: str) -> None:
-        self._pods.pop(uid, None)
+        pod = self._pods.pop(uid, None)
+        if pod is not None and self._uids.get(pod.key) == uid:
+            del self._uids[pod.key]
         self._malformed.pop(uid, None)
         self._keep_ahead(self._ahead - {uid})
         self._book.remove(uid)

@@ -8,9 +8,12 @@ from typing import Final, Protocol
 import grpc
 import grpc.aio
 
-from gpushare.kubeletapi.podresources_pb2 import ListPodResourcesRequest, PodResources
-from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
-from gpushare.nodeagent.allocate.grant_log import DeviceListing
+from gpushare.kubeletapi.podresources_pb2 import (
+    EncodedPodResourcesResponse,
+    ListPodResourcesRequest,
+    PodResources,
+)
+from gpushare.nodeagent.allocate.grant_log import DeviceListing, DevicesByContainer
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.modes.rules import all_plugins
 
@@ -33,37 +36,40 @@ class KubeletPodResources:
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self._ours = all_plugins()
-        self._read: dict[bytes, dict[tuple[str, str], frozenset[str]]] = {}
-        """Parsed entries of the last list by pod: most do not change, and parsing is slow."""
+        self._read: dict[bytes, tuple[str, DevicesByContainer]] = {}
+        """Entries of the last list, by how they were encoded: most do not change, and parsing is slow."""
 
     async def read(self, timeout_s: float) -> DeviceListing:
         """``namespace/name`` → (container, resource) → IDs of ours; raises ``PodResourcesUnavailable``."""
         options = [("grpc.max_receive_message_length", _MOST_BYTES)]
         # One channel per call: after a restart of the kubelet an old channel would wait for its back-off first.
         async with grpc.aio.insecure_channel(f"unix://{self._socket}", options=options) as channel:
-            stub = PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
+            call = channel.unary_unary(
+                "/v1.PodResourcesLister/List",
+                request_serializer=ListPodResourcesRequest.SerializeToString,
+                response_deserializer=EncodedPodResourcesResponse.FromString,
+            )
             try:
-                answer = await stub.List(ListPodResourcesRequest(), timeout=timeout_s)
+                answer = await call(ListPodResourcesRequest(), timeout=timeout_s)
             except grpc.aio.AioRpcError as error:
                 raise PodResourcesUnavailable(
                     f"pod resources socket {self._socket}",
                     f"{error.code().name}: {error.details()}; is the kubelet up, is the folder mounted?",
                 ) from None
-        listing: dict[str, dict[tuple[str, str], frozenset[str]]] = {}
         read = {}
         fresh = 0
-        for pod in answer.pod_resources:
-            part = pod.SerializeToString()
-            known = self._read.get(part)
+        for encoded in answer.pod_resources:
+            known = self._read.get(encoded)
             if known is None:
-                known = _devices(pod, self._ours)
+                pod = PodResources.FromString(encoded)
+                known = f"{pod.namespace}/{pod.name}", _devices(pod, self._ours)
                 fresh += 1 + sum(len(container.devices) for container in pod.containers)
-            read[part] = listing[f"{pod.namespace}/{pod.name}"] = known
+            read[encoded] = known
             if fresh > _ENTRIES_AT_ONCE:
                 fresh = 0
                 await asyncio.sleep(0)
         self._read = read
-        return listing
+        return dict(read.values())
 
 
 def _devices(pod: PodResources, ours: Container[str]) -> dict[tuple[str, str], frozenset[str]]:

@@ -7,7 +7,7 @@ can be computed again: it may die at any moment.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from gpushare.api import names
 from gpushare.kube.backoff import Backoff
@@ -16,8 +16,8 @@ from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare.nodeagent.allocate.exclusive_pods import ExclusivePods
-from gpushare.nodeagent.allocate.grant_log import DeviceListing, DevicesByContainer
-from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
+from gpushare.nodeagent.allocate.grant_log import DeviceListing
+from gpushare.nodeagent.allocate.node_allocations import Holding, NodeAllocations
 from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod, BoundPod, allocated_pod
 from gpushare.nodeagent.errors import PodResourcesUnavailable
 from gpushare.nodeagent.modes.rules import NodeModeRules, rules_of
@@ -30,9 +30,6 @@ from gpushare.nodeagent.reconcile.allocation_patch import (
 )
 from gpushare.nodeagent.reconcile.pod_resources import Listing
 from gpushare.process.log_setup import about
-
-if TYPE_CHECKING:
-    from gpushare.api.node.device import NodeDevices
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +91,8 @@ class Reconciler:
         self._whole: Mapping[str, str] = {}
         self._listed: DeviceListing = {}
         self._written: dict[str, tuple[RecordPatch, float]] = {}
-        self._in_line: dict[str, tuple[AllocatedPod, DevicesByContainer, NodeDevices]] = {}
-        """Pods whose records agree, with what they were compared to."""
+        self._agreeing: dict[str, Holding] = {}
+        """What records were compared with that agree, by the pod's UID."""
         self._resting = False
         self._unlisted = False
 
@@ -143,10 +140,8 @@ class Reconciler:
             return listed
         # Without the kubelet's list our own grants are the best that is known.
         written = await self._announce() and await self._relocate() and await self._announce()
-        for pod in list(self._book.pods):
-            if (change := self._patch_for(pod)) is None:
-                await asyncio.sleep(0)  # an Allocate may wait
-            elif (
+        for pod, change in self._differing():
+            if (
                 listed
                 and self._frees(pod, change)
                 and (not self._is_settled() or self._book.find_relocation())
@@ -159,32 +154,31 @@ class Reconciler:
         node, ids = self._book.node, self._book.ids
         for one, change in self._exclusive.record_patches(self._listed, node, ids) if listed else ():
             written = await self._write(one, change) and written
-        known = {pod.uid for pod in self._book.pods} | {one.uid for one in self._exclusive.pods}
-        for gone in [uid for uid in (*self._written, *self._in_line) if uid not in known]:
+        known = self._book.holdings().keys() | {one.uid for one in self._exclusive.pods}
+        for gone in [uid for uid in (*self._written, *self._agreeing) if uid not in known]:
             self._written.pop(gone, None)
-            self._in_line.pop(gone, None)
+            self._agreeing.pop(gone, None)
         rules = rules_of(self._book.node.mode)
         if rules.kept_back(self._book.pods, self._whole) != self._blocked:
             self._on_blocked()
         return written and listed and not self._book.grants.unconfirmed(self._clock.monotonic())
 
-    def _patch_for(self, pod: AllocatedPod) -> RecordPatch | None:
-        """What to write on a pod; ``None`` if its record agrees."""
-        ids, node = self._book.device_ids(pod), self._book.node
-        if self._in_line.get(pod.uid) == (pod, ids, node):
-            return None
-        change = record_patch(pod, ids, node, self._book.ids)
-        if change is None:
-            self._in_line[pod.uid] = (pod, ids, node)
-        return change
+    def _differing(self) -> Iterator[tuple[AllocatedPod, RecordPatch]]:
+        """Pods whose records do not agree with where their containers are, and what to write."""
+        for uid in list(self._book.holdings()):
+            holding = self._book.holdings().get(uid)
+            if holding is None or self._agreeing.get(uid) is holding:
+                continue
+            change = record_patch(holding.pod, holding.ids, self._book.node, self._book.ids)
+            if change is None:
+                self._agreeing[uid] = holding
+            else:
+                yield holding.pod, change
 
     def _unannounced(self) -> Iterator[tuple[AllocatedPod, RecordPatch]]:
         """Pods whose containers are on other GPUs than their record, before that is announced."""
-        for pod in list(self._book.pods):
-            change = self._patch_for(pod)
-            if change is None or self._is_written(pod, change):
-                continue
-            if (first := announcement(pod, change)) is not None:
+        for pod, change in self._differing():
+            if not self._is_written(pod, change) and (first := announcement(pod, change)) is not None:
                 yield pod, first
 
     def _frees(self, pod: AllocatedPod, change: RecordPatch) -> bool:
