@@ -3,7 +3,7 @@
  * A description says how often each has happened so far. An event set keeps, for each registered
  * GPU, the counts that it has reported; whatever the file counts beyond them becomes events, one for
  * each step. A line that is taken out lowers the count, so that putting it back is news again.
- * Waiting looks at the file every few milliseconds: no other file system event is as sure, above all
+ * Waiting looks at the file every tenth of a second: no other file system event is as sure, above all
  * where the file is a mount into a container. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -13,7 +13,7 @@
 
 #include "node/node.h"
 
-enum { LOOK_EVERY_MS = 20 };
+enum { LOOK_EVERY_MS = 100 };
 
 struct counts {
     uint32_t xid_count;

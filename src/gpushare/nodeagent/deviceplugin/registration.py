@@ -35,7 +35,7 @@ from gpushare.nodeagent.observability.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 KUBELET_SOCKET: Final = "kubelet.sock"
-_LOOK_S: Final = 0.25
+_LOOK_S: Final = 0.5
 _DIAL_S: Final = 5.0
 _RETRY_FIRST_S: Final = 0.2
 _RETRY_MOST_S: Final = 2.0
