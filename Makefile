@@ -19,7 +19,7 @@ E2E = PATH="$(CURDIR)/$(BIN):$$PATH" GPUSHARE_E2E_K8S=$(K8S) $(BIN)/python -m py
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs e2e-engines cluster images check kubectl-plugin krew release bench bench-isolation bench-cluster bench-placement load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation lookahead clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
+.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs e2e-engines cluster images check kubectl-plugin krew release bench bench-isolation bench-cluster bench-placement bench-departures load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation lookahead clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -109,11 +109,14 @@ bench-cluster: $(STAMPS)/test lookahead proto ## Pods per second on a real contr
 bench-placement: $(STAMPS)/test lookahead ## GPU allocation per placement policy on the openb traces, beside the paper's; writes build/figures/placement.json (TRACES=DIR: every pod list there; ARGS="default --seeds 1")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.placement $(if $(TRACES),--traces "$(TRACES)") $(ARGS)
 
+bench-departures: $(STAMPS)/test lookahead ## GPU allocation and waiting per placement policy while the pods of an openb trace come and go (ARGS="gpushare60 --load 95 --seeds 3")
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.placement.departures $(ARGS)
+
 load: $(STAMPS)/test fakegpu lookahead proto ## Flood and stall every port of the product, with latency, probes and memory measured; writes build/figures/load.json (ARGS="--door webhook --kind slow")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.load $(ARGS)
 
 # What is measured in so short a run says nothing, so two may run beside each other; the longest begins first.
-BENCHMARKS := bench bench-cluster bench-isolation gpu-check bench-placement load
+BENCHMARKS := bench bench-cluster bench-isolation gpu-check bench-placement bench-departures load
 bench-smoke: $(STAMPS)/test fakegpu isolation lookahead proto ## Start every benchmark for a few seconds; fails where one does not run or leaves out a figure (ONLY="bench-cluster gpu-check": those)
 	@scripts/install-browser
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target $(patsubst %,smoke-%,$(or $(ONLY),$(BENCHMARKS)))

@@ -62,6 +62,7 @@ STEPS: Final = (
     _alone("bench-isolation", "make bench-isolation", 3600),
     _alone("bench-cluster", 'make bench-cluster ARGS="--repeats 2"', 2400, needs=_BUILT),
     _alone("bench-placement", "make bench-placement", 1200),
+    _alone("bench-departures", "make bench-departures", 1200),
     _alone("load", "make load", 900),
     _alone("gpu-check", "make gpu-check DRIVER=fakegpu", 900),
 )

@@ -64,6 +64,8 @@ def tables(done: Sequence[Done]) -> list[str]:
                 lines.append(
                     f"  {policy:<20} {statistics.mean(found):6.2f}   ({min(found):.2f} to {max(found):.2f})"
                 )
+        bound = statistics.mean(one.bound_percent for one in done if one.task.trace == trace)
+        lines.append(f"  {'upper bound':<20} {bound:6.2f}   (linear relaxation)")
         theirs = published(trace)
         lines += [f"  paper: {name:<14} {percent:3.2f}" for name, percent in theirs.items()]
         if not theirs:

@@ -38,7 +38,10 @@ class TraceNode(NamedTuple):
 
 
 class TracePod(NamedTuple):
-    """A pod of the list: ``gpu_milli`` thousandths of each of ``gpus`` GPUs, of one of ``models`` (empty: any)."""
+    """A pod of the list: ``gpu_milli`` thousandths of each of ``gpus`` GPUs, of one of ``models`` (empty: any).
+
+    ``lifetime_s``: from its start to its end, 0 where the list has none or the pod never started.
+    """
 
     cpu_milli: int
     memory_mib: int
@@ -46,6 +49,7 @@ class TracePod(NamedTuple):
     gpu_milli: int
     models: frozenset[str]
     name: str = ""
+    lifetime_s: float = 0.0
 
     @property
     def total_milli(self) -> int:
@@ -143,7 +147,13 @@ def _pod(row: dict[str, str]) -> TracePod:
         milli,
         models,
         row["name"],
+        _lifetime_s(row),
     )
+
+
+def _lifetime_s(row: dict[str, str]) -> float:
+    started, ended = row.get("scheduled_time"), row.get("deletion_time")
+    return max(float(ended) - float(started), 0.0) if started and ended else 0.0
 
 
 def _amount(row: dict[str, str], column: str, *, least: int = 0, most: int = _MOST) -> int:

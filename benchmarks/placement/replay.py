@@ -132,15 +132,17 @@ class Cluster:
             self._ledger.set_node(NodeDevices(node.name, NodeMode.SHARE, UNIT, gpus, placement))
             self._ledger.set_free_cpu(node.name, node.cpu_milli)
 
-    def place(self, uid: str, pod: TracePod, *, is_new: bool = True) -> Tried:
-        """Place a pod that asks for GPUs."""
-        at = self._roomy(pod)
+    def place(self, uid: str, pod: TracePod, *, is_new: bool = True, only: int | None = None) -> Tried:
+        """Place a pod that asks for GPUs; ``only``: on that node or nowhere."""
+        at = self._roomy(pod, only)
         names = [self._names[node] for node in at.tolist()]
         one = ContainerRequest("main", ContainerKind.APP, 0, pod.total_milli, 0)
         request = Request(pod.gpu_milli, 0, (one,), pod.gpus, cpu_milli=pod.cpu_milli)
         started = time.perf_counter()
         if is_new:
             self._ledger.arrived(request)
+        if only is not None and not self._ledger.fitting(request, names):
+            return Tried(0.0, None)
         verdict = self._ledger.filter(request, names)
         if not verdict.fits:
             taken_ms = (time.perf_counter() - started) * 1e3
@@ -170,9 +172,9 @@ class Cluster:
             [name for name, score in zip(fitting, scored, strict=True) if score == most]
         )
 
-    def place_without_gpu(self, pod: TracePod) -> Tried:
+    def place_without_gpu(self, pod: TracePod, *, only: int | None = None) -> Tried:
         """Place it as kube-scheduler's defaults would."""
-        at = self._roomy(pod)
+        at = self._roomy(pod, only)
         if not at.size:
             return Tried(0.0, None, refusals=self._refusals(pod))
         cpu = (self._free_cpu[at] - pod.cpu_milli) / self._cpu_milli[at]
@@ -185,12 +187,24 @@ class Cluster:
         self._take(node, pod)
         return Tried(0.0, node)
 
-    def _roomy(self, pod: TracePod) -> Ints:
-        """The nodes that kube-scheduler's own filters leave."""
-        roomy = (self._free_cpu >= pod.cpu_milli) & (self._free_memory >= pod.memory_mib)
+    def release(self, uid: str, node: int, pod: TracePod) -> None:
+        """A pod that has its place on ``node`` ends."""
+        if pod.gpus:
+            self._ledger.release(uid)
+            self.allocated_milli -= pod.total_milli
+        self._take(node, pod, -1)
+
+    def has_room(self, node: int, pod: TracePod) -> bool:
+        """Whether the node has processors and memory enough, which is looked up quickly."""
+        return bool(self._free_cpu[node] >= pod.cpu_milli and self._free_memory[node] >= pod.memory_mib)
+
+    def _roomy(self, pod: TracePod, only: int | None = None) -> Ints:
+        """The nodes (``only``: of that one) that kube-scheduler's own filters leave."""
+        at = slice(only, None if only is None else only + 1)
+        roomy = (self._free_cpu[at] >= pod.cpu_milli) & (self._free_memory[at] >= pod.memory_mib)
         if pod.models:
-            roomy &= self._of_models(pod)
-        return np.flatnonzero(roomy)
+            roomy &= np.isin(self._models[at], sorted(pod.models))
+        return np.flatnonzero(roomy) + (only or 0)
 
     def _refusals(self, pod: TracePod) -> dict[str, int]:
         """How many nodes those filters leave out, by the first that does."""
@@ -207,7 +221,7 @@ class Cluster:
     def _of_models(self, pod: TracePod) -> Bools:
         return np.isin(self._models, sorted(pod.models))
 
-    def _take(self, node: int, pod: TracePod) -> None:
-        self._free_cpu[node] -= pod.cpu_milli
-        self._free_memory[node] -= pod.memory_mib
+    def _take(self, node: int, pod: TracePod, times: int = 1) -> None:
+        self._free_cpu[node] -= times * pod.cpu_milli
+        self._free_memory[node] -= times * pod.memory_mib
         self._ledger.set_free_cpu(self._names[node], int(self._free_cpu[node]))

@@ -4,6 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks.placement.bound import most_percent
 from benchmarks.placement.openb import (
     MILLI,
     TraceNode,
@@ -38,6 +39,8 @@ class Done(NamedTuple):
     task: Task
     percent: float
     sorted_ms: list[float]
+    bound_percent: float
+    """What no policy exceeds with these arrivals."""
 
 
 def carry_out(task: Task) -> Done:
@@ -46,8 +49,9 @@ def carry_out(task: Task) -> Done:
     if task.quick:
         nodes = nodes[:: -(-len(nodes) // _QUICK_NODES)]
     capacity_milli = sum(node.gpus for node in nodes) * MILLI
-    outcome = replay(nodes, arrivals(pods, capacity_milli, RATIO, task.seed), task.policy, task.seed)
-    return Done(task, outcome.percent, sorted(outcome.decisions_ms))
+    arriving = arrivals(pods, capacity_milli, RATIO, task.seed)
+    outcome = replay(nodes, arriving, task.policy, task.seed)
+    return Done(task, outcome.percent, sorted(outcome.decisions_ms), most_percent(nodes, arriving))
 
 
 @cache

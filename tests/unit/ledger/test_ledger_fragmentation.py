@@ -14,7 +14,7 @@ from gpushare.ledger import columns as columns_module
 from gpushare.ledger.placement import score_cache as kept_module
 from gpushare.ledger.placement.fragmentation import growth as growth_module
 from gpushare.ledger.placement.fragmentation import lookahead as lookahead_module
-from gpushare.ledger.placement.fragmentation.growth import CLOSES, UNKNOWN, Growth
+from gpushare.ledger.placement.fragmentation.growth import CLOSES, IDLE_PRICE_MILLE, UNKNOWN, Growth
 from gpushare.ledger.placement.fragmentation.outlook import SEQUENCES
 from gpushare.ledger.placement.fragmentation.workload_mix import ARRIVAL, Kind
 from tests.randomized import rounds
@@ -234,10 +234,13 @@ def test_the_node_that_scores_highest_gives_the_gpus_that_the_score_is_of(
     growth = ledger._growth
     grown: dict[str, int] = {}
     for name in fits:
-        value = naive(ledger, name, 0).value(growth._outlook)
+        node = naive(ledger, name, 0)
+        value = node.value(growth._outlook)
+        idle_mib = sum(gpu.free_mib for gpu in node.gpus if gpu.untouched)
         ledger.reserve("probe", "p", request, name)
         value -= naive(ledger, name, request.cpu_milli).value(growth._outlook)
         grown[name] = value * ledger._books.nodes[name].devices.unit.mib // SEQUENCES
+        grown[name] += idle_mib * IDLE_PRICE_MILLE // 1000
         ledger.release("probe")
     kept = ledger._growth.of(request)
     for name in fits:

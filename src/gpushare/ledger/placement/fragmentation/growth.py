@@ -33,6 +33,8 @@ from gpushare.ledger.placement.topology_sets import Nearness
 UNKNOWN: Final = FAR - 1
 #: Added on nodes that would be closed to pods with compute: above all values that are computed.
 CLOSES: Final = 1 << 50
+#: Added for what is idle on a node, in thousandths of it: whole nodes stay free longer for pods with many GPUs.
+IDLE_PRICE_MILLE: Final = 3
 _FRAGMENTATION: Final = number_of(Placement.FRAGMENTATION)
 #: Columns that are computed together: intermediate results stay in the processor's cache.
 _BLOCK: Final = 2048
@@ -178,6 +180,8 @@ class Growth:
             compute = self._on_one if request.gpu_count == 1 else self._on_several
             grown[block], left[block], steps = compute(request, at[block], placed, steps)
         pending = at[fits[grown[fits] == UNKNOWN]]
+        known = grown < UNKNOWN
+        grown[known] += self._idle_mib(at[known]) * IDLE_PRICE_MILLE // 1000
         if not request.wants_core and any(kind.core_percent for kind in self._outlook.kinds):
             columns = self._columns
             # A value is about one node. That pods without compute have other nodes, and those with compute have not, it does not know.
@@ -230,6 +234,13 @@ class Growth:
         """Units, summed over the sequences, as MiB."""
         mib: Ints = units * self._columns.unit_mib.take(at) // SEQUENCES
         return mib
+
+    def _idle_mib(self, at: Places) -> Ints:
+        """Memory of the GPUs of each node of which nothing is taken."""
+        columns = self._columns
+        idle = (columns.pods.take(at, axis=-1) == 0) & (columns.taken_mib.take(at, axis=-1) == 0)
+        idle_mib: Ints = (columns.total_mib.take(at, axis=-1) * idle).sum(axis=0)
+        return idle_mib
 
     def _state(self, at: Places) -> State:
         columns = self._columns
