@@ -50,10 +50,10 @@ def test_what_hangs_on_what_is_missing_is_unknown(changes: dict[str, Any], unsee
 def test_what_is_missing_is_named() -> None:
     said = {one.check: one.message for one in examine(sound(**NO_AGENTS, namespace="gpu"), CHECKS)}
     assert said["admission"] == (
-        "not installed in namespace gpu, and so not looked at: DaemonSet gpushare-device-plugin-ds"
+        "not installed in namespace gpu, and so not checked: DaemonSet gpushare-device-plugin-ds"
     )
     said = {one.check: one.message for one in examine(sound(nodes=[BARE], pods=[]), CHECKS)}
-    assert said["node-agents"] == f"no node is labelled {names.LABEL_MODE}, so there was none to look at"
+    assert said["node-agents"] == f"no node is labelled {names.LABEL_MODE}, so there was none to check"
 
 
 def test_a_playground_lacks_nothing_for_want_of_charts() -> None:

@@ -450,13 +450,13 @@ def test_what_a_playground_does_not_have_is_not_taken_for_refused() -> None:
             {},
             {names.GPU_MEM: "16"},
             "asks for 16 GiB, the largest GPU has 15 GiB",
-            "a node with larger GPUs; or ask for less",
+            "a node with larger GPUs; or request less",
         ),
         (
             {names.LABEL_POD_GPU_COUNT: "2"},
             {names.GPU_MEM: "8"},
             "asks for 2 GPUs, the node has 1",
-            "a node with 2 GPUs or more that are as large as each of those asked for; or ask for less",
+            "a node with 2 GPUs or more of the requested size; or request less",
         ),
         (
             {},
@@ -484,7 +484,7 @@ def test_a_pod_that_no_empty_node_could_take_is_reported_with_the_scheduler_s_re
     labels: dict[str, str], limits: dict[str, str], why: str, suggestion: str
 ) -> None:
     found = examine(sound(pods=[waiting("ack-co-scheduler", labels, **limits)]), CHECKS)
-    head = "no node could take it if it were empty: "
+    head = "no node could run it even if empty: "
     hopeless = [one for one in found if one.message.startswith(head)]
     assert [one.message.startswith(head + why) for one in hopeless] == ([True] if why else []), hopeless
     assert [one.suggestion.startswith(suggestion) for one in hopeless] == ([True] if why else []), hopeless

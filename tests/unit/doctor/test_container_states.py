@@ -22,7 +22,7 @@ PULLS = {
 }
 FIRST = "kube-system/ack-co-scheduler-1"
 SAYS = "no endpoints available"
-DELETE = "`kubectl -n kube-system delete pod ack-co-scheduler-1`: one that is ready leads then; before that "
+DELETE = "`kubectl -n kube-system delete pod ack-co-scheduler-1`: then a ready one becomes leader; first "
 DESCRIBE = "`kubectl -n kube-system describe pod ack-co-scheduler-1`"
 LOG = "`kubectl -n kube-system logs ack-co-scheduler-1 -c extender`"
 
@@ -57,7 +57,7 @@ def test_a_leader_without_its_extender_is_told_of_with_the_pod_to_delete(said: s
     first = unready(scheduler_pod(), "extender", PULLS)
     (found,) = led("ack-co-scheduler-1_4b9e", first, other(), said=said)
     assert found.state == "fault"
-    assert found.message.endswith("; it leads, so that nothing is placed")
+    assert found.message.endswith("; it leads, so no pods are placed")
     assert found.suggestion == f"{DELETE}{DESCRIBE} says why"
 
 
@@ -65,11 +65,11 @@ def test_one_that_does_not_lead_or_is_alone_is_not_deleted() -> None:
     first = unready(scheduler_pod(), "extender", PULLS)
     (idle,) = led("ack-co-scheduler-2_4b9e", first, other())
     assert (idle.message, idle.suggestion) == (
-        f"its extender does not say that it is ready: {SAYS}",
+        f"its extender is not ready: {SAYS}",
         f"{DESCRIBE} says why",
     )
     (alone,) = led("ack-co-scheduler-1_4b9e", first)
-    assert alone.message.endswith("; it leads, so that nothing is placed")
+    assert alone.message.endswith("; it leads, so no pods are placed")
     assert alone.suggestion == f"{DESCRIBE} says why"
 
 

@@ -42,7 +42,7 @@ def test_one_that_does_not_run_is_named_with_its_reason_and_how_its_token_is_mad
     state = {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
     (found,) = told(with_dashboard(status=state, behind=False))
     assert (found.state, found.subject) == ("warning", "pod kube-system/gpushare-dashboard-1")
-    assert found.message == "it does not run, or is not ready: CrashLoopBackOff"
+    assert found.message == "it does not run or is not ready: CrashLoopBackOff"
     assert "`kubectl -n kube-system logs gpushare-dashboard-1 -c dashboard`" in found.suggestion
     assert "create secret generic " in found.suggestion
 

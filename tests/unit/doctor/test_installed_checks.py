@@ -32,13 +32,10 @@ def test_charts_that_are_in_another_namespace_are_one_fault_that_names_it() -> N
     (found,) = bad(sound(**NOTHING, namespace="oops", elsewhere=ALL_ELSEWHERE))
     assert (found.state, found.subject) == ("fault", "namespace oops")
     assert found.message == (
-        "what was to be looked for in it is in namespace kube-system: DaemonSet gpushare-device-plugin-ds, "
+        "these objects are in namespace kube-system instead: DaemonSet gpushare-device-plugin-ds, "
         "Deployment ack-co-scheduler, ConfigMap ack-co-scheduler, Lease ack-co-scheduler"
     )
-    assert (
-        found.suggestion
-        == "name that one with --namespace, or leave it out: then they are looked for in all namespaces"
-    )
+    assert found.suggestion == "name that one with --namespace, or omit it to search all namespaces"
 
 
 def test_charts_that_are_nowhere_are_to_be_installed_where_they_were_looked_for() -> None:
@@ -96,7 +93,7 @@ def agents_in(namespace: str) -> list[Json]:
 def test_pods_in_the_namespace_of_the_release_are_outside_of_admission() -> None:
     (found,) = bad(sound(daemon_sets=agents_in("default")), "admission")
     assert (found.state, found.subject) == ("warning", "namespace default")
-    assert found.message.startswith("admission leaves pods in it alone")
+    assert found.message.startswith("admission skips pods in it")
 
 
 def test_a_namespace_for_the_charts_alone_is_warned_of_once_gpu_pods_are_in_it() -> None:

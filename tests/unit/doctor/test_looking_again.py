@@ -67,7 +67,7 @@ def test_a_kubelet_that_offers_more_or_less_is_not_said_to_be_without_an_agent_f
             for one in examine(sound(nodes=[node_of(allocatable={names.GPU_MEM: offered})]), CHECKS)
             if one.state != "ok"
         ]
-        assert found.suggestion.startswith("kubelets tell of what an agent says within seconds: look again ")
+        assert found.suggestion.startswith("kubelets publish changes within seconds: check again ")
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_a_gpu_that_may_come_back_by_itself_is_waited_for_first(
     lost = Device(0, "GPU-1", 16160, healthy=False, reason=reason)
     node = node_of(gpus=(lost, *others), allocatable={names.GPU_MEM: "15"} if others else {})
     (found,) = [one for one in examine(sound(nodes=[node]), CHECKS) if one.check == "node-health"]
-    assert found.suggestion.startswith("after an XID it comes back by itself when it stays quiet ") is waits
+    assert found.suggestion.startswith("after an XID it returns by itself ") is waits

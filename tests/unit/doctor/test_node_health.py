@@ -27,7 +27,7 @@ def saying(reason: str, *gpus: Device, described: bool = True) -> SeenNode:
     ("reason", "suggestion"),
     [
         ("DriverFailed", "`nvidia-smi` as root on the node"),
-        ("DriverNotFound", "install the driver on the node, or name the folder where it is: `helm upgrade "),
+        ("DriverNotFound", "install the driver on the node, or name its directory: `helm upgrade "),
         ("NoGPU", "`kubectl describe node n1`"),
     ],
 )
@@ -74,7 +74,7 @@ def test_a_cordoned_node_is_told_with_what_opens_it_and_is_no_fault() -> None:
     findings = examine(sound(nodes=[node_of(taints=[taint])]), CHECKS)
     assert [one for one in findings if one.state != "ok"] == []
     assert [one.message for one in findings if one.check == "node-health"] == [
-        "node n1 is cordoned: no new pod comes there before `kubectl uncordon n1`"
+        "node n1 is cordoned: no new pods are placed there until `kubectl uncordon n1`"
     ]
 
 

@@ -29,13 +29,13 @@ SUBJECT = "daemonset kube-system/gpushare-device-plugin-ds"
 
 
 def test_a_daemon_set_whose_new_version_is_not_on_all_nodes_is_named() -> None:
-    says = "its present version is on 1 of 3 nodes: the others still have agents from before"
+    says = "its current version is on 1 of 3 nodes: the others still have earlier agents"
     assert said(sound(daemon_sets=daemon_set(updatedNumberScheduled=1))) == [("warning", SUBJECT, says)]
     assert said(sound(daemon_sets=daemon_set(updatedNumberScheduled=3))) == []
 
 
 def test_a_daemon_set_that_no_controller_has_looked_at_since_it_was_changed_is_named() -> None:
-    says = "it was changed, and no controller has taken that up yet"
+    says = "it was changed, but no controller has processed the change yet"
     late = daemon_set(3, updatedNumberScheduled=3)
     assert said(sound(daemon_sets=late)) == [("warning", SUBJECT, says)]
 
@@ -53,7 +53,7 @@ DEPLOYMENT = "deployment kube-system/ack-co-scheduler"
 
 @pytest.mark.parametrize(("updated", "running"), [(0, 2), (1, 3), (1, 2), (2, 3)])
 def test_a_deployment_that_still_has_pods_from_before_is_named(updated: int, running: int) -> None:
-    says = f"its present version is in {updated} of 2 pods, and {running - updated} from before still run"
+    says = f"its current version is in {updated} of 2 pods, and {running - updated} earlier ones still run"
     assert said(sound(deployments=rolling(updated, running))) == [("warning", DEPLOYMENT, says)]
 
 
@@ -69,7 +69,7 @@ def test_a_deployment_that_is_rolled_out_or_was_never_made_is_passed_over() -> N
     assert said(sound(deployments=rolling(2, 2))) == []
     assert said(sound(deployments=rolling(0, 0))) == []
     (found,) = said(sound(deployments=rolling(2, 2, generation=2)))
-    assert found[2] == "it was changed, and no controller has taken that up yet"
+    assert found[2] == "it was changed, but no controller has processed the change yet"
 
 
 def configured(text: str = "", changed_s: float | None = None) -> list[Json]:
@@ -108,7 +108,7 @@ def started(seconds_ago: float | None) -> list[Json]:
 def test_a_scheduler_that_has_not_started_since_its_configuration_was_changed_by_hand_is_named(
     text: str, changed_s: float | None, started_s: float | None, old: bool
 ) -> None:
-    says = "it was changed since these have read it, and they still go by what it was: kube-system/ack-co-scheduler-1"
+    says = "it was changed after these pods read it, and they still use the previous version: kube-system/ack-co-scheduler-1"
     found = said(sound(config_maps=configured(text, changed_s), part_pods=started(started_s)))
     assert found == ([("warning", "configmap kube-system/ack-co-scheduler", says)] if old else [])
 

@@ -36,10 +36,10 @@ def test_another_plugin_s_resource_is_told_of_where_no_node_offers_it() -> None:
         (
             "ack-co-schedular",
             False,
-            "schedulerName ack-co-schedular is nearly ack-co-scheduler, and gpushare does not answer to it",
+            "schedulerName ack-co-schedular is similar to ack-co-scheduler, but gpushare ignores it",
         ),
-        ("volcano", False, "no scheduler has looked at it: none seems to run for schedulerName volcano"),
-        ("volcano", True, "it waits for scheduler volcano, which knows nothing of GPUs' shares"),
+        ("volcano", False, "no scheduler has handled it: none seems to run for schedulerName volcano"),
+        ("volcano", True, "it waits for scheduler volcano, which does not support GPU shares"),
     ],
 )
 def test_of_a_pod_with_another_scheduler_it_is_told_whether_that_one_seems_to_run(

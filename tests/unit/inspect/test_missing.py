@@ -69,7 +69,7 @@ def test_that_nothing_is_there_is_said_of_the_namespace_that_was_named() -> None
             for view, look in (("--pending", waiting), ("--pods", pods))
         ]
 
-    heads = ["No pod that asks for GPU memory waits", "No pod holds GPU memory"]
+    heads = ["No pod that requests GPU memory is pending", "No pod has GPU memory"]
     assert said() == [f"{head}.\n" for head in heads]
     for namespace in ("default", "shut"):
         assert said("-n", namespace) == [f"{head} in namespace {namespace}.\n" for head in heads]

@@ -36,10 +36,10 @@ async def test_who_moved_for_a_pod_is_told_as_long_as_an_event_says_it(world: Wo
 
     assert "Defragmentation" not in text(event("DefragmentationSucceeded", MOVED, 1, uid="another"))
     made = event("DefragmentationSucceeded", MOVED, 1)
-    assert f"\n\nDefragmentation: room was made for it {MOVED}.\n" in text(made)
+    assert f"\n\nDefragmentation: capacity was freed for it {MOVED}.\n" in text(made)
     world.api.pods["default/pod"]["metadata"]["annotations"][names.ANN_ROOM_MADE] = "1767225600000000000"
-    assert f"\n\nDefragmentation: room was made for it {MOVED}.\n" in text(made)
+    assert f"\n\nDefragmentation: capacity was freed for it {MOVED}.\n" in text(made)
     assert (
-        "\n\nDefragmentation: at 2026-01-01 00:00:00 UTC others were moved for it; who they were no event says any more.\n"
+        "\n\nDefragmentation: at 2026-01-01 00:00:00 UTC pods were moved for it; the events that name them have expired.\n"
         in text()
     )

@@ -134,7 +134,7 @@ def test_a_cordoned_gpu_is_told_beside_its_health_and_keeps_its_figures() -> Non
     assert [gpu.get("cordoned") for gpu in one["gpus"]] == [True, True, None]
     assert one["gpus"][0]["memory"]["allocatedUnits"] == 2
     assert cluster.nodes[0].out_of_service == (
-        "GPU 0 of node n is out of service: cordoned (annotation gpushare.dev/cordoned-gpus); what runs there stays",
+        "GPU 0 of node n is out of service: cordoned (annotation gpushare.dev/cordoned-gpus); running pods stay",
         "GPU 1 of node n is out of service: XID 79",
     )
     table = details(cluster, wide=True)
@@ -165,7 +165,7 @@ def test_a_cordoned_node_is_told_and_keeps_its_figures() -> None:
     shut.spec.unschedulable = True
     cluster = seen([open_, shut], [placed("here", "b", device(0), 2)])
     read = json.loads(encoded(cluster, "json"))
-    told = "node b is cordoned: nothing new is placed there until `kubectl uncordon b`; what runs there stays"
+    told = "node b is cordoned: no new pods are placed there until `kubectl uncordon b`; running pods stay"
     assert cluster.cordoned == (told,)
     assert [one.get("cordoned") for one in read["nodes"]] == [None, True]
     assert [one["memory"]["allocatedUnits"] for one in read["nodes"]] == [0, 2]
@@ -180,7 +180,7 @@ def test_a_node_that_counts_and_gives_nothing_is_told() -> None:
     read = json.loads(encoded(cluster, "json"))
     assert [one["totalUnits"] for one in read["cluster"]["memory"]] == [30]
     why = "node shares no GPU memory (it is in mode default, label ack.node.gpu.schedule)"
-    assert read["warnings"] == [f"node b counts here, and takes nothing new: {why}"]
+    assert read["warnings"] == [f"node b is included, and accepts no new pods: {why}"]
 
 
 def test_a_cordon_of_a_gpu_that_is_not_there_is_told() -> None:

@@ -171,7 +171,7 @@ def test_pod_on_a_gpu_that_is_gone_is_named() -> None:
     cluster = usage_of([node("n", "10.0.0.1", [device(0)])], [lost])
     assert figures(cluster) == {"n": ["0/15"]}
     (warning,) = cluster.warnings
-    assert "pod default/lost: holds 3072 MiB of GPU 0 (GPU-gone), which node n has no longer" in warning
+    assert "pod default/lost: holds 3072 MiB of GPU 0 (GPU-gone), which node n no longer has" in warning
 
 
 def test_our_pods_on_a_node_that_nobody_describes_are_found_by_index() -> None:
@@ -227,7 +227,7 @@ def test_node_whose_label_has_a_slip_is_shown_and_named() -> None:
     assert figures(cluster) == {"n": ["3/15"]}
     (warning,) = cluster.warnings
     assert warning.startswith("node n: label ack.node.gpu.schedule=sharre is unknown; use one of")
-    assert warning.endswith("; until then nothing new is placed there")
+    assert warning.endswith("; until then no new pods are placed there")
 
 
 def test_node_without_an_internal_address_is_shown_as_unknown() -> None:

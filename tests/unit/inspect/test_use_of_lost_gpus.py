@@ -8,7 +8,7 @@ from gpushare.inspect.views import pods
 from tests.unit.inspect.clusters import device, node, placed
 from tests.unit.inspect.test_views import Answers
 
-UNKNOWN = "warning: what pods really use is not known of "
+UNKNOWN = "warning: GPU usage of pods is unknown on "
 
 
 def remarks(monkeypatch: pytest.MonkeyPatch, use: RealUse, *healthy: bool) -> tuple[str, ...]:

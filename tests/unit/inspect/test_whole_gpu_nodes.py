@@ -47,7 +47,7 @@ def test_a_node_that_gives_whole_gpus_is_named_beside_the_table_which_stays_as_i
     assert shown(SHARES, whole("t"), words=words) == (
         text,
         (
-            "nodes that give whole GPUs (topology) are not in the table: t; `kubectl inspect cgpu --pods` shows who has them",
+            "nodes that allocate whole GPUs (topology) are not in the table: t; `kubectl inspect cgpu --pods` shows their pods",
         ),
     )
 

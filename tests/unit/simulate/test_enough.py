@@ -110,7 +110,7 @@ def test_a_described_node_has_what_is_said_and_else_enough() -> None:
     ("text", "why"),
     [
         ("unknown", "no node has that name; there are a, b"),
-        ("plain", "no node agent has described its GPUs"),
+        ("plain", "no node agent has reported its GPUs"),
         ("gpus=2", "memory is a number"),
         ("gpus=0,memory=1", "gpus is a number from 1 to 128"),
         ("gpus=1,memory=1,colour=red", "'colour=red' is none of gpus"),

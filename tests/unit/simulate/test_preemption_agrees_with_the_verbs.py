@@ -272,7 +272,7 @@ def test_those_are_evicted_whom_the_extender_and_kube_scheduler_evict(
     placed = _bound(nodes, [one.pod for one in first], policy, seed)
     state = ClusterState(nodes, tuple(placed), budgets=(guard,))
     come = [one for one in wished if by_name[name_of(one.pod)] >= 2]
-    result = simulate(state, come, Settings(policy, seed=seed, counts_alone=alone))
+    result = simulate(state, come, Settings(policy, seed=seed, ignored_by_scheduler=alone))
     expected = run(_driven(nodes, placed, [one.pod for one in come], policy, keep, seed, alone=alone))
     assert [one.victim for one in result.evictions] == [key for key, _ in expected.evicted]
     by_sums = {(key, by) for key, by in expected.evicted if by}
@@ -297,7 +297,7 @@ def _bound(nodes: tuple[Json, ...], pods: list[Json], policy: Placement, seed: i
     async def scheduled() -> list[Json]:
         made = Scheduling(
             ClusterState(nodes),
-            Settings(policy, seed=seed, preemption=False, counts_alone=False),
+            Settings(policy, seed=seed, preemption=False, ignored_by_scheduler=False),
             JumpingClock(0),
         )
         for one in pods:

@@ -142,8 +142,8 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "default    Deployment web  6 GiB  1     1       a" in out
     assert (
-        "default/Deployment web: pods there already: 2, asked for: 3, to come: 1; its template differs from them in resources: "
-        "they are taken as they are, no rollout is simulated.\n" in out
+        "default/Deployment web: existing pods: 2, requested: 3, created: 1; its template differs from them in resources: "
+        "existing pods are used as they are, no rollout is simulated.\n" in out
     )
     file.write_text(json.dumps(web(1)))
     assert main(["--snapshot", str(snapshot), "-f", str(file), "-o", "json"]) == 0
@@ -159,7 +159,7 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
     }
     assert main(["--snapshot", str(snapshot), "-f", str(file)]) == 0
     assert (
-        "default/Deployment web: pods there already: 2, asked for: 1, to come: 0; 1 more than it asks for is taken to stay.\n"
+        "default/Deployment web: existing pods: 2, requested: 1, created: 0; 1 more than requested is assumed to stay.\n"
         in capsys.readouterr().out
     )
     of_set = running("set-0", "StatefulSet set")
@@ -167,7 +167,7 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
     snapshot.write_bytes(snapshot_of(ClusterState((node("a", T4),), (of_set,))))
     file.write_text(json.dumps(workload("StatefulSet", "set", 1, template(4))))
     assert main(["--snapshot", str(snapshot), "-f", str(file)]) == 0
-    assert "to come: 0; 1 being deleted is not recreated.\n" in capsys.readouterr().out
+    assert "created: 0; 1 being deleted is not recreated.\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("end", ["Complete", "Failed"])
@@ -191,8 +191,8 @@ def test_of_a_job_that_has_ended_on_the_cluster_it_is_said_that_applying_it_star
     assert main(["--snapshot", str(saved), "-f", str(file)]) == 0
     out = capsys.readouterr().out
     assert (
-        "default/Job train: pods there already: 0, asked for: 1, to come: 1; "
-        f"it has ended on the cluster ({end}), and applying it again starts none: they are counted as to come all the same.\n"
+        "default/Job train: existing pods: 0, requested: 1, created: 1; "
+        f"it has ended on the cluster ({end}), and applying it again starts none: its pods are simulated nevertheless.\n"
     ) in out
     assert out.count("it has ended") == 1
     main(["--snapshot", str(saved), "-f", str(file), "-o", "json"])
