@@ -293,7 +293,7 @@ def test_top_is_live_sorted_by_what_is_asked_for_and_fits_the_screen(screen: Scr
     assert "\x1b[31m" in screen.seen  # serve uses more compute than its share
     screen.resize(4, 40)
     # What was drawn before may still come; of four lines three end.
-    screen.until(r"\x1b\[H[^\n]*by compute(?:[^\n]*\n){1,3}[^\n]*GIVEN  USED  GIVEN%  USED%[^\n]*\x1b\[J")
+    screen.until(r"\x1b\[H[^\n]*by compute(?:[^\n]*\n){1,3}[^\n]*ALLOC  USED  ALLOC%  USED%[^\n]*\x1b\[J")
     screen.press("q")
     assert screen.ended() == 0
     assert "\x1b[?1049l" in screen.seen

@@ -20,7 +20,7 @@ from gpushare.dashboard.server.app import Query
 from gpushare.httpserver.exchange import Refusal
 from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import NodeRecord
-from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share, waiter
+from tests.unit.dashboard.live_pages import Shown, described, exposed, gpu, holder, share, waiter
 from tests.unit.dashboard.test_board import Page, read_snapshot
 
 
@@ -434,7 +434,7 @@ async def test_without_a_scheduler_pending_pods_are_shown_without_reasons() -> N
     assert (odd["reason"], odd["since"], odd["asks"]) == ("7% is no multiple of 5", 0.0, "")
 
 
-async def test_the_schedulers_record_is_passed_on_or_it_is_said_why_not() -> None:
+async def test_the_schedulers_record_is_passed_on_or_the_reason_why_not() -> None:
     shown = await shown_cluster()
     assert (await refused(shown, "decision", pod="default/big"))[0] == 502
     url = "http://scheduler/gpushare/decisions/default/big/nodes"

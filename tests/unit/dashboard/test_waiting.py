@@ -6,7 +6,7 @@ import pytest
 from gpushare.dashboard.data import pending
 from gpushare.dashboard.data.pending import ReservedShare, Source, Waiting
 from gpushare.kube.client.errors import Unreachable
-from tests.unit.dashboard.showing import Answering
+from tests.unit.dashboard.live_pages import Answering
 from tests.unit.scheduler.world import TurnedClock
 
 HERE = "http://10.0.0.1:9452/gpushare/decisions"

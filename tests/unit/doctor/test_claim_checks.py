@@ -13,7 +13,7 @@ from gpushare.doctor.cluster.facts import ClusterFacts
 from gpushare.doctor.cluster.reader import Reader
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
-from tests.unit.doctor.sound import node_of, sound
+from tests.unit.doctor.healthy_cluster import node_of, sound
 from tests.unit.doctor.test_reading_of_the_webhook import Server
 
 ON = {"DRAConsumableCapacity": True, "DRADeviceTaints": True}

@@ -22,7 +22,7 @@ from gpushare.doctor.cluster.facts import ClusterFacts, Json, SeenNode, name_of
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Unread, catalogue, examine, exit_code
 from gpushare.doctor.node.checks import CHECKS as NODE_CHECKS
-from tests.unit.doctor.sound import (
+from tests.unit.doctor.healthy_cluster import (
     NOW_S,
     agent_pod,
     ago,
@@ -352,7 +352,7 @@ def test_each_fault_is_named_and_nothing_else(
     assert all(one.suggestion for one in findings if one.state in ("warning", "fault"))
 
 
-def test_what_hangs_on_one_another_is_told_where_it_is_seen() -> None:
+def test_dependent_faults_are_reported_where_they_are_visible() -> None:
     """Where nodes may not be read nothing of them is guessed."""
     found = said(sound(nodes=AWAY))
     told = {"node-labels": "nodes"}
@@ -497,6 +497,6 @@ def test_a_node_of_whole_gpus_takes_those_that_count_gpus() -> None:
     assert {one[1] for one in said(sound(pods=pods, nodes=[]))} == {"unknown"}, "no sizes are guessed"
 
 
-def test_of_a_resource_that_is_nearly_ours_the_right_name_is_told() -> None:
+def test_a_misspelt_resource_is_reported_with_the_correct_name() -> None:
     found = examine(sound(pods=[waiting("x", **{"aliyun.com/gpu-core": "30"})]), CHECKS)
     assert "write aliyun.com/gpu-core.percentage" in {one.suggestion for one in found}

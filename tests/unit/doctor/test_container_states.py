@@ -8,7 +8,7 @@ from gpushare.doctor.cluster.checks.container_states import shortened
 from gpushare.doctor.cluster.facts import ClusterFacts, Json
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, examine
-from tests.unit.doctor.sound import agent_pod, scheduler_pod, sound
+from tests.unit.doctor.healthy_cluster import agent_pod, scheduler_pod, sound
 from tests.unit.doctor.test_cluster_checks import deployment_with, lease
 
 IMAGE = "docker.io/gpushare/gpushare:0.1.0"
@@ -53,7 +53,7 @@ def bad(facts: ClusterFacts) -> list[Finding]:
 
 
 @pytest.mark.parametrize("said", [SAYS, "?forbidden"])
-def test_a_leader_without_its_extender_is_told_of_with_the_pod_to_delete(said: str) -> None:
+def test_a_leader_without_its_extender_is_reported_with_the_pod_to_delete(said: str) -> None:
     first = unready(scheduler_pod(), "extender", PULLS)
     (found,) = led("ack-co-scheduler-1_4b9e", first, other(), said=said)
     assert found.state == "fault"

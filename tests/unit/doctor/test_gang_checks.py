@@ -11,7 +11,7 @@ from gpushare.api.objects import Pod, decode_pod
 from gpushare.doctor.cluster.facts import Json
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from tests.unit.doctor.sound import ago, held, node_of, sound
+from tests.unit.doctor.healthy_cluster import ago, held, node_of, sound
 
 TWO = (Device(0, "GPU-1", 16160), Device(1, "GPU-2", 16160, healthy=False, reason="XID 79"))
 
@@ -101,7 +101,7 @@ def test_pods_with_several_gpus_have_as_many_less_places() -> None:
     assert said(member(0, 6, labels=both, **{names.GPU_MEM: "6"}), **nodes(1)) == words(6, 5)
 
 
-def test_a_gang_that_runs_and_one_of_which_no_pod_would_fit_are_told_of_elsewhere_or_not_at_all() -> None:
+def test_running_gangs_and_gangs_that_never_fit_are_not_reported_here() -> None:
     assert said(member(0, 1, "n0"), member(1, 1), **nodes(1)) == []
     assert said(member(0, 99, "n0"), **nodes(1)) == []
     assert said(member(0, 99, **{names.GPU_MEM: "16"}), **nodes(1)) == []
@@ -148,7 +148,7 @@ def test_the_pods_of_all_owners_count_together() -> None:
     ]
 
 
-def test_where_nobody_knows_how_many_will_come_a_long_wait_is_told_of() -> None:
+def test_a_long_wait_is_reported_if_the_number_of_pods_is_unknown() -> None:
     long = ["5 of its pods must run together, and there are 2; the last was created 4 min ago"]
     young, old = member(0, 5, age_s=240), member(1, 5, age_s=2400)
     assert said(young, old) == long

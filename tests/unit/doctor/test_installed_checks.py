@@ -10,7 +10,7 @@ from gpushare.doctor.cluster.reader import Reader
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
 from gpushare.kube.client.errors import ApiError
-from tests.unit.doctor.sound import objects, sound
+from tests.unit.doctor.healthy_cluster import objects, sound
 from tests.unit.doctor.test_reading_of_the_webhook import Server
 
 NOTHING: dict[str, Any] = {"daemon_sets": [], "deployments": [], "config_maps": [], "leases": []}
@@ -113,14 +113,14 @@ def test_where_there_is_no_admission_nothing_is_outside_of_it() -> None:
 # --- removal -----------------------------------------------------------------------------------------------
 
 
-def test_a_removal_that_is_at_work_is_told_of_instead_of_agents_that_are_missing() -> None:
+def test_a_removal_in_progress_is_reported_instead_of_missing_agents() -> None:
     (found,) = bad(sound(daemon_sets=[], removals=removal()))
     assert (found.state, found.subject) == ("warning", "deployment kube-system/gpushare-uninstall")
     assert found.message.startswith("ack-ai-installer is being removed")
     assert "wait --for=delete deployment/gpushare-uninstall" in found.suggestion
 
 
-def test_agents_beside_it_end_it() -> None:
+def test_agents_next_to_it_end_it() -> None:
     assert bad(sound(removals=removal())) == []
     assert bad(sound(removals=Unread("no"))) == []
 

@@ -11,7 +11,7 @@ from gpushare.doctor.cluster.facts import Json, name_of
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
 from gpushare.kube.crds import MANIFESTS, definition
-from tests.unit.doctor.sound import sound
+from tests.unit.doctor.healthy_cluster import sound
 
 POLICIES = "resourcepolicies.scheduling.alibabacloud.com"
 TREES = "elasticquotatrees.scheduling.sigs.k8s.io"

@@ -9,7 +9,7 @@ from gpushare.api import names
 from gpushare.doctor.cluster.facts import Json
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, examine
-from tests.unit.doctor.sound import sound
+from tests.unit.doctor.healthy_cluster import sound
 
 TEAMS = frozenset(("default", "kube-system", "team-a", "team-b"))
 

@@ -8,7 +8,7 @@ import pytest
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, name_of
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, examine
-from tests.unit.doctor.sound import sound
+from tests.unit.doctor.healthy_cluster import sound
 from tests.unit.doctor.test_webhook_checks import with_webhook
 
 LEASE = "kube-system/ack-co-scheduler"

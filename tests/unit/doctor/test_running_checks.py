@@ -8,7 +8,7 @@ from gpushare.api import names
 from gpushare.doctor.cluster.facts import ClusterFacts, Json
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from tests.unit.doctor.sound import agent_pod, ago, objects, scheduler_pod, sound
+from tests.unit.doctor.healthy_cluster import agent_pod, ago, objects, scheduler_pod, sound
 from tests.unit.doctor.test_cluster_checks import deployment_with
 
 
@@ -113,5 +113,5 @@ def test_a_scheduler_that_has_not_started_since_its_configuration_was_changed_by
     assert found == ([("warning", "configmap kube-system/ack-co-scheduler", says)] if old else [])
 
 
-def test_pods_of_which_nobody_knows_by_what_they_were_made_are_passed_over() -> None:
+def test_pods_with_unknown_configuration_are_skipped() -> None:
     assert said(sound(config_maps=configured("# by hand\n", 10))) == []

@@ -9,7 +9,7 @@ from gpushare.doctor.cluster.checks.services import _EFFECTS, meanwhile
 from gpushare.doctor.cluster.facts import ClusterFacts, Json
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
-from tests.unit.doctor.sound import agent_pod, endpoints, node_of, rendered, scheduler_pod, sound
+from tests.unit.doctor.healthy_cluster import agent_pod, endpoints, node_of, rendered, scheduler_pod, sound
 from tests.unit.doctor.test_cluster_checks import bundle, deployment_with
 
 NAME = "gpushare-admission"
@@ -128,7 +128,7 @@ def test_a_webhook_with_fewer_pods_than_wanted_is_a_warning() -> None:
     ],
     ids=["not ready", "none", "scaled to none", "of another namespace"],
 )
-def test_a_service_with_nobody_behind_it_is_a_fault(changes: dict[str, Any]) -> None:
+def test_a_service_without_endpoints_is_a_fault(changes: dict[str, Any]) -> None:
     (found,) = bad(with_webhook(2, **changes))
     assert (found.check, found.state, found.subject) == ("admission", "fault", f"service {PLACE}")
     assert found.message.endswith(f"until then: {REFUSED}, writes of node agents are rejected")
@@ -152,9 +152,7 @@ def test_what_a_removal_has_left_behind_is_a_fault_also_without_the_charts() -> 
     assert "kubectl delete mutatingwebhookconfiguration" in found[0].suggestion
 
 
-def test_where_only_pods_are_pointed_by_a_webhook_that_alone_is_told_and_policies_are_held_to_theirs() -> (
-    None
-):
+def test_a_webhook_that_only_sets_the_scheduler_is_reported_apart_from_policies() -> None:
     """Kubernetes 1.30 to 1.35: what validates are policies."""
     version = "v1.32.1"
     facts = sound(

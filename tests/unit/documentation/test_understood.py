@@ -105,5 +105,5 @@ def test_a_command_that_is_right_has_no_fault(command: str) -> None:
         ("kubectl get pods | gpushare docter", "no role docter"),
     ],
 )  # fmt: skip
-def test_of_a_command_that_is_wrong_it_is_said_what(command: str, said: str) -> None:
+def test_a_wrong_command_is_reported_with_the_mistake(command: str, said: str) -> None:
     assert said in fault(command, PROJECT)

@@ -99,7 +99,7 @@ def test_workloads_with_too_little_history_are_named_and_not_guessed(figures: li
     assert (web.memory.advised, web.note, gain.free_mib) == (None, note, 0)
 
 
-def test_no_memory_is_advised_where_the_driver_does_not_tell_how_much_is_held() -> None:
+def test_no_memory_is_recommended_if_the_driver_does_not_report_it() -> None:
     figures = [used("w1", 1000), used("w2", 0, memory_known=False, peak_percent=20, p95_percent=20)]
     ([web], gain) = advised_for([one("w1", 5, 60), one("w2", 5, 60)], figures, mode=NodeMode.CORE_MEM)
     assert (web.memory.advised, web.memory_known, gain.free_mib) == (None, False, 0)
@@ -209,7 +209,7 @@ def test_a_throttled_container_is_advised_what_its_work_takes_without_a_limit(
     )
 
 
-def test_who_waits_for_compute_and_asks_for_none_is_told_nothing_of_it() -> None:
+def test_throttling_is_not_reported_for_pods_that_request_no_compute() -> None:
     figures = [used("w", 1000, peak_percent=30, p95_percent=30, throttled=0.5)]
     ([web], _) = advised_for([one("w", 2)], figures)
     assert (web.core, web.throttled, web.note) == (None, None, "")
@@ -252,7 +252,7 @@ def test_never_less_is_advised_than_was_used(given_units: int, peak: int, margin
     assert units == 1 or granted_mib(T4, units - 1, 15) * 100 < peak * (100 + margin)
 
 
-def test_times_are_told_shortly() -> None:
+def test_times_are_short() -> None:
     assert [duration_text(one) for one in (7, 61, 7300, 200000)] == ["7 s", "1 min", "2 h", "2 d"]
 
 

@@ -242,7 +242,7 @@ def test_claims_that_cannot_be_read_are_named_and_their_nodes_hold_no_pending_po
     assert any("ResourceClaims are not counted on nodes in mode dra" in remark for remark in remarks)
 
 
-def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> None:
+def test_the_length_of_the_history_and_of_the_window_is_reported() -> None:
     text, _ = shown("--recommend")
     assert "The longest history of a pod is 2 h; recommendations are as representative as that time." in text
 
@@ -273,7 +273,7 @@ def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> 
     assert (told["windowSeconds"], told["from"]) == (None, 77)
 
 
-def test_throttling_is_told_in_words_and_in_figures() -> None:
+def test_throttling_is_reported_as_text_and_as_numbers() -> None:
     core = node("n", "10.0.0.1", [device(0)], mode=NodeMode.CORE_MEM)
     assert core.metadata.labels is not None
     core.metadata.labels[names.LABEL_AGENT_PORT] = "9452"
@@ -305,9 +305,7 @@ def test_throttling_is_told_in_words_and_in_figures() -> None:
 
 
 @pytest.mark.parametrize(("untold", "peak", "advised_units"), [(5, 2000, 3), (6, None, None)])
-def test_memory_that_is_not_told_is_not_taken_for_none(
-    untold: int, peak: int | None, advised_units: int | None
-) -> None:
+def test_unreported_memory_is_not_zero(untold: int, peak: int | None, advised_units: int | None) -> None:
     quiet = answer("web", 2000, 0, 7200)
     quiet["containers"][0] |= {"looks": 100, "untoldLooks": untold}
     lists = {"/api/v1/nodes/n:9452/proxy/usage": quiet}
@@ -328,7 +326,7 @@ def test_an_agent_that_has_not_looked_is_named() -> None:
     )
 
 
-def test_whole_gpus_are_told_from_large_shares_by_what_the_pods_ask_for() -> None:
+def test_whole_gpus_are_distinguished_from_large_shares_by_the_request() -> None:
     alone = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
     large, label = (as_json(one(name, 15, gpu=number)) for number, name in enumerate(("large", "label")))
     label["metadata"]["labels"] = alone
@@ -436,7 +434,7 @@ def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
     assert remarks == ()
 
 
-def test_compute_without_figures_of_memory_is_a_driver_that_does_not_tell_them() -> None:
+def test_compute_without_memory_means_that_the_driver_does_not_report_memory() -> None:
     from urllib.parse import urlencode
 
     whose = {"namespace": "default", "pod": "web", "container": "main", "UUID": device(0).uuid}
@@ -459,7 +457,7 @@ def test_a_prometheus_that_knows_nothing_says_so() -> None:
     assert "has no gpushare_container_memory_used_bytes of the last 7d" in remarks[0]
 
 
-def test_a_prometheus_that_knows_gpus_and_no_pods_is_not_said_to_scrape_nothing() -> None:
+def test_a_prometheus_with_gpus_and_no_pods_is_not_reported_as_empty() -> None:
     from urllib.parse import urlencode
 
     query = urlencode({"query": "count(last_over_time(gpushare_gpu_info[7d]))"})

@@ -127,7 +127,7 @@ def test_a_flag_wins_over_a_variable_that_over_the_file_and_that_over_the_defaul
     assert parse([], {}) == Options()
 
 
-def test_all_that_is_wrong_is_told_at_once_in_the_words_of_the_processes_and_help_is_given_all_the_same(
+def test_all_invalid_settings_are_reported_together_and_help_works_regardless(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "options.json"
@@ -152,7 +152,7 @@ def test_all_that_is_wrong_is_told_at_once_in_the_words_of_the_processes_and_hel
 
 
 @pytest.mark.parametrize("option", ROLE.options, ids=lambda option: option.name)
-def test_what_may_be_said_for_good_is_a_flag_too(option: Option) -> None:
+def test_every_persistent_setting_is_a_flag_too(option: Option) -> None:
     assert option.flag in VALUED
     assert option.flag in FLAGS
     assert f"{option.flag}=" in HELP

@@ -66,7 +66,7 @@ def test_the_document_of_nodes_has_the_limit_where_there_is_one() -> None:
     assert [pod["shares"][0].get("limitMiB") for pod in one["pods"]] == [10240, None]
 
 
-def test_why_says_what_a_pod_may_use_beside_what_it_asks_for() -> None:
+def test_why_shows_the_limit_next_to_the_request() -> None:
     pod = {
         "metadata": {
             "namespace": "default",

@@ -29,7 +29,7 @@ async def test_a_resource_that_is_nearly_ours_is_named(world: World) -> None:
     assert "nvidia.com" not in str(remarks)
 
 
-async def test_a_pod_that_asks_for_no_units_is_told_that_nothing_counts_it(world: World) -> None:
+async def test_a_request_of_zero_units_is_a_warning(world: World) -> None:
     world.create("zero", 6)
     limits = {"aliyun.com/gpu-mem": "0"}
     world.api.pods["default/zero"]["spec"]["containers"] = [{"name": "c", "resources": {"limits": limits}}]

@@ -157,7 +157,7 @@ def waits(name: str, category: str, reason: str) -> dict[str, str]:
     return {"uid": f"uid-default-{name}", "category": category, "reason": reason}
 
 
-def test_who_is_kept_by_something_else_than_room_is_counted_apart_and_told_what_by() -> None:
+def test_pods_blocked_by_other_causes_are_counted_separately_with_the_cause() -> None:
     gpus = [device(0), device(1)]
     pods = [
         placed("nine", "n", gpus[0], 9),
@@ -199,7 +199,7 @@ def test_the_scheduler_is_not_asked_where_there_is_no_room_whatever_moves() -> N
     assert "1 would not fit" in fragments(seen(nodes), nodes, [], [pod("huge", "", 99)], asked)
 
 
-def test_what_is_asked_of_each_of_several_gpus_is_told_with_its_compute() -> None:
+def test_a_request_for_several_gpus_is_shown_with_its_compute() -> None:
     waiting = pod("a", "", 6, core_percent=30, labels={names.LABEL_POD_APART: "true"})
     (main,) = waiting.spec.containers
     waiting.spec.containers = [main, msgspec.structs.replace(main, name="other")]
@@ -227,7 +227,7 @@ def test_units_of_another_size_are_not_taken_for_the_nodes_own() -> None:
     assert ways(nodes, pods, pod("waits", "", 6, counted)) == ("now", [])
 
 
-def test_nobody_moves_who_was_given_units_of_another_size() -> None:
+def test_pods_allocated_in_another_unit_do_not_move() -> None:
     gpus = [device(0), device(1)]
     nodes = [node("n", "10.0.0.1", gpus)]
     pods = [placed("old", "n", gpus[0], 48, unit=MemoryUnit.MIB_128), placed("big", "n", gpus[1], 9)]
@@ -237,7 +237,7 @@ def test_nobody_moves_who_was_given_units_of_another_size() -> None:
     assert ways(nodes, pods, pod("waits", "", 12)) == ("once moved", ["default/new"])
 
 
-def test_nodes_that_a_pod_does_not_want_are_no_places_for_it() -> None:
+def test_nodes_outside_a_pods_selection_are_no_targets() -> None:
     nodes = [node("n", "10.0.0.1", [device(0), device(2)]), node("m", "10.0.0.2", [device(1)])]
     pods = [placed("full", "n", device(0), 8), placed("other", "n", device(2), 8)]
     wants_n = {"kubernetes.io/hostname": "n"}

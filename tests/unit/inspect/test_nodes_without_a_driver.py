@@ -28,12 +28,12 @@ def broken(*, described: bool) -> Node:
 
 
 @pytest.mark.parametrize("words", [(), ("-o", "wide"), ("-d",)])
-def test_a_node_without_gpus_is_named_with_the_cause_beside_the_table(words: tuple[str, ...]) -> None:
+def test_a_node_without_gpus_is_a_warning_with_the_cause(words: tuple[str, ...]) -> None:
     text, _ = shown(SHARES, words=words)
     assert shown(SHARES, broken(described=False), words=words) == (text, (f"warning: node b: {FAULT}",))
 
 
-def test_where_no_node_works_nothing_is_said_of_labels_or_the_chart() -> None:
+def test_labels_and_chart_are_not_mentioned_if_no_node_works() -> None:
     _, remarks = shown(broken(described=False))
     assert remarks == (f"warning: node b: {FAULT}",)
 

@@ -34,7 +34,7 @@ FIGURES = [["3072", "2000", "30", "12"], ["3072", "-", "30", "12"]]
 @pytest.mark.parametrize(
     ("healthy", "looked", "used"), [(True, {"n"}, 0.0), (False, {"n"}, None), (True, set(), None)]
 )
-def test_where_gpu_or_agent_tell_nothing_nobody_knows_what_is_used(
+def test_usage_is_unknown_if_neither_gpu_nor_agent_reports_it(
     healthy: bool, looked: set[str], used: float | None
 ) -> None:
     gpu = device(0, healthy=healthy, reason="" if healthy else "GPU is lost")
@@ -71,7 +71,7 @@ class Terminal:
         return True
 
 
-def test_who_uses_more_than_it_was_given_is_red() -> None:
+def test_usage_above_the_allocation_is_red() -> None:
     row = Row("default", "a", "u", "n1", 0, "GPU-0", 100, 200.0, 0, None)
     lines = table([row, row._replace(used_mib=50.0)], Paint(Terminal()))  # type: ignore[arg-type]
     assert lines[1].startswith("\x1b[31m")

@@ -125,7 +125,7 @@ def test_namespace_limits_the_pods_that_are_named_and_nothing_else() -> None:
     assert read["nodes"][0]["memory"]["allocatedUnits"] == 5
 
 
-def test_a_cordoned_gpu_is_told_beside_its_health_and_keeps_its_figures() -> None:
+def test_a_cordoned_gpu_is_marked_and_keeps_its_figures() -> None:
     gpus = [device(0), device(1, healthy=False, reason="XID 79"), device(2)]
     cluster = seen(
         [node("n", "10.0.0.1", gpus, cordoned=f"0, {gpus[1].uuid}")], [placed("a", "n", gpus[0], 2)]
@@ -160,7 +160,7 @@ def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_healthy_and_says_so() -> 
     assert f"healthy, {why}" in details(cluster, wide=True)
 
 
-def test_a_cordoned_node_is_told_and_keeps_its_figures() -> None:
+def test_a_cordoned_node_is_marked_and_keeps_its_figures() -> None:
     open_, shut = (node(name, "10.0.0.1", [device(0)]) for name in ("a", "b"))
     shut.spec.unschedulable = True
     cluster = seen([open_, shut], [placed("here", "b", device(0), 2)])
@@ -173,7 +173,7 @@ def test_a_cordoned_node_is_told_and_keeps_its_figures() -> None:
     assert faults(read) == []
 
 
-def test_a_node_that_counts_and_gives_nothing_is_told() -> None:
+def test_a_node_that_counts_and_accepts_no_pods_is_marked() -> None:
     gpu = device(0)
     off = node("b", "10.0.0.1", [gpu], mode=NodeMode.DEFAULT, advertised=False)
     cluster = seen([node("a", "10.0.0.1", [gpu]), off], [placed("here", "b", gpu, 2)])
@@ -183,7 +183,7 @@ def test_a_node_that_counts_and_gives_nothing_is_told() -> None:
     assert read["warnings"] == [f"node b is included, and accepts no new pods: {why}"]
 
 
-def test_a_cordon_of_a_gpu_that_is_not_there_is_told() -> None:
+def test_a_cordon_of_a_missing_gpu_is_reported() -> None:
     assert usage_of([node("n", "10.0.0.1", [device(0), device(1)], cordoned="1,7")], []).warnings == (
         "node n: annotation gpushare.dev/cordoned-gpus names GPU 7, which the node does not have: nothing is cordoned by that; it has GPU 0, 1",
     )

@@ -173,9 +173,7 @@ async def test_a_pod_that_is_bound_and_one_for_which_binding_failed(browser: Bro
     assert document["record"]["choice"]["gpus"][0]["chosen"] is True
 
 
-async def test_a_pod_whose_gpu_is_out_of_service_is_told_so_and_that_what_it_uses_is_not_known(
-    browser: Browser, world: World
-) -> None:
+async def test_a_gpu_out_of_service_is_reported_and_its_usage_unknown(browser: Browser, world: World) -> None:
     sound = gpu_node("n1", 8 * GIB)
     world.add_node(sound)
     await give(browser, world, "pod", "n1", 6)
@@ -193,7 +191,7 @@ async def test_a_pod_whose_gpu_is_out_of_service_is_told_so_and_that_what_it_use
 
 
 @pytest.mark.parametrize("others", [True, False], ids=["another took its index", "the driver does not work"])
-async def test_a_pod_whose_gpu_is_gone_from_the_node_is_told_so(
+async def test_a_gpu_that_is_gone_from_the_node_is_reported(
     others: bool, browser: Browser, world: World
 ) -> None:
     node = gpu_node("n1", 8 * GIB)
@@ -219,7 +217,7 @@ async def test_to_a_pod_that_holds_a_gpu_from_before_a_change_of_mode_nothing_is
     assert "Out of service" not in why(cluster(world), options("--why", "pod"), PLAIN).text
 
 
-async def test_a_reason_with_brackets_in_its_midst_is_told_in_one_piece(
+async def test_a_reason_with_brackets_in_the_middle_stays_in_one_piece(
     browser: Browser, world: World
 ) -> None:
     full = "elastic quota root/blue: 12 of 12 aliyun.com/gpu-mem used (max), 1 asked for"
@@ -243,7 +241,7 @@ async def test_scores_and_nodes_left_out_and_room_that_is_kept(browser: Browser,
     assert "(reserved; not confirmed by the API server yet)" in text
 
 
-async def test_without_the_scheduler_annotations_and_events_speak_and_it_is_said(world: World) -> None:
+async def test_without_the_scheduler_annotations_and_events_are_shown_with_a_warning(world: World) -> None:
     world.create("pod", 6)
     pod = world.api.pods["default/pod"]
     event = {"involvedObject": {"uid": "uid-pod"}, "reason": "FailedScheduling", "message": "0/1 nodes"}
@@ -276,7 +274,7 @@ async def test_without_the_scheduler_annotations_and_events_speak_and_it_is_said
     assert "default/pod has ended" in why(kubectl, options("--why", "pod"), PLAIN).text
 
 
-async def test_a_pod_that_has_ended_is_told_of_by_its_annotations(browser: Browser, world: World) -> None:
+async def test_a_finished_pod_is_explained_by_its_annotations(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.create("pod", 6)
     await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
@@ -303,7 +301,9 @@ async def test_a_pod_that_has_ended_is_told_of_by_its_annotations(browser: Brows
         (b"[]", "is no gpushare scheduler"),
     ],
 )
-async def test_why_the_scheduler_was_not_heard_is_said(world: World, answer: Any, words: str) -> None:
+async def test_the_reason_why_the_scheduler_did_not_answer_is_reported(
+    world: World, answer: Any, words: str
+) -> None:
     world.create("pod", 6)
     (remark,) = why(cluster(world, **{DECISIONS: answer}), options("--why", "pod"), PLAIN).remarks
     assert words in remark
@@ -443,7 +443,7 @@ def event(reason: str, message: str, minute: int, kind: str = "Pod") -> dict[str
     return {"involvedObject": it, "reason": reason, "message": message, "lastTimestamp": at}
 
 
-async def test_of_a_pod_that_is_gone_the_last_events_are_told_whatever_it_ended_for(world: World) -> None:
+async def test_the_last_events_of_a_deleted_pod_are_shown(world: World) -> None:
     ended = event("Preempted", "ended for pod default/y", 2)
     rest = [event("Killing", "Stopping container c", 3), event("Started", "Started container c", 1)]
     alien = event("Scaled", "a Deployment of that name", 4, "Deployment")
@@ -466,7 +466,7 @@ async def test_of_a_pod_that_is_gone_the_last_events_are_told_whatever_it_ended_
     assert gone(alien).startswith('pod "x" not found in namespace default')
 
 
-async def test_a_pod_that_was_made_anew_is_not_told_of_as_the_one_before(
+async def test_a_recreated_pod_is_not_explained_by_its_predecessors_record(
     browser: Browser, world: World
 ) -> None:
     await ask(browser, world, "pod", "n1")

@@ -55,7 +55,7 @@ def test_terminal_is_cleared_before_each_drawing() -> None:
     assert out.getvalue() == "\x1b[H\x1b[2J\x1b[3Jone\n\x1b[H\x1b[2J\x1b[3Jtwo\n"
 
 
-def test_failures_are_told_once_and_tried_again_ever_more_slowly() -> None:
+def test_failures_are_reported_once_and_retried_with_backoff() -> None:
     out = io.StringIO()
     broken = [InspectError("", "no route")] * 6
     script = Script("one\n", *broken, "one\n", "two\n")

@@ -12,7 +12,7 @@ from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.input.manifests import joined, manifests_of
 from gpushare.simulate.input.node_shapes import shape_of
 from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot, snapshot_of
-from tests.unit.simulate.making import node, placed, pod, ran, template, whys, workload
+from tests.unit.simulate.objects import node, placed, pod, ran, template, whys, workload
 
 T4 = 15360
 DRA = node("d", T4, T4, mode="dra")

@@ -15,7 +15,7 @@ from gpushare.reasons.mistakes.pods import mistakes_of
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.progress import Bar
 from gpushare.simulate.snapshot import ClusterState, snapshot_of
-from tests.unit.simulate.making import node, pod, template, workload
+from tests.unit.simulate.objects import node, pod, template, workload
 
 T4 = 16160
 
@@ -94,7 +94,9 @@ def test_details_have_a_row_for_each_pod(
     assert "Ignored, though pods request it: topologySpreadConstraints." in out
 
 
-def test_nothing_to_do_is_said(snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_simulation_is_reported(
+    snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--snapshot", snapshot]) == 0
     assert capsys.readouterr().out.startswith("No pod is pending, and none is added.\n")
     plain = tmp_path / "plain.json"
@@ -158,7 +160,7 @@ def test_a_cluster_is_saved(tmp_path: Path, snapshot: str, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("asked", [["-d"], ["-o", "json"], ["-o", "table"]])
-def test_what_is_asked_for_beside_saving_is_done_too(
+def test_a_simulation_requested_with_save_is_done_too(
     asked: list[str], tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = tmp_path / "saved.json"
@@ -294,7 +296,7 @@ def test_settings_come_from_the_environment_and_a_file_too(
     assert "seed" in err
 
 
-def test_that_ends_of_jobs_are_not_known_is_said(
+def test_unknown_ends_of_jobs_are_reported(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = [workload("Job", f"j{number}", 1, template(1)) for number in range(4)]

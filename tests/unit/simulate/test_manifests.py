@@ -25,7 +25,7 @@ from gpushare.simulate.snapshot import (
     state_of,
     workload_of,
 )
-from tests.unit.simulate.making import node, pod, template, workload
+from tests.unit.simulate.objects import node, pod, template, workload
 
 EMPTY = ClusterState(())
 

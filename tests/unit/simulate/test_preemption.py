@@ -12,7 +12,7 @@ from gpushare.simulate.engine.simulation import Result
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.output import report
 from gpushare.simulate.snapshot import ClusterState, read_snapshot, snapshot_of
-from tests.unit.simulate.making import node, placed, pod, ran, template, whys, workload
+from tests.unit.simulate.objects import node, placed, pod, ran, template, whys, workload
 
 T4 = 16160
 

@@ -11,7 +11,7 @@ from gpushare.api.json_objects import Json, name_of
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.input.manifests import Manifests, manifests_of
 from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot, snapshot_of, state_of
-from tests.unit.simulate.making import node, placed, pod, ran, template, workload
+from tests.unit.simulate.objects import node, placed, pod, ran, template, workload
 
 T4 = 15360
 MANIFEST: list[Json] = [
@@ -133,7 +133,7 @@ def test_what_a_saved_cluster_leaves_out_and_units_of_people_make_no_difference(
     assert (found.pods, found.there[0].differs) == ((), ())
 
 
-def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_assumptions_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pods = (of_deployment("web-abc-1"), of_deployment("web-abc-2"))
     snapshot, file = tmp_path / "cluster.json", tmp_path / "f.yaml"
     snapshot.write_bytes(snapshot_of(ClusterState((node("a", T4, T4),), pods)))
@@ -171,7 +171,7 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("end", ["Complete", "Failed"])
-def test_of_a_job_that_has_ended_on_the_cluster_it_is_said_that_applying_it_starts_no_pods(
+def test_a_finished_job_is_reported_to_start_no_pods(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str
 ) -> None:
     def job(name: str, *conditions: str) -> Json:

@@ -9,7 +9,7 @@ from gpushare.api.node.device import Placement
 from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.snapshot import ClusterState, read_snapshot, snapshot_of
-from tests.unit.simulate.making import node, placed, pod, ran, template, whys, workload
+from tests.unit.simulate.objects import node, placed, pod, ran, template, whys, workload
 
 T4 = 16160
 

@@ -25,7 +25,7 @@ def event(reason: str, message: str, minute: int, uid: str = "uid-pod") -> dict[
     return {"involvedObject": it, "reason": reason, "message": message, "lastTimestamp": at}
 
 
-async def test_who_moved_for_a_pod_is_told_as_long_as_an_event_says_it(world: World) -> None:
+async def test_moved_pods_are_named_while_an_event_names_them(world: World) -> None:
     world.add_node(gpu_node("n1", 8192))
     await give(Browser(world), world, "pod", "n1", 6)
     lately = [event("Pulled", f"image {minute}", minute) for minute in range(10, 20)]

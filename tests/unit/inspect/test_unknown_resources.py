@@ -44,7 +44,7 @@ WRITE = (
 
 
 @pytest.mark.parametrize("words", [(), ("--why", "cuda")])
-def test_what_to_write_instead_is_told_where_no_node_offers_the_resource(words: tuple[str, ...]) -> None:
+def test_a_correction_is_suggested_if_no_node_offers_the_resource(words: tuple[str, ...]) -> None:
     pods = [asking("cuda", "nvidia.com/gpu")]
     told = f"warning: pod default/cuda: container main asks for nvidia.com/gpu, {WRITE}"
     assert told in remarks(pods, *words)

@@ -73,7 +73,7 @@ def kept_lines(shown: Shown) -> list[str]:
 END = "(0 of 2 pods exist; until 1970-01-01 00:17:10 UTC, unless more are created)"
 
 
-async def test_a_line_below_the_table_says_what_is_kept_and_for_whom(world: World) -> None:
+async def test_a_line_below_the_table_shows_reservations_of_gangs(world: World) -> None:
     kubectl = await keeping(world)
     for flags in ((), ("-o", "wide"), ("-d",)):
         shown = look(kubectl, options(*flags))
@@ -140,7 +140,7 @@ async def test_nothing_is_shown_where_nothing_is_kept(world: World, form: str) -
     assert not [path for path in empty.asked if path.startswith(DECISIONS)]
 
 
-async def test_that_it_is_not_known_is_said_beside_the_table(world: World) -> None:
+async def test_unknown_reservations_are_a_warning(world: World) -> None:
     kubectl = await keeping(world)
     table = look(kubectl, options())
     kubectl.known[DECISIONS] = FORBIDDEN
