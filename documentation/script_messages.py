@@ -47,7 +47,7 @@ _NAMING: Final = frozenset(
         "fact",
         "lines",
         "asked",
-        "said",
+        "announce",
     }
 )
 _HEADINGS: Final = frozenset({"h1", "h2", "h3", "summary"})

@@ -11,7 +11,7 @@ _OURS = f"there are labels {names.LABEL_POD_APART}, {_CLASS} and {LABEL}, and an
 _AS_RESOURCES = "memory and compute are resources: write them in the limits of a container"
 _IS_LABEL = "it is a label: write it under labels"
 _IN_LIMITS = "it is a resource: write it in the limits of a container"
-_OF_NODES = "labels of nodes begin so: to choose nodes by one, write it under nodeSelector"
+_OF_NODES = "it looks like a label of nodes: to select nodes, write it under nodeSelector"
 
 
 def unknown_words(*asked: tuple[str, str, str]) -> str:
@@ -19,7 +19,7 @@ def unknown_words(*asked: tuple[str, str, str]) -> str:
     found = ", ".join(
         f"container {name} asks for {resource} (write {meant})" for name, resource, meant in asked
     )
-    return f"gpushare knows no such resource, and a pod waits for ever for what no node offers: {found}"
+    return f"unknown resources, which no node offers, so the pod stays pending: {found}"
 
 
 def large_words(*asked: tuple[str, str]) -> str:
@@ -35,7 +35,7 @@ def nothing_words(*containers: str) -> str:
     """The sentence on no units."""
     found = ", ".join(f"container {name}" for name in containers)
     return (
-        f"{MEM}: 0 asks for nothing: no share of a GPU is allocated, and nothing holds programs to one: {found}; "
+        f"{MEM}: 0 requests nothing: no share of a GPU is allocated, and no limit is enforced: {found}; "
         "write the number of units, or leave it out"
     )
 
@@ -45,19 +45,19 @@ def context_words(*asked: tuple[str, str]) -> str:
     found = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
     return (
         f"less of each GPU than a CUDA context may take, some hundred MiB (518 on an H200): {found}; "
-        f"a program that is held to that may not start: ask for {MEM} 5 or more, in units of 128MiB"
+        f"a program limited to that may not start: request {MEM} 5 or more, in units of 128MiB"
     )
 
 
 def replacing_words(*containers: tuple[str, str]) -> str:
     """The text about variables that replace those of the node, of ``(container, variables)``."""
     found = ", ".join(f"container {name} sets {variables}" for name, variables in containers)
-    return f"variables under env replace those by which the node gives a container its share of a GPU: {found}; remove them"
+    return f"variables under env override those by which the node assigns a GPU share to a container: {found}; remove them"
 
 
 def unmet_words(*keys: str) -> str:
     """The sentence on a nodeSelector that no node meets, of ``KEY=VALUE (write …)``."""
-    return f"nodeSelector names what no node can have: {', '.join(keys)}"
+    return f"nodeSelector names labels that no node can have: {', '.join(keys)}"
 
 
 def _selecting(key: str, value: str, unmet: str = "") -> PodCase:
@@ -69,7 +69,7 @@ def _selecting(key: str, value: str, unmet: str = "") -> PodCase:
 
 def _wanting(name: str, affinity: dict[str, object], *unmet: str) -> PodCase:
     spec = {"affinity": {"nodeAffinity": affinity}}
-    words = f"node affinity names what no node can have: {', '.join(unmet)}"
+    words = f"node affinity names labels that no node can have: {', '.join(unmet)}"
     return PodCase(f"wants-{name}", (box(),), spec=spec, warns=(words,) if unmet else ())
 
 
@@ -88,7 +88,9 @@ def _one(key: str, operator: str, *values: str) -> dict[str, object]:
 
 
 def _scheduled(name: str, *, near: bool = True) -> PodCase:
-    warning = f"schedulerName {name} is nearly {OURS}, and gpushare does not answer to it: write {OURS}, or leave it out"
+    warning = (
+        f"schedulerName {name} is similar to {OURS}, but gpushare ignores it: write {OURS}, or leave it out"
+    )
     spec = {"schedulerName": name}
     return PodCase(
         f"scheduler-{name}", (box(mem="3"),), spec=spec, scheduler=name, warns=(warning,) if near else ()
@@ -107,25 +109,27 @@ def unread_words(*keys: tuple[str, str]) -> str:
 
 def opting_words(value: str) -> str:
     return (
-        f"label {LABEL} keeps a pod's scheduler where it is disabled, and does nothing where it is '{value}'; "
+        f"label {LABEL} keeps a pod's scheduler if it is disabled, and has no effect if it is '{value}'; "
         "write disabled, or remove the label"
     )
 
 
 WISH_WORDS = (
-    f"annotation {ANNOTATION} is neither 'true' nor 'false', and so keeps the pod from being moved; "
+    f"annotation {ANNOTATION} is neither 'true' nor 'false', so the pod is never moved; "
     "write one of them, or remove it"
 )
 
 
 def placed_words(label: str) -> str:
     return (
-        f"read only when a pod is placed, and this one has its node: label {label}; what it holds stays as it is: "
+        f"read only when a pod is placed, and this one already has a node: label {label}; its allocation does not change: "
         "change its template, and recreate it"
     )
 
 
-ALONE_WORDS = f"label {LEAST} says nothing without {GANG} beside it, the gang's name: the pod runs by itself"
+ALONE_WORDS = (
+    f"label {LEAST} has no effect without label {GANG}, the gang's name: the pod is scheduled by itself"
+)
 
 
 def gang_words(gang: str, least: str) -> str:

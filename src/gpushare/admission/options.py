@@ -9,7 +9,7 @@ from gpushare.options.option import Option, Role
 from gpushare.options.shared import ACCESS, LOGGING
 
 _RIGHTS: Final = """\
-rights that its account needs, and no others:
+permissions that its ServiceAccount needs:
   Role in its namespace:
     secrets                          get, patch   the one of --secret; the chart makes it, empty
     pods                             get          only before Kubernetes 1.30: node of a node agent's pod

@@ -167,7 +167,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
                     (f"pods of ours, {number}", informer.run())
                     for number, informer in enumerate(component_pods)
                 ),
-                ("news", _run_once_synced(live, nodes, pods)),
+                ("updates", _run_once_synced(live, nodes, pods)),
                 ("waiting", live.poll_pending()),
                 ("sweep", agents.sweep(cluster.by_interest, lambda: stream.pages > 0)),
             )

@@ -8,11 +8,11 @@ from gpushare.options.option import Option, Role
 from gpushare.options.shared import ACCESS, LOGGING
 
 _RIGHTS: Final = """\
-rights that its account needs, and no others:
+permissions that its ServiceAccount needs:
   nodes, pods                      list, watch
-  leases (the one of --lease)      get           only where there are several schedulers
+  leases (the one of --lease)      get           only with several schedulers
 port: 9453 the page, and /healthz /readyz /metrics unless they have addresses of their own
-needs no writable folder and no capability
+needs no writable directory and no capability
 
 example:
   gpushare dashboard --token-file token --kubeconfig ~/.kube/config   # outside the cluster; in it the chart starts it
@@ -22,11 +22,11 @@ what each option means: docs/guide/configuration.md
 
 ROLE: Final = Role(
     "dashboard",
-    "A page that shows all GPUs, who holds what, who waits and why: read-only, live, behind a token.",
+    "A web page with all GPUs, their allocations, and pending pods with reasons: read-only, live, protected by a token.",
     (
         *ACCESS,
         Option("token-file", FILE, "file with the access token", absent="it must be set"),
-        Option("listen", ADDRESS, "where the page is; port 0: any", "127.0.0.1:9453"),
+        Option("listen", ADDRESS, "address of the page (port 0: any free port)", "127.0.0.1:9453"),
         Option("metrics-listen", ADDRESS, "serve /metrics there", absent="at --listen"),
         Option("probes-listen", ADDRESS, "serve /healthz and /readyz there", absent="at --listen"),
         Option(
@@ -38,20 +38,20 @@ ROLE: Final = Role(
         Option(
             "scheduler",
             TEXT,
-            "the scheduler, where there is one alone",
+            "URL of a single scheduler",
             "http://127.0.0.1:9451",
             metavar="URL",
         ),
         Option(
             "lease",
             PLACE,
-            "the Lease by which one of several schedulers leads",
-            absent="the one of --scheduler is alone",
+            "leader-election Lease of several schedulers",
+            absent="--scheduler is the only one",
         ),
         Option(
             "component-namespace",
             TEXTS,
-            "where node agents and schedulers run, of which it asks figures",
+            "namespaces of the node agents and schedulers",
             [],
             absent="$POD_NAMESPACE",
             metavar="NAMESPACE",
@@ -59,14 +59,14 @@ ROLE: Final = Role(
         Option(
             "agents-file",
             FILE,
-            "lines NODE HOST:PORT: where node agents are that are no pods",
+            "file with lines NODE HOST:PORT, for agents that are not pods",
             absent="they are pods",
         ),
-        Option("unit", UNIT, "memory unit of nodes whose agent does not say its own", "1GiB"),
+        Option("unit", UNIT, "memory unit of nodes whose agent does not report one", "1GiB"),
         Option(
             "isolated-max-pods",
             INTEGER,
-            "the most pods per GPU on nodes that isolate, as the scheduler has it",
+            "maximum pods per GPU on isolated nodes, as set for the scheduler",
             16,
             least=1,
             metavar="PODS",
@@ -74,7 +74,7 @@ ROLE: Final = Role(
         Option(
             "node-policy",
             CHOICE,
-            "which node comes first, as the scheduler has it",
+            "placement policy between nodes, as set for the scheduler",
             Placement.BINPACK.value,
             choices=tuple(placement.value for placement in Placement),
         ),

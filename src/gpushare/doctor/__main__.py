@@ -39,7 +39,7 @@ async def of_cluster(access: Access, timeout_s: float, namespace: str | None = N
             reader = Reader(session, timeout_s, namespace)
             facts = await settled(await reader.read(), reader.nodes, _PATIENCE_S, _AGAIN_S)
     except KubeError as error:
-        suggestion = "does `kubectl get nodes` work? then name its kubeconfig and context here, too"
+        suggestion = "if `kubectl get nodes` works, pass the same kubeconfig and context"
         return [Finding("api-server", "fault", access.server, str(error), suggestion)]
     return examine(facts, CHECKS)
 

@@ -101,9 +101,9 @@ def _not_examined(facts: object, check: Check, results: Sequence[Result]) -> lis
     for field, right in check.needs:
         value = getattr(facts, field)
         if isinstance(value, Unread) and not value.absent and not any(value.why in text for text in reported):
-            suggestion = f"ask for the right {right}" if value.refused else ""
+            suggestion = f"ask for permission to {right}" if value.refused else ""
             unread.setdefault(
-                value.why, unknown("", f"not all of it could be looked at: {value.why}", suggestion)
+                value.why, unknown("", f"not everything could be checked: {value.why}", suggestion)
             )
     return list(unread.values())
 
@@ -115,6 +115,6 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 def catalogue(checks: Sequence[Check]) -> str:
     """The checks as a Markdown table."""
-    rows = ["| check | well is | otherwise |", "|---|---|---|"]
+    rows = ["| check | passes if | otherwise |", "|---|---|---|"]
     rows += [f"| `{check.name}` | {check.about} | {check.suggestion} |" for check in checks]
     return "\n".join(rows)

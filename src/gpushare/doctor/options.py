@@ -10,8 +10,8 @@ from gpushare.options.shared import ACCESS
 _NODE: Final = "gpushare doctor node"
 _ROOT: Final = Path("/")
 _EPILOG: Final = """\
-It changes nothing. What cannot be looked at, for want of a right or of an answer, is told as unknown.
-exit code: 0 all is well (or unknown), 1 there are warnings, 2 there are faults, or nothing could be looked at
+It changes nothing. What cannot be read, for lack of permission or of an answer, is reported as unknown.
+exit code: 0 all is well (or unknown), 1 there are warnings, 2 there are faults, or nothing could be checked
 
 examples:
   gpushare doctor                       the cluster of your kubeconfig
@@ -23,15 +23,13 @@ every check, and what to do: docs/guide/doctor.md
 
 ROLE: Final = Role(
     "doctor",
-    "Looks a cluster over, or with `node` this node, and says what is wrong and what to do.\n\n"
+    "Checks a cluster, or with `node` this node, and suggests fixes.\n\n"
     "  gpushare doctor [options]\n  gpushare doctor node [options]",
     (
         *ACCESS,
-        Option(
-            "output", CHOICE, "a table for people, or JSON", "table", choices=("table", "json"), short="-o"
-        ),
-        Option("all", SWITCH, "show the checks with nothing to say, too, in full", False),
-        Option("timeout", SECONDS, "the longest wait for any one answer", 10.0, least=0.1, most=300),
+        Option("output", CHOICE, "a table, or JSON", "table", choices=("table", "json"), short="-o"),
+        Option("all", SWITCH, "show passed checks, too, in full", False),
+        Option("timeout", SECONDS, "timeout of each request", 10.0, least=0.1, most=300),
         Option(
             "namespace",
             TEXT,
@@ -42,11 +40,11 @@ ROLE: Final = Role(
         Option(
             "driver-root",
             FOLDER,
-            "the node's root folder as this process sees it, to find the driver's library in",
+            "the node's root directory as seen by this process, in which to find the driver's library",
             absent="--host-root",
             group=_NODE,
         ),
-        Option("host-root", FOLDER, "the node's root folder as this process sees it", _ROOT, group=_NODE),
+        Option("host-root", FOLDER, "the node's root directory as seen by this process", _ROOT, group=_NODE),
         Option(
             "kubelet-root",
             FOLDER,
@@ -71,5 +69,5 @@ ROLE: Final = Role(
         ),
     ),
     epilog=_EPILOG,
-    groups={_NODE: "a node, from itself"},
+    groups={_NODE: "checks of the node it runs on"},
 )

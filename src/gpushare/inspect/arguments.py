@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from gpushare.inspect.errors import UsageError
 
 HELP: Final = """\
-Show how the GPU memory of the cluster's nodes is shared out.
+Show GPU allocations of the cluster's nodes and pods.
 
 Usage:
   kubectl inspect cgpu [NODE] [flags]
@@ -24,43 +24,43 @@ Examples:
   kubectl inspect cgpu -d NODE          # of one node
   kubectl inspect cgpu -o wide          # with compute per GPU, mode, GPU models and health
   kubectl inspect cgpu -o json          # for programs (or yaml); docs/guide/inspect.md has the schema
-  kubectl inspect cgpu -w               # again whenever something changes
-  kubectl inspect cgpu --fragmentation  # who waits although there is room in all, and what would have to move
-  kubectl inspect cgpu --recommend         # what workloads should ask for, by what they have used
-  kubectl inspect cgpu --why POD        # why this pod is where it is, or waits, as the scheduler decided it
-  kubectl inspect cgpu --pending        # every pod that waits: since when, why, what would let it in
-  kubectl inspect cgpu --pods           # every pod on a GPU: what it was given, and what it really uses
-  kubectl inspect cgpu --top            # the same, live, who uses most first
+  kubectl inspect cgpu -w               # refreshed on every change
+  kubectl inspect cgpu --fragmentation  # pods that are pending although free memory suffices in total, and which moves would admit them
+  kubectl inspect cgpu --recommend      # requests recommended from usage history
+  kubectl inspect cgpu --why POD        # why the scheduler chose the pod's node, or why the pod is pending
+  kubectl inspect cgpu --pending        # every pending pod: age, reason, suggestion
+  kubectl inspect cgpu --pods           # every pod on a GPU: allocated and used memory and compute
+  kubectl inspect cgpu --top            # the same, live, highest usage first
 
 Flags:
   -d, --details             a row per pod
   -o, --output=FORMAT       wide, json or yaml
-  -w, --watch               stay, and show again on every change
-      --interval=SECONDS    how often --watch and --top look (default 2)
-      --fragmentation       the pods that wait, and whose moves would let them in
-      --recommend              memory and compute for each workload, from what it used
-      --headroom=PERCENT      on top of what was used (default 15)
-      --min-history=TIME  that a pod must have been seen for: 90s, 30m, 1h (default), 1d
-      --prometheus=URL      ask it for what was used, not the node agents; a path is asked through the API server
-      --window=TIME         how far back: 1h, 7d (default: all that agents remember; of a Prometheus 7d)
-      --why=POD             the scheduler's decision about a pod ([NAMESPACE/]NAME or pod/NAME); with -d every node's answer
+  -w, --watch               keep running, and refresh on every change
+      --interval=SECONDS    refresh interval of --watch and --top (default 2)
+      --fragmentation       pending pods, and the moves that would admit them
+      --recommend           recommended memory and compute of each workload
+      --headroom=PERCENT    added to the usage (default 15)
+      --min-history=TIME    minimum history of a pod: 90s, 30m, 1h (default), 1d
+      --prometheus=URL      read usage from there instead of the node agents; a path is one of the API server's proxy
+      --window=TIME         length of the usage history: 1h, 7d (default: all that agents have; 7d with Prometheus)
+      --why=POD             the scheduler's decision about a pod ([NAMESPACE/]NAME or pod/NAME); with -d the result for every node
       --pending             pending pods, each with reason and suggestion
-      --pods                the pods on GPUs, with real use beside what they were given
-      --top                 the same, live; keys: m by memory, c by compute, q to leave; with -o json one document
+      --pods                pods on GPUs: allocated and used
+      --top                 the same, live; keys: m by memory, c by compute, q to quit; with -o json one document
       --scheduler=NAMESPACE/NAME  the Service of the scheduler (default kube-system/ack-co-scheduler)
-      --config=FILE         what is said for good, JSON or YAML, in the section inspect: docs/guide/configuration.md
-  -n, --namespace=NAME      name only the pods of this namespace; sums stay those of all pods
-  -A, --all-namespaces      name the pods of all namespaces (the default)
+      --config=FILE         persistent settings, JSON or YAML, in section inspect: docs/guide/configuration.md
+  -n, --namespace=NAME      list only pods of this namespace; sums count all pods
+  -A, --all-namespaces      list pods of all namespaces (the default)
   -h, --help                this text
 
-Handed on to kubectl: --context --kubeconfig --cluster --user --server (-s) --token --as --as-group
+Passed to kubectl: --context --kubeconfig --cluster --user --server (-s) --token --as --as-group
   --as-uid --certificate-authority --client-certificate --client-key --insecure-skip-tls-verify
   --tls-server-name --request-timeout --cache-dir --disable-compression --match-server-version
 
-$GPUSHARE_INSPECT_SCHEDULER, _INTERVAL, _HEADROOM, _MIN_HISTORY, _PROMETHEUS and _WINDOW say what these flags do where they are not typed, and
-$GPUSHARE_CONFIG names the file. A flag wins over a variable, a variable over the file.
-$KUBECTL names the kubectl to use, if it is not the one on PATH. Colours are for terminals alone; $NO_COLOR turns them off.
-Exit status: 0 shown, 1 not possible (the reason is on stderr), 2 wrong command line.
+$GPUSHARE_INSPECT_SCHEDULER, _INTERVAL, _HEADROOM, _MIN_HISTORY, _PROMETHEUS and _WINDOW set defaults of these flags, and
+$GPUSHARE_CONFIG names the file. A flag overrides a variable, a variable the file.
+$KUBECTL names the kubectl to use, if it is not the one on PATH. Colours are used on terminals only; $NO_COLOR turns them off.
+Exit status: 0 success, 1 failure (the reason is on stderr), 2 wrong command line.
 """
 
 FORMATS: Final = ("wide", "json", "yaml")
@@ -168,7 +168,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = _NOTHING) -> Op
         else:
             kubectl_flags.append(f"{name}={value}")
     if len(nodes) > 1:
-        raise UsageError("", f"one node at most can be named, not {len(nodes)}: {' '.join(nodes)}")
+        raise UsageError("", f"at most one node can be named, not {len(nodes)}: {' '.join(nodes)}")
     if nodes and not nodes[0]:
         raise UsageError("", "the name of the node is empty")
     output = values.get("--output", "")
@@ -225,7 +225,7 @@ def _view(
     """The requested view, and the pod of ``--why``; raises ``UsageError``."""
     requested = [view for view in VIEWS if switches.get(view) or view in values]
     if len(requested) > 1:
-        raise UsageError("", f"{requested[0]} and {requested[1]} are different views; ask for one of them")
+        raise UsageError("", f"{requested[0]} and {requested[1]} are different views; choose one of them")
     if not requested or requested[0] in ("--fragmentation", "--recommend"):
         return "", ""
     view = requested[0]

@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> None:
     if sys.stdout is None:
-        raise InspectError("", "standard output is closed; there is nowhere to show anything")
+        raise InspectError("", "standard output is closed; there is no output to write to")
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a GPU model's name must not break the output
     if arguments and arguments[0] in ("completion", "__complete"):

@@ -16,25 +16,25 @@ _LIST_TIMEOUT_S: Final = 3.0
 SHELLS: Final = ("bash", "zsh", "fish", "kubectl")
 #: All flags of this command, and the most used of kubectl's.
 FLAGS: Final = {
-    "--details": "a row per pod; every node's answer with --why",
+    "--details": "a row per pod; with --why the result for every node",
     "--output": "wide, json or yaml",
-    "--watch": "stay, and show again on every change",
-    "--interval": "how often --watch and --top look, in seconds",
-    "--fragmentation": "the pods that wait, and whose moves would let them in",
+    "--watch": "keep running, and refresh on every change",
+    "--interval": "refresh interval of --watch and --top, in seconds",
+    "--fragmentation": "pending pods, and the moves that would admit them",
     "--why": "the scheduler's decision about a pod",
     "--pending": "pending pods, each with reason and suggestion",
-    "--pods": "the pods on GPUs, with what they really use",
+    "--pods": "pods on GPUs: allocated and used",
     "--top": "the same, live",
     "--scheduler": "the Service of the scheduler",
-    "--recommend": "what workloads should ask for, by what they used",
-    "--headroom": "percent on top of what was used",
-    "--min-history": "how long a pod must have been seen",
-    "--prometheus": "who tells what was used, instead of the node agents",
-    "--window": "how far back what was used is looked at",
-    "--config": "a file with what is said for good",
+    "--recommend": "requests recommended from usage history",
+    "--headroom": "percent added to the usage",
+    "--min-history": "minimum history of a pod",
+    "--prometheus": "source of usage, instead of the node agents",
+    "--window": "length of the usage history",
+    "--config": "a file with persistent settings",
     "--namespace": "pods of this namespace",
     "--all-namespaces": "pods of all namespaces",
-    "--help": "what there is",
+    "--help": "usage",
     "--context": "of the kubeconfig",
     "--kubeconfig": "a file",
 }
@@ -100,7 +100,7 @@ _SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH, "kubectl": _KUBECT
 def script(shells: Sequence[str]) -> str:
     """The output of ``completion SHELL``; raises ``UsageError``."""
     if len(shells) != 1 or shells[0] not in _SCRIPTS:
-        raise UsageError("", f"completion: for which shell? One of {', '.join(SHELLS)}")
+        raise UsageError("", f"completion: name a shell: {', '.join(SHELLS)}")
     return _SCRIPTS[shells[0]]
 
 

@@ -32,7 +32,7 @@ class KubectlFailed(InspectError):
     def __init__(self, path: str, complaint: str) -> None:
         problem = f"kubectl could not read {path.partition('?')[0]}: {complaint.removeprefix('error: ')}"
         if "(Forbidden)" in complaint:
-            problem += "; this command needs the right to list nodes, and pods in all namespaces"
+            problem += "; this command needs permission to list nodes, and pods in all namespaces"
         super().__init__("", problem)
         self.path = path
         self.complaint = complaint

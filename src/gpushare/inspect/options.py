@@ -44,23 +44,23 @@ def _kind(metavar: str, words: str, pattern: str) -> Kind:
 
 _SERVICE: Final = _kind("NAMESPACE/NAME", "NAMESPACE/NAME of a Service", SERVICE)
 _PROMETHEUS: Final = _kind("URL", "http://HOST:PORT, or a path of the API server's proxy", PROMETHEUS)
-_LENGTH: Final = _kind("TIME", "a length of time, such as 90s, 30m or 1d", LENGTH)
-_WINDOW: Final = _kind("TIME", "a length of time, such as 12h or 7d", WINDOW)
+_LENGTH: Final = _kind("TIME", "a duration, such as 90s, 30m or 1d", LENGTH)
+_WINDOW: Final = _kind("TIME", "a duration, such as 12h or 7d", WINDOW)
 
 ROLE: Final = Role(
     _NAME,
-    "Shows how the GPU memory of the cluster's nodes is shared out: kubectl inspect cgpu. Its other flags are of one look, and only typed.",
+    "Shows GPU allocations: kubectl inspect cgpu. Its other flags exist on the command line only.",
     (
         Option("scheduler", _SERVICE, "the Service of the scheduler", SCHEDULER, role=_NAME),
-        Option("interval", SECONDS, "how often --watch and --top look", INTERVAL_S,
+        Option("interval", SECONDS, "refresh interval of --watch and --top", INTERVAL_S,
                least=SHORTEST_INTERVAL_S, most=LONGEST_INTERVAL_S, role=_NAME),
-        Option("headroom", INTEGER, "percent that --recommend puts on top of what was used", HEADROOM,
+        Option("headroom", INTEGER, "percent that --recommend adds to the usage", HEADROOM,
                least=0, most=MOST_HEADROOM, metavar="PERCENT", role=_NAME),
-        Option("min-history", _LENGTH, "how long a pod must have been seen before --recommend proposes anything",
+        Option("min-history", _LENGTH, "minimum history of a pod for --recommend",
                MIN_HISTORY, role=_NAME),
-        Option("prometheus", _PROMETHEUS, "who tells --recommend what was used", absent="the node agents", role=_NAME),
-        Option("window", _WINDOW, "how far back --recommend looks",
-               absent="all that agents remember; of a Prometheus 7d", role=_NAME),
+        Option("prometheus", _PROMETHEUS, "Prometheus from which --recommend reads usage", absent="the node agents", role=_NAME),
+        Option("window", _WINDOW, "length of the usage history for --recommend",
+               absent="all that agents have; 7d with Prometheus", role=_NAME),
     ),
 )  # fmt: skip
 

@@ -91,8 +91,8 @@ def _not_shared(snapshot: Snapshot, node: str) -> InspectError:
         return unknown_node(node)
     return InspectError(
         "",
-        f'node "{node}" is in mode {mode}: it gives whole GPUs ({names.GPU_WHOLE}), and has no {names.GPU_MEM} to share; '
-        "`kubectl inspect cgpu --pods` shows who has them",
+        f'node "{node}" is in mode {mode}: it allocates whole GPUs ({names.GPU_WHOLE}), and shares no {names.GPU_MEM}; '
+        "`kubectl inspect cgpu --pods` shows their pods",
     )
 
 
@@ -122,8 +122,8 @@ def _whole_gpu_remarks(nodes: Sequence[Node], cluster: ClusterUsage) -> "list[st
     if more > 0:
         named.append(f"and {more} more")
     return [
-        f"nodes that give whole GPUs ({mode_giving(names.GPU_WHOLE).value}) are not in the table: {', '.join(named)}; "
-        "`kubectl inspect cgpu --pods` shows who has them"
+        f"nodes that allocate whole GPUs ({mode_giving(names.GPU_WHOLE).value}) are not in the table: {', '.join(named)}; "
+        "`kubectl inspect cgpu --pods` shows their pods"
     ]
 
 
@@ -142,8 +142,8 @@ def _not_described(nodes: Sequence[Node]) -> str:
     (name, mode), *others = undescribed
     more = f" (and {len(others)} more)" if others else ""
     return (
-        f"node {name} is labelled {names.LABEL_MODE}={mode}{more}, and no node agent has described it: is the chart "
-        "ack-ai-installer installed? `gpushare doctor` looks"
+        f"node {name} is labelled {names.LABEL_MODE}={mode}{more}, but no node agent has reported its GPUs: is chart "
+        "ack-ai-installer installed? `gpushare doctor` checks it"
     )
 
 

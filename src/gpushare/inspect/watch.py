@@ -51,7 +51,7 @@ def watch(
             failures += 1
             if str(error) != last_error:
                 last_error = str(error)
-                _print_error(complaints, f"error: {last_error}; trying again")
+                _print_error(complaints, f"error: {last_error}; retrying")
             continue
         recovered = failures > 0
         failures, last_error = 0, ""

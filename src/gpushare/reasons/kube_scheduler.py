@@ -37,7 +37,7 @@ _LABELS: Final = re.compile(
 )
 #: For pods that select nodes only by ``nodeSelector``, ``label_suggestions`` has a more precise text.
 OTHER_LABELS: Final = (
-    "a node with the labels that its nodeSelector or node affinity wants, or another selector"
+    "a node with the labels that its nodeSelector or node affinity requires, or another selector"
 )
 _HELP: Final = (
     (r"didn't match Pod's node affinity", OTHER_LABELS),
@@ -49,9 +49,9 @@ _HELP: Final = (
     (r"were unschedulable|node\(s\) were not ready", "`kubectl uncordon` of a node, or a node that is ready"),
     (
         r"Insufficient (?P<what>\S+?)[,.]?(?=\s|$)",
-        "a node with more {what} to spare, or a smaller request of it",
+        "a node with more free {what}, or a smaller request",
     ),
-    (r"Too many pods", "a node that may hold more pods"),
+    (r"Too many pods", "a node with a higher limit of pods"),
     (
         r'persistentvolumeclaim "(?P<claim>[^"]+)" not found',
         "a PersistentVolumeClaim {claim} in its namespace",
@@ -67,16 +67,16 @@ _HELP: Final = (
     (r"free ports", "a node on which its host ports are free"),
     (
         r"didn't match pod (?:anti-)?affinity|didn't satisfy existing pods anti-affinity|didn't match pod topology spread",
-        "other pods beside it, or other rules of affinity and spread in its template",
+        "other pods on the nodes, or other affinity and spread rules in its template",
     ),
     (r"no nodes available", "a node"),
 )
 _HELPS: Final = tuple((re.compile(pattern), text) for pattern, text in _HELP)
 #: Suggestions listed for a pod.
 _MAX_SUGGESTIONS: Final = 3
-_NO_SUGGESTION: Final = "what its scheduler names there: `kubectl describe pod` has it all"
+_NO_SUGGESTION: Final = "see the scheduler's message: `kubectl describe pod` shows all of it"
 
-GATES_HELP: Final = "nothing but their removal by the controller that sets them: `kubectl get pod POD -o jsonpath={.spec.schedulingGates}`"
+GATES_HELP: Final = "only their removal by the controller that sets them: `kubectl get pod POD -o jsonpath={.spec.schedulingGates}`"
 
 
 @lru_cache(maxsize=1024)
@@ -108,12 +108,12 @@ def is_unserved(unplaced: Unplaced, asked_by: Collection[str]) -> bool:
 
 def gated_text(unplaced: Unplaced) -> str:
     """The reason of a pod with scheduling gates."""
-    return f"scheduling gates keep every scheduler from it: {unplaced.gates}"
+    return f"scheduling gates block it: {unplaced.gates}"
 
 
 def unserved_text(unplaced: Unplaced) -> str:
     """The reason of a pod that no scheduler handles."""
-    return f"no scheduler has looked at it: none seems to run for schedulerName {unplaced.scheduler}"
+    return f"no scheduler has handled it: none seems to run for schedulerName {unplaced.scheduler}"
 
 
 def unserved_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
@@ -132,9 +132,7 @@ def would_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
         )
     if asked_by and unplaced.scheduler not in asked_by:
         known = ", ".join(sorted(asked_by))
-        advice += (
-            f"; {unplaced.scheduler} has not asked about GPUs here, {known} has: see the pod's schedulerName"
-        )
+        advice += f"; {unplaced.scheduler} never called the GPU extender, {known} does: check the pod's schedulerName"
     return advice
 
 

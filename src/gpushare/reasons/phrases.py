@@ -48,15 +48,11 @@ def for_others(count: int) -> str:
     return f"{nodes(count)} for {'another reason' if count == 1 else OTHER_REASONS}"
 
 
-NOT_A_SHARE: Final = "not looked at: not a share of one GPU"
+NOT_A_SHARE: Final = "not examined: not a share of one GPU"
 """Note on a request for which no moves are planned."""
 
 
 def other_obstacle_note(reason: str, *, moves: bool) -> str:
     """A note that something other than capacity keeps the pod pending, now or after ``moves``; ``reason``: what, if known."""
-    head = (
-        "something else keeps it from there, too"
-        if moves
-        else "there is room: something else keeps it from there"
-    )
+    head = "something else blocks it, too" if moves else "it fits: something else blocks it"
     return f"{head}: {reason}" if reason else head

@@ -24,7 +24,7 @@ LONGEST_TEXT: Final = 400
 FITS: Final = 0
 LEFT_OUT: Final = 1
 _FIRST_TEXT: Final = 2
-TOO_MANY: Final = "one of too many different reasons to be kept"
+TOO_MANY: Final = "too many different reasons: not stored"
 
 
 class Example(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -220,4 +220,4 @@ def _nodes(count: int) -> str:
 def fitting_text(nodes: Sequence[str], count: int) -> str:
     """A text about the nodes that fit a pod that is not bound."""
     listed = ", ".join(nodes)
-    return f"there is room on {phrases.nodes(count)} ({listed}{', …' if count > len(nodes) else ''})"
+    return f"there is capacity on {phrases.nodes(count)} ({listed}{', …' if count > len(nodes) else ''})"

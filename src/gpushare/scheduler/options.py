@@ -38,7 +38,7 @@ ROLE: Final = Role(
             absent="at --health-listen",
         ),
         Option("port-file", FILE, "write the port of --listen here once it is known", absent="nowhere"),
-        Option("unit", UNIT, "memory unit of nodes whose agent does not say its own", "1GiB"),
+        Option("unit", UNIT, "memory unit of nodes whose agent does not report one", "1GiB"),
         Option(
             "isolated-max-pods",
             INTEGER,

@@ -82,15 +82,15 @@ def _simulate(options: SimpleNamespace) -> int:
     if options.reference_gpu_memory_mib is not None:
         counting = msgspec.structs.replace(counting, reference_mib=options.reference_gpu_memory_mib)
     manifests = manifests_of(_documents(options.filename), state, counting, options.namespace)
-    for skipped in manifests.passed_over:
-        print(f"{PROGRAM}: {skipped} is passed over: it makes no pods that are simulated", file=sys.stderr)
+    for skipped in manifests.skipped:
+        print(f"{PROGRAM}: {skipped} is skipped: it creates no pods to simulate", file=sys.stderr)
     for warning in manifests.warnings:
         print(f"{PROGRAM}: {warning}", file=sys.stderr)
     state = joined(state, manifests.state)
     settings = Settings(
         isolated_cap=options.isolated_max_pods,
         unit=counting.unit,
-        counts_alone=options.ignored_by_scheduler,
+        ignored_by_scheduler=options.ignored_by_scheduler,
         seed=options.seed,
         preemption=options.preemption,
     )
@@ -111,7 +111,7 @@ def _simulate(options: SimpleNamespace) -> int:
         bar.end()
     if options.output == "json":
         document = report.structured(
-            result, enough_results, manifests.passed_over, manifests.there, manifests.warnings, compared
+            result, enough_results, manifests.skipped, manifests.there, manifests.warnings, compared
         )
         _print_json(document)
     else:
@@ -150,7 +150,7 @@ def _enough(
 ) -> list[Enough]:
     shapes = [shape_of(text, state) for text in options.node_shape] or shapes_there(state)
     if not shapes:
-        raise SimulateError("--min-nodes", "no node has GPUs: say with --node-shape what more nodes are like")
+        raise SimulateError("--min-nodes", "no node has GPUs: describe the nodes to add with --node-shape")
     return [
         enough(
             state, manifests.pods, settings, shape, reschedule=options.reschedule_all, on_run=bar.show_text

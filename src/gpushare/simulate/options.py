@@ -11,15 +11,15 @@ from gpushare.options.shared import ACCESS
 from gpushare.simulate.peers.names import PEERS
 
 _EXAMPLES: Final = """\
-exit code: 0 all have a place, 3 pods wait, 2 wrong input, 1 the cluster or a file cannot be read
+exit code: 0 all pods placed, 3 pods pending, 2 invalid input, 1 the cluster or a file cannot be read
 
 examples:
   gpushare simulate -f deployment.yaml                    # on the cluster of your kubeconfig, which is only read
-  gpushare simulate -f deployment.yaml --min-nodes           # how many more nodes, of each kind that is there
+  gpushare simulate -f deployment.yaml --min-nodes        # how many more nodes, of each existing shape
   gpushare simulate -f big.yaml --min-nodes --node-shape gpus=8,memory=81920,mode=cgpu
-  gpushare simulate --reschedule-all --policy fragmentation         # all that runs, placed again by another policy
-  gpushare simulate --reschedule-all --compare            # the same by every policy, also by HAMi's and KAI's
-  gpushare simulate --save cluster.json                   # keep the cluster's state, without commands and environment
+  gpushare simulate --reschedule-all --policy fragmentation  # reschedule everything with another policy
+  gpushare simulate --reschedule-all --compare            # the same with every policy, including HAMi's and KAI's
+  gpushare simulate --save cluster.json                   # save the cluster's state, without commands and environment
   gpushare simulate --snapshot cluster.json -f a.yaml
 more: docs/guide/simulate.md
 """
@@ -45,21 +45,23 @@ _SHAPES: Final = Kind(
 
 ROLE: Final = Role(
     "simulate",
-    "Says where pods would land, what would wait and why, who would be evicted, and how many more nodes would be enough. Writes nothing to a cluster.",
+    "Simulates scheduling: where pods would be placed, which would be pending and why, which would be evicted, and how many more nodes would suffice. Changes nothing in the cluster.",
     (
         Option(
             "filename",
             FILES,
-            "manifests, YAML or JSON, or a folder of such; - reads standard input",
+            "manifests (YAML or JSON), or a directory of them; - for standard input",
             [],
             short="-f",
             group=_COMES,
         ),
-        Option("namespace", TEXT, "of manifests that name none", "default", short="-n", group=_COMES),
+        Option(
+            "namespace", TEXT, "namespace of manifests that name none", "default", short="-n", group=_COMES
+        ),
         Option(
             "policy",
             CHOICE,
-            "how nodes and GPUs are chosen; hami-NODES-GPUS and kai-STRATEGY: by the rules of those projects",
+            "placement policy; hami-NODES-GPUS and kai-STRATEGY use the rules of those projects",
             absent="binpack",
             choices=(*(one.value for one in Placement), *PEERS),
             group=_COMES,
@@ -67,64 +69,64 @@ ROLE: Final = Role(
         Option(
             "compare",
             SWITCH,
-            "run under every policy, and show the outcomes side by side",
+            "simulate every policy, and compare the results",
             False,
             group=_COMES,
         ),
         Option(
             "reschedule-all",
             SWITCH,
-            "remove everything that holds GPUs, and place it again with the rest",
+            "unschedule all pods with GPUs, and schedule them again with the others",
             False,
             group=_COMES,
         ),
         Option(
             "preemption",
             SWITCH,
-            "more important pods have others evicted, as on the cluster",
+            "higher-priority pods evict others, as on the cluster",
             True,
             group=_COMES,
         ),
         Option(
             "snapshot",
             FILE,
-            "what --save, or kubectl get nodes,pods -A -o json, has written",
+            "output of --save, or of kubectl get nodes,pods -A -o json",
             group=_WHERE,
         ),
         *(msgspec.structs.replace(one, group=_WHERE) for one in ACCESS),
         Option(
             "save",
             FILE,
-            "write the cluster's state there, and simulate only where something else asks for it",
+            "save the cluster's state to this file; simulates only if another option requests it",
             group=_WHERE,
         ),
         Option(
             "min-nodes",
             SWITCH,
-            "find the smallest number of more nodes that lets all in",
+            "find the smallest number of additional nodes with which all pods fit",
             False,
             group=_NODES,
         ),
         Option(
             "node-shape",
             _SHAPES,
-            "what they are like: the name of a node that is there, or gpus=N,memory=MIB[,mode=share][,unit=1GiB][,cpu=…][,ram=…]"
+            "shape of the additional nodes: the name of an existing node, or gpus=N,memory=MIB[,mode=share][,unit=1GiB][,cpu=…][,ram=…]"
             "[,pods=…][,label.NAME=VALUE]",
             [],
-            absent="each kind that is there",
+            absent="each existing shape",
             group=_NODES,
         ),
         Option("details", SWITCH, "a row for each pod", False, short="-d", group=_OUTPUT),
         Option(
             "output",
             CHOICE,
-            "tables for people, or JSON",
+            "tables, or JSON",
             absent="table",
             choices=("table", "json"),
             short="-o",
             group=_OUTPUT,
         ),
-        Option("seed", INTEGER, "decides between equal nodes", 0, group=_HOW),
+        Option("seed", INTEGER, "random seed that decides between equal nodes", 0, group=_HOW),
         Option(
             "isolated-max-pods",
             INTEGER,
@@ -145,8 +147,8 @@ ROLE: Final = Role(
         Option(
             "reference-gpu-memory-mib",
             MIB,
-            "of which percent is meant",
-            absent="the smallest GPU that is there",
+            "memory of the GPU to which percent requests refer",
+            absent="the smallest GPU",
             least=0,
             most=1 << 30,
             group=_HOW,

@@ -62,7 +62,9 @@ def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(
     assert "largest free: 4 GiB" in condition["message"]
     report = product.inspect("--fragmentation")
     assert "eight" in report
-    assert "0 would fit if others moved, something else than room keeps 0, 1 fits in no way" in report
+    assert (
+        "0 would fit after moves, 0 are blocked by something other than capacity, 1 would not fit" in report
+    )
     # As soon as one of them ends, the one that waits goes in.
     product.kubectl("delete", "pod", "eleven-2", "--grace-period=1")
     (eight,) = product.running("app=eight", timeout_s=AT_ONCE_S)

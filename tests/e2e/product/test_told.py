@@ -55,7 +55,7 @@ def test_a_pod_that_waits_says_why_and_what_would_help_in_one_line(product: Prod
             "didn't match Pod's node affinity/selector",
             "a node with what its nodeSelector wants, disk=fast: ",
         ),
-        ("gated", "scheduling gates keep every scheduler from it: example.com/later", "their removal"),
+        ("gated", "scheduling gates block it: example.com/later", "their removal"),
         ("lost", "none seems to run for schedulerName absent", "schedulerName ack-co-scheduler"),
         (
             "claims",

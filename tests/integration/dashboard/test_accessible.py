@@ -115,7 +115,7 @@ async def test_on_a_phone_all_is_there_without_scrolling_sideways(
             .nth(3)
             .evaluate("cell => getComputedStyle(cell, '::before').content")
         )
-        assert said == '"Why"'
+        assert said == '"Reason"'
         await page.evaluate("location.hash = '#/nodes'")
         await page.get_by_role("button", name="Memory allocated").click()
         await expect(page.get_by_role("columnheader", name="Memory allocated")).to_have_attribute(

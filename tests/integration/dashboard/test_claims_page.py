@@ -49,7 +49,7 @@ async def test_a_claim_is_shown_where_it_holds_a_gpu_and_where_it_waits(
                 "claim default/shared"
             )
             await page.get_by_role("link", name="default/one").click()
-            await expect(page.get_by_text("What it holds")).to_be_visible()
+            await expect(page.get_by_role("heading", name="Allocation")).to_be_visible()
             await expect(
                 page.get_by_text("3Gi and 30% compute of a GPU through claim shared")
             ).to_be_visible()

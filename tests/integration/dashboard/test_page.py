@@ -33,7 +33,7 @@ async def test_only_who_knows_the_token_sees_anything(window: Browser, made: Bed
         await page.keyboard.press("Escape")
         await page.get_by_label("Token").fill("not the token at all")
         await page.get_by_role("button", name="Log in").click()
-        await expect(page.get_by_role("alert")).to_have_text("That is not the token.")
+        await expect(page.get_by_role("alert")).to_have_text("Wrong token.")
         assert await page.locator("canvas").count() == 0
         await page.get_by_label("Token").fill(TOKEN)
         await page.keyboard.press("Enter")
@@ -52,7 +52,7 @@ async def test_a_wrong_token_in_the_address_is_reported(window: Browser, made: B
         await look.page.goto("about:blank")
         await look.page.goto(f"{made.url}#token=%E0%A4%A")
         await expect(look.page.get_by_role("dialog")).to_be_visible()
-        await expect(look.page.get_by_role("alert")).to_have_text("That is not the token.")
+        await expect(look.page.get_by_role("alert")).to_have_text("Wrong token.")
 
 
 async def test_who_was_asked_for_the_token_may_give_the_address_that_has_it(
@@ -81,9 +81,7 @@ async def test_clicks_lead_from_the_cluster_to_a_node_a_gpu_and_a_pod_and_back(
         await page.locator("canvas").click(position={"x": 10, "y": 30})
         await expect(page.get_by_role("heading", name="GPU 0", exact=True)).to_be_visible()
         await (
-            page.get_by_role("navigation", name="Where this is")
-            .get_by_role("link", name=node_name(0))
-            .click()
+            page.get_by_role("navigation", name="Breadcrumbs").get_by_role("link", name=node_name(0)).click()
         )
         await expect(page.get_by_role("heading", name=node_name(0))).to_be_visible()
         await page.get_by_role("link", name="GPU 0", exact=True).click()
@@ -92,7 +90,7 @@ async def test_clicks_lead_from_the_cluster_to_a_node_a_gpu_and_a_pod_and_back(
         assert name is not None
         await pod.click()
         await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
-        await expect(page.get_by_text("What it holds")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Allocation")).to_be_visible()
         await page.go_back()
         await expect(page.get_by_role("heading", name="GPU 0", exact=True)).to_be_visible()
         await page.go_back()
@@ -105,10 +103,10 @@ async def test_a_pod_that_is_placed_appears_at_once(window: Browser, made: Bed) 
     async with looking(window, made) as look:
         page = look.page
         await look.tile("Pods", "60")
-        await look.tile("Waiting", "5")
+        await look.tile("Pending", "5")
         made.bind("pod-60", 7)
         await look.tile("Pods", "61")
-        await look.tile("Waiting", "4")
+        await look.tile("Pending", "4")
         assert look.snapshots() == 1
         await page.evaluate("hash => (location.hash = hash)", f"#/node/{node_name(7)}")
         await expect(page.get_by_role("link", name="default/pod-60")).to_be_visible()
@@ -141,7 +139,7 @@ async def test_a_gpu_that_takes_nothing_new_does_not_look_free_on_the_map(window
         made.break_gpu(3, "XID 79: it has fallen off the bus", cordoned="1,2")
         # A cross is two lines, and each that is cordoned has one.
         await look.page.wait_for_function("() => new Set(window.strokes.map(String)).size === 4")
-        await expect(look.page.locator(".legend")).to_contain_text("⊘ takes nothing new")
+        await expect(look.page.locator(".legend")).to_contain_text("⊘ accepts no new pods")
 
 
 async def test_nodes_that_come_and_go_do_so_on_the_map_and_in_the_table(window: Browser, made: Bed) -> None:
@@ -155,7 +153,7 @@ async def test_nodes_that_come_and_go_do_so_on_the_map_and_in_the_table(window: 
         await look.page.get_by_role("link", name="Nodes", exact=True).click()
         await expect(look.page.get_by_role("link", name=node_name(1), exact=True)).to_be_visible()
         await expect(look.page.get_by_role("link", name=node_name(0), exact=True)).to_have_count(0)
-        await look.page.get_by_label("Names that hold").fill("0.1")
+        await look.page.get_by_label("Filter by name").fill("0.1")
         await expect(look.page.get_by_text("11 nodes")).to_be_visible()
         await look.page.get_by_role("button", name="Pods").click()
         await expect(look.page.get_by_role("columnheader", name="Pods")).to_have_attribute(
@@ -171,9 +169,7 @@ async def test_a_lost_connection_is_shown_and_missed_changes_arrive_without_a_fu
         made.relay.shut = True
         made.relay.cut()
         await look.state("Connection lost")
-        await expect(look.page.get_by_role("alert")).to_contain_text(
-            re.compile(r"What you see may be \d+ s old\.")
-        )
+        await expect(look.page.get_by_role("alert")).to_contain_text(re.compile(r"Data may be \d+ s old\."))
         made.bind("pod-60", 7)
         made.relay.shut = False
         await look.state("Live")
@@ -218,7 +214,7 @@ async def test_keys_lead_everywhere(window: Browser, made: Bed) -> None:
         await keys.press("Home")
         await keys.press("Enter")
         await page.get_by_role("link", name=re.compile(r"pod-\d+$")).first.click()
-        await expect(page.get_by_text("What it holds")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Allocation")).to_be_visible()
         await keys.press("Escape")
         await expect(page.get_by_role("heading", name="GPU 0", exact=True)).to_be_visible()
         await keys.press("Escape")
@@ -249,7 +245,7 @@ async def test_searches_lead_to_nodes_gpus_and_pods(window: Browser, made: Bed) 
         await expect(page.get_by_role("heading", name="default/pod-1", exact=True)).to_be_visible()
         await page.keyboard.press("/")
         await page.keyboard.type("nothing is called so")
-        await expect(page.get_by_role("listbox")).to_contain_text("Nothing is called")
+        await expect(page.get_by_role("listbox")).to_contain_text("No match for")
         await page.keyboard.press("Escape")
         await page.get_by_role("combobox", name="Search").fill("GPU-00000002")
         await page.get_by_role("option", name=re.compile("GPU 0 of")).click()
@@ -263,8 +259,8 @@ async def test_a_pending_pod_is_shown_with_reason_and_suggestion_as_text(window:
         await expect(row).to_contain_text("no GPU has 3 units free <img src=x")
         await expect(row).to_contain_text("free 3 units on one GPU")
         await row.get_by_role("link").click()
-        await expect(look.page.get_by_text("What would help")).to_be_visible()
-        await look.page.get_by_text("What the scheduler answered, node by node").click()
+        await expect(look.page.get_by_text("Suggestion")).to_be_visible()
+        await look.page.get_by_text("The scheduler's result for each node").click()
         await expect(look.page.get_by_role("cell", name=node_name(0))).to_be_visible()
 
 
@@ -291,7 +287,7 @@ async def test_room_that_is_kept_is_in_the_map_and_on_the_page_of_its_gpu_with_w
         await expect(page.get_by_text("2 GiB and 30% compute for gang tenant/g")).to_be_visible()
         await page.goto(f"{made.url}#/")
         await page.locator("canvas").focus()
-        await expect(page.locator(".tip")).to_contain_text("Kept2 GiB and 30% compute for gang tenant/g")
+        await expect(page.locator(".tip")).to_contain_text("Reserved2 GiB and 30% compute for gang tenant/g")
         made.kept = []
         await page.goto(f"{made.url}#/node/{node_name(0)}/gpu/0")
         await expect(page.get_by_text("for gang tenant/g")).to_have_count(0)
@@ -302,8 +298,8 @@ async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
 ) -> None:
     async with looking(window, made, "#/pod/default/pod-60") as look:
         page = look.page
-        await expect(page.get_by_text("The scheduler has no word on it yet.")).to_be_visible()
-        await page.get_by_text("What the scheduler answered, node by node").click()
+        await expect(page.get_by_text("The scheduler has not handled it yet.")).to_be_visible()
+        await page.get_by_text("The scheduler's result for each node").click()
         await expect(page.get_by_role("cell", name=node_name(0))).to_be_visible()
         made.line = [WAITS]
         await expect(page.get_by_text("free 3 units on one GPU")).to_be_visible()
@@ -312,8 +308,8 @@ async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
         made.line = None
         await expect(page.get_by_text("older version")).to_be_visible()
         made.bind("pod-60", 7)
-        await expect(page.get_by_text("What it holds")).to_be_visible()
-        await expect(page.get_by_text("Asks foraliyun.com/gpu-mem: 3 (3 GiB)")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Allocation")).to_be_visible()
+        await expect(page.get_by_text("Requestsaliyun.com/gpu-mem: 3 (3 GiB)")).to_be_visible()
         await expect(page.get_by_text("does not hold containers to shares that it gives now")).to_be_visible()
 
 
@@ -423,7 +419,7 @@ async def test_history_and_fragmentation_are_drawn(window: Browser, made: Bed) -
         await look.page.get_by_text("As a table").first.click()
         await expect(look.page.get_by_role("columnheader", name="allocated").first).to_be_visible()
         await look.page.get_by_role("link", name="Fragmentation").click()
-        await expect(look.page.get_by_text("What is free, in one piece")).to_be_visible()
+        await expect(look.page.get_by_text("Free memory by size of the piece")).to_be_visible()
         await expect(look.page.get_by_role("row").filter(has_text="64 GiB").first).to_contain_text("160")
         await expect(look.page.get_by_text("there is room").first).to_be_visible()
 
@@ -451,8 +447,8 @@ async def test_nodes_are_narrowed_by_state_and_where_there_are_none_the_map_says
     made.break_gpu(3, "XID 79")
     async with looking(window, made) as look:
         await look.tile("GPUs", "1 unhealthy")
-        canvas, nothing = look.page.locator("canvas"), look.page.get_by_text("No node with GPUs is like that")
-        await look.page.get_by_label("State").select_option("With trouble")
+        canvas, nothing = look.page.locator("canvas"), look.page.get_by_text("No node matches")
+        await look.page.get_by_label("State").select_option("With problems")
         await expect(canvas).to_have_attribute("aria-label", re.compile("8 GPUs of 1 node"))
         await expect(nothing).to_be_hidden()
         await look.page.get_by_label("State").select_option("Full")

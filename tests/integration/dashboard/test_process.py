@@ -160,7 +160,7 @@ async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) ->
             await line(answered_by="kube-system/leader")
             assert asked[-1] == "the leader"
             holder = "gone_0000-uuid"
-            await line(problem="kube-system/gone leads, and it is not known where it can be asked")
+            await line(problem="kube-system/gone leads, but its address is unknown")
             holder = ""
             await line(problem="no scheduler leads")
     finally:

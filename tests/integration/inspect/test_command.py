@@ -262,7 +262,7 @@ def test_closed_output_is_reported(cluster: ScriptedKubectl) -> None:
     )
     assert (done.returncode, done.stderr) == (
         1,
-        "error: standard output is closed; there is nowhere to show anything\n",
+        "error: standard output is closed; there is no output to write to\n",
     )
 
 

@@ -92,7 +92,7 @@ def test_fish_completes(environment: dict[str, str]) -> None:
         complete -C 'kubectl-inspect-cgpu --why train-'
     """
     assert ran([shell("fish"), "--no-config"], script, environment).splitlines() == [
-        "--watch\tstay, and show again on every change",
+        "--watch\tkeep running, and refresh on every change",
         "--why=\tthe scheduler's decision about a pod",
         "--window=\thow far back what was used is looked at",
         "--output=yaml",
@@ -133,7 +133,7 @@ def test_zsh_completes(environment: dict[str, str]) -> None:
             "kubectl-inspect-cgpu --outp\tjs\t\x01print -- \r",
             "\nkubectl-inspect-cgpu --output=json",
         )
-        _type(terminal, "kubectl-inspect-cgpu --w\t\t", "stay, and show again on every change")
+        _type(terminal, "kubectl-inspect-cgpu --w\t\t", "keep running, and refresh on every change")
     finally:
         os.kill(pid, 9)
         os.waitpid(pid, 0)

@@ -126,12 +126,12 @@ def test_use_is_shown_next_to_the_allocation(agents: Agents, inspect_cgpu: Run) 
     done = inspect_cgpu("--pods")
     assert done.returncode == 0, done.stderr
     assert [line.split() for line in done.stdout.splitlines()] == [
-        ["NAMESPACE", "NAME", "NODE", "GPU", "GIVEN(MiB)", "USED(MiB)", "GIVEN(%)", "USED(%)"],
+        ["NAMESPACE", "NAME", "NODE", "GPU", "ALLOC(MiB)", "USED(MiB)", "ALLOC(%)", "USED(%)"],
         ["default", "train", "n1", "0", "6144", "1500", "-", "12"],
         ["default", "serve", "n1", "1", "3072", "0", "60", "74"],
         ["other", "far", "n2", "2", "1024", "-", "-", "-"],
     ]
-    assert "what pods really use is not known of n2: it has no running node agent" in done.stderr
+    assert "GPU usage of pods is unknown on n2: it has no running node agent" in done.stderr
     assert "\x1b" not in done.stdout
 
 
@@ -190,7 +190,7 @@ def test_without_the_right_to_list_agents_allocations_are_shown(agents: Agents, 
     done = inspect_cgpu("--pods")
     assert done.returncode == 0
     assert "6144" in done.stdout
-    assert "the node agents' pods may not be listed" in done.stderr
+    assert "the node agents' pods cannot be listed (no permission)" in done.stderr
 
 
 def test_agents_in_no_pod_are_asked_through_their_nodes(
@@ -207,7 +207,7 @@ def test_agents_in_no_pod_are_asked_through_their_nodes(
     assert ["default", "train", "n1", "0", "6144", "1500", "-", "12"] in [
         line.split() for line in done.stdout.splitlines()
     ]
-    assert "what pods really use is not known of n2: it has no running node agent" in done.stderr
+    assert "GPU usage of pods is unknown on n2: it has no running node agent" in done.stderr
 
     for file in agents.folder.iterdir():
         file.unlink()
@@ -215,7 +215,7 @@ def test_agents_in_no_pod_are_asked_through_their_nodes(
     nodes_answer.write_bytes(listed(beside))
     done = inspect_cgpu("--pods")
     assert (
-        "n1, n2: its node agent's metrics cannot be read (needs the right to get nodes/proxy)" in done.stderr
+        "n1, n2: its node agent's metrics cannot be read (needs permission to get nodes/proxy)" in done.stderr
     )
 
 
@@ -293,7 +293,7 @@ def test_top_is_live_sorted_by_what_is_asked_for_and_fits_the_screen(screen: Scr
     assert "\x1b[31m" in screen.seen  # serve uses more compute than its share
     screen.resize(4, 40)
     # What was drawn before may still come; of four lines three end.
-    screen.until(r"\x1b\[H[^\n]*by compute(?:[^\n]*\n){1,3}[^\n]*GIVEN  USED  GIVEN%  USED%[^\n]*\x1b\[J")
+    screen.until(r"\x1b\[H[^\n]*by compute(?:[^\n]*\n){1,3}[^\n]*ALLOC  USED  ALLOC%  USED%[^\n]*\x1b\[J")
     screen.press("q")
     assert screen.ended() == 0
     assert "\x1b[?1049l" in screen.seen

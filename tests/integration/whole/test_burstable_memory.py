@@ -83,7 +83,7 @@ async def test_a_burst_is_taken_back_for_a_pod_that_is_placed_there(seen: World)
         assert re.search(r"bursting +t4 +0 +6144 +14336 +14\d\d\d ", shown.text), shown.text
 
         why = (await seen.kubectl("inspect", "cgpu", "--why", "bursting")).text
-        assert re.search(r"asks for: +aliyun.com/gpu-mem: 6", why), why
+        assert re.search(r"requests: +aliyun.com/gpu-mem: 6", why), why
         assert re.search(r"may use: +14Gi of GPU memory, while the GPU has it free", why), why
         assert re.search(r"uses now: +14\d\d\d MiB of GPU 0", why), why
 

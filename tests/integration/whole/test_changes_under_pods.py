@@ -233,7 +233,7 @@ async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_po
         assert [share["uuid"] for share in record_of(seen.pod("new"))] == [other.gpus[0].uuid]
         assert record_of(seen.pod("stays")) == record
         shown = await seen.kubectl("inspect", "cgpu", "single")
-        assert f"holds 4096 MiB of GPU 0 ({record[0]['uuid']}), which node single has no longer" in shown.err
+        assert f"holds 4096 MiB of GPU 0 ({record[0]['uuid']}), which node single no longer has" in shown.err
         assert "12/16" in shown.out
         metrics = await seen.metrics()
         assert (metrics["memory_allocated_bytes"], metrics["allocated_pods"]) == (12288 << 20, 2)

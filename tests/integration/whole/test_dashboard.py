@@ -41,11 +41,11 @@ async def test_what_happens_in_a_cluster_is_seen_on_the_page(cluster: World) -> 
         await expect(page.get_by_text("Actual usage is unknown")).to_have_count(0)
         # One waits, and its row says why.
         await cluster.create(gpu_pod("too-large", 20))
-        await page.get_by_role("link", name=re.compile("^Waiting")).click()
+        await page.get_by_role("link", name=re.compile("^Pending")).click()
         row = page.get_by_role("row").filter(has_text="default/too-large")
         await expect(row).to_contain_text("the largest GPU has")
         await row.get_by_role("link").click()
-        await expect(page.get_by_text("What would help")).to_be_visible()
+        await expect(page.get_by_text("Suggestion")).to_be_visible()
         # A GPU breaks.
         await page.get_by_role("link", name="Overview", exact=True).click()
         file = cluster.cluster.gpu_file(V100)
@@ -58,6 +58,6 @@ async def test_what_happens_in_a_cluster_is_seen_on_the_page(cluster: World) -> 
         await look.state("Live")
         await cluster.delete_all()
         await look.tile("Pods", "0")
-        await look.tile("Waiting", "0")
+        await look.tile("Pending", "0")
         assert look.bad == []
     cluster.assert_sound()

@@ -90,7 +90,7 @@ async def test_what_the_node_lacks_is_named(seen: World, host: Path, tmp_path: P
     found = await doctor(seen, host, libraries=tmp_path / "none")
     assert found["device-nodes", "fault"].startswith("/dev: there is no nvidia1 →")
     assert "nvidia.json" in found["containers", "warning"]
-    assert "no CDI description of NVIDIA's is there" in found["containers", "fault"]
+    assert "no CDI spec of NVIDIA exists" in found["containers", "fault"]
     assert "version 1" in found["cgroups", "warning"]
     assert "libcuda.so.1" in found["isolation", "warning"]
     assert len(found) == 5

@@ -71,15 +71,13 @@ async def _advised_and_followed(seen: World) -> None:
     assert third["memory"]["peakMiB"] >= 3584
     assert third["memory"]["advisedUnits"] in (4, 5)
     assert third["memory"]["advisedUnits"] * 1024 >= third["memory"]["peakMiB"]
-    assert (idle["memory"]["advisedUnits"], idle["note"]) == (None, "it was not seen to use a GPU")
+    assert (idle["memory"]["advisedUnits"], idle["note"]) == (None, "no GPU usage was recorded")
     assert document["gain"]["freeMiB"] == (12 - third["memory"]["advisedUnits"]) * 1024
     assert (document["gain"]["waiting"], document["gain"]["fitNow"], document["gain"]["fitThen"]) == (1, 0, 1)
 
     table = await seen.kubectl("inspect", "cgpu", "--recommend", "--min-history=4s", "--headroom=10")
     assert "Deployment third" in table.out
-    assert (
-        "Pending pods that request a share of one GPU: 1; 1 would find room then, 0 find it now." in table.out
-    )
+    assert "Pending pods that request a share of one GPU: 1; 1 would fit then, 0 fit now." in table.out
 
     windowed = await advice(seen, "--min-history", "4s", "--headroom", "10", "--window", "1h")
     assert (windowed["missing"], windowed["windowSeconds"]) == ([], 3600)

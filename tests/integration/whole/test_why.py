@@ -77,7 +77,7 @@ async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
     reason = listed["default/waits"]["reason"]
     assert reason.startswith("none of 2 nodes takes it: ")
     assert "no single GPU has 9 GiB free" in reason
-    assert "node four has as much in all, on several GPUs" in listed["default/waits"]["suggestion"]
+    assert "node four has that much in total, on several GPUs" in listed["default/waits"]["suggestion"]
     assert listed["default/gang"]["suggestion"] == "2 more pods of gang default/g: 1 of 3 is there"
     document = await why(seen, "waits")
     assert document["record"]["waiting"]["reason"] == listed["default/waits"]["reason"]
@@ -120,7 +120,7 @@ async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanat
             "didn't match Pod's node affinity/selector",
             "a node with what its nodeSelector wants, disk=fast: ",
         ),
-        "gated": ("scheduling gates keep every scheduler from it: example.com/later", "their removal"),
+        "gated": ("scheduling gates block it: example.com/later", "their removal"),
         "lost": ("none seems to run for schedulerName absent", "the pod recreated with schedulerName "),
     }
     notes = {

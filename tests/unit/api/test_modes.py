@@ -88,7 +88,7 @@ def test_a_made_up_mode_is_advised_from_its_entry_alone(slices: NodeMode) -> Non
     ledger.set_node(found)
     advice = selected(ledger, asks(3), f"{names.LABEL_MODE}=slices", ["n1"])
     assert advice == (
-        "no node is in mode slices, which its nodeSelector wants; node n1 is in mode share: "
+        "no node is in mode slices, which its nodeSelector requires; node n1 is in mode share: "
         "`kubectl label node n1 ack.node.gpu.schedule=slices --overwrite` (a driver from r615 on has to be on that node)"
     )
 

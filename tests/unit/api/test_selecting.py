@@ -34,7 +34,7 @@ def said(**spec: Any) -> list[str]:
 def test_a_value_that_no_node_can_have_is_named_with_the_nearest_that_one_can(
     key: str, value: str, meant: str
 ) -> None:
-    tail = f"wants {key}={value}, which no node can have: write {meant}"
+    tail = f"requires {key}={value}, which no node can have: write {meant}"
     assert said(nodeSelector={"zone": "a", key: value}) == [f"its nodeSelector {tail}"]
     assert said(affinity=affinity((key, "In", ["share", value] if "sched" in key else [value]))) == [
         f"its node affinity {tail}"
@@ -72,7 +72,7 @@ def test_a_preference_keeps_no_pod_off_a_node() -> None:
     preferred = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
     assert said(affinity=preferred) == []
     assert unmet(decode_pod({"spec": {"affinity": preferred}})) == [
-        "node affinity names what no node can have: "
+        "node affinity names labels that no node can have: "
         "ack.node.gpu.x (write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod)"
     ]
 

@@ -113,7 +113,7 @@ def test_batches_that_were_disturbed_do_not_count() -> None:
     assert paired(4, lambda: next(bare), lambda: next(limited)) == [6.0, 10.0]
 
 
-def test_parts_are_kept_beside_each_other(tmp_path: Path) -> None:
+def test_parts_are_stored_side_by_side(tmp_path: Path) -> None:
     path = tmp_path / "figures" / "isolation.json"
     one = Row("a", [1.0], [1.23456], "ns", True, "at most", "ended by SIGSEGV", "ahead")
     keep(path, {"cost": Part("m", "other", [one])})

@@ -218,7 +218,7 @@ def test_every_list_of_a_folder_is_replayed_and_its_figures_written(
     assert "no trace nosuch; there are short, small" in capsys.readouterr().err
 
 
-def test_figures_are_means_over_seeds_beside_what_was_published() -> None:
+def test_figures_are_means_over_seeds_next_to_published_ones() -> None:
     done = [
         Done(Task(Path(), "default", "fragmentation", seed), percent, [1.0] * 50, 100.0)
         for seed, percent in ((42, 95.0), (43, 96.0))

@@ -14,7 +14,7 @@ from gpushare.api.node.modes import MODES, NodeMode
 from gpushare.api.quantity import MemoryUnit
 from gpushare.dashboard.data.heatmap import COLUMNS, MAGIC, UNKNOWN, Board, Real, State
 from gpushare.ledger import Ledger
-from tests.unit.dashboard.showing import Shown, described, gpu, holder, share
+from tests.unit.dashboard.live_pages import Shown, described, gpu, holder, share
 
 SeenByNode = dict[str, dict[str, list[int]]]
 
@@ -112,7 +112,7 @@ async def test_a_node_that_takes_nothing_new_is_closed() -> None:
     }
 
 
-async def test_where_compute_is_not_counted_nothing_is_said_of_it() -> None:
+async def test_compute_is_unknown_where_it_is_not_counted() -> None:
     shown = Shown()
     shown.add(
         described("a", gpu("a", 0), mode=NodeMode.CORE_MEM),

@@ -8,7 +8,7 @@ from gpushare.dashboard.data.claims import decode_claim, decode_class
 from gpushare.dashboard.data.heatmap import State
 from gpushare.dashboard.data.records import decode_seen
 from gpushare.dashboard.server.app import Query
-from tests.unit.dashboard.showing import MIB, Shown, described, exposed, gpu, holder, share
+from tests.unit.dashboard.live_pages import MIB, Shown, described, exposed, gpu, holder, share
 from tests.unit.dashboard.test_board import Page
 from tests.unit.dashboard.test_live import ask, refused
 

@@ -12,7 +12,7 @@ from gpushare.dashboard.data.heatmap import UNKNOWN, Real
 from gpushare.dashboard.data.history import Sample
 from gpushare.dashboard.data.metrics_parser import ContainerUse, read
 from gpushare.nodeagent.observability.metrics import Metrics
-from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share
+from tests.unit.dashboard.live_pages import Shown, described, exposed, gpu, holder, share
 from tests.unit.scheduler.world import TurnedClock
 
 

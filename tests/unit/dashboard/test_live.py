@@ -20,7 +20,7 @@ from gpushare.dashboard.server.app import Query
 from gpushare.httpserver.exchange import Refusal
 from gpushare.ledger import Ledger
 from gpushare.scheduler.cache.cache import NodeRecord
-from tests.unit.dashboard.showing import Shown, described, exposed, gpu, holder, share, waiter
+from tests.unit.dashboard.live_pages import Shown, described, exposed, gpu, holder, share, waiter
 from tests.unit.dashboard.test_board import Page, read_snapshot
 
 
@@ -261,7 +261,7 @@ async def test_a_pending_pod_is_sent_with_reason_and_suggestion() -> None:
     await ask(shown, "pod", key="default/big")
     assert len(shown.asks.asked) == asked + 2, "the line and the pod, once each"
     shown.asks.answers[f"{url}/default/big"] = b"{"
-    assert "does not understand" in (await why())[2]
+    assert "of another version" in (await why())[2]
     del shown.asks.answers[f"{url}/default/big"]
     assert "no such server" in (await why())[2]
 
@@ -285,7 +285,7 @@ async def test_searches_find_nodes_pods_and_gpus() -> None:
     shown = await shown_cluster()
     kinds = [(one["kind"], one["name"]) for one in await ask(shown, "search", q="GPU-A")]
     assert kinds == [("gpu", "GPU-a-0"), ("gpu", "GPU-a-1")]
-    assert [one["note"] for one in await ask(shown, "search", q="default/")] == ["waits", "on a"]
+    assert [one["note"] for one in await ask(shown, "search", q="default/")] == ["pending", "on a"]
     assert (await ask(shown, "search", q="b"))[0]["kind"] == "node"
     assert await ask(shown, "search", q=" ") == []
 
@@ -335,10 +335,10 @@ async def test_fragments_are_sent_with_the_pods_that_would_have_to_move() -> Non
     ways = {one["pod"].partition("/")[2]: one for one in report["ways"]}
     assert (report["free_mib"], report["free_gpus"], report["largest_mib"]) == (18432, 2, 12288)
     assert report["pieces"][0] == {"mib": 1024, "gpus": 2, "pods": 18}
-    assert "there is room" in ways["fits"]["note"]
+    assert "it fits" in ways["fits"]["note"]
     assert ways["moves"]["moves"] == ["default/two (4 GiB) from GPU 1 of a to GPU 0 of a"]
     assert "no move" in ways["never"]["note"]
-    assert "not looked at" in ways["several"]["note"]
+    assert "not examined" in ways["several"]["note"]
     assert await ask(shown, "fragmentation") == report
 
 
@@ -366,7 +366,7 @@ async def test_other_reasons_than_capacity_are_sent_next_to_a_pods_moves() -> No
         waiter("gated", 2),
         waiter("room", 15),
     )
-    gates = "scheduling gates keep every scheduler from it: example.com/wait"
+    gates = "scheduling gates block it: example.com/wait"
     shown.asks.answers["http://scheduler/gpushare/decisions"] = msgspec.json.encode(
         [
             Waiting("default/wide", 1.0, "", "quota", "elastic quota a: its max of 4 is used up", ""),
@@ -377,10 +377,8 @@ async def test_other_reasons_than_capacity_are_sent_next_to_a_pods_moves() -> No
     await shown.live.tick()
     ways = {one["pod"].partition("/")[2]: one for one in (await ask(shown, "fragmentation"))["ways"]}
     assert len(ways["wide"]["moves"]) == 1
-    assert ways["wide"]["note"] == (
-        "something else keeps it from there, too: elastic quota a: its max of 4 is used up"
-    )
-    assert ways["gated"]["note"] == f"there is room: something else keeps it from there: {gates}"
+    assert ways["wide"]["note"] == ("something else blocks it, too: elastic quota a: its max of 4 is used up")
+    assert ways["gated"]["note"] == f"it fits: something else blocks it: {gates}"
     assert (len(ways["room"]["moves"]), ways["room"]["note"]) == (1, "")
 
 
@@ -436,7 +434,7 @@ async def test_without_a_scheduler_pending_pods_are_shown_without_reasons() -> N
     assert (odd["reason"], odd["since"], odd["asks"]) == ("7% is no multiple of 5", 0.0, "")
 
 
-async def test_the_schedulers_record_is_passed_on_or_it_is_said_why_not() -> None:
+async def test_the_schedulers_record_is_passed_on_or_the_reason_why_not() -> None:
     shown = await shown_cluster()
     assert (await refused(shown, "decision", pod="default/big"))[0] == 502
     url = "http://scheduler/gpushare/decisions/default/big/nodes"

@@ -13,7 +13,7 @@ from gpushare.dashboard.data.records import decode_seen, seen_node_decoder
 from gpushare.dashboard.server.app import Query
 from gpushare.inspect.views.fragmentation import fragments_document
 from gpushare.scheduler.cache.cache import NodeReader
-from tests.unit.dashboard.showing import Shown
+from tests.unit.dashboard.live_pages import Shown
 from tests.unit.inspect.clusters import device, node, placed, pod, required, seen
 
 HOST = "kubernetes.io/hostname"
@@ -88,7 +88,7 @@ def wishes() -> st.SearchStrategy[Affinity | None]:
     st.integers(1, 15),
     wishes(),
 )
-async def test_the_page_and_kubectl_tell_the_same(
+async def test_the_page_and_kubectl_agree(
     held: list[tuple[int, int, Affinity | None]], units: int, wish: Affinity | None
 ) -> None:
     nodes, on = nodes_with_hosts(), {0: "n", 2: "n", 1: "m", 3: "o", 4: "o"}

@@ -6,7 +6,7 @@ import pytest
 from gpushare.dashboard.data import pending
 from gpushare.dashboard.data.pending import ReservedShare, Source, Waiting
 from gpushare.kube.client.errors import Unreachable
-from tests.unit.dashboard.showing import Answering
+from tests.unit.dashboard.live_pages import Answering
 from tests.unit.scheduler.world import TurnedClock
 
 HERE = "http://10.0.0.1:9452/gpushare/decisions"
@@ -74,7 +74,7 @@ async def test_another_is_asked_once_another_leads() -> None:
     ("leads", "words"),
     [
         ("", "no scheduler leads"),
-        ("kube-system/c", "not known where it can be asked"),
+        ("kube-system/c", "its address is unknown"),
         ("?", "which scheduler leads"),
         ("kube-system/b", "cannot be asked"),
     ],
@@ -96,7 +96,7 @@ async def test_an_older_scheduler_and_a_malformed_answer_are_reported_differentl
     assert "older version" in (await replicas.source.line()).problem
     await replicas.clock.turn(pending.FRESH_S)
     replicas.asks.answers[HERE] = b"{"
-    assert "does not understand" in (await replicas.source.line()).problem
+    assert "of another version" in (await replicas.source.line()).problem
     replicas.asks.answers[f"{HERE}/default/one/nodes"] = None
     assert await replicas.source.decision("default/one") == (b"", "")
 
@@ -125,7 +125,7 @@ async def test_a_token_to_read_with_is_shown_and_renewed_before_it_ends() -> Non
         assert asks.tokens[-1] == shown
         await clock.turn(pending.TOKEN_S / 2 - pending.FRESH_S)
     await clock.turn(pending.TOKEN_S)
-    assert "no token to read with can be had: /token: no answer" in (await source.line()).problem
+    assert "cannot get a token for reading: /token: no answer" in (await source.line()).problem
 
 
 async def test_reserved_capacity_comes_with_the_pending_pods_and_an_older_scheduler_has_none() -> None:

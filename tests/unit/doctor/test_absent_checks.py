@@ -8,7 +8,7 @@ from gpushare.api import names
 from gpushare.doctor.cluster.facts import ClusterFacts
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Unread, examine, exit_code
-from tests.unit.doctor.sound import node_of, sound
+from tests.unit.doctor.healthy_cluster import node_of, sound
 
 KIND = Unread("404", absent=True)
 NO_AGENTS: dict[str, Any] = {"daemon_sets": [], "validating_policies": [], "mutating_policies": [], "policy_bindings": []}  # fmt: skip
@@ -50,12 +50,12 @@ def test_what_hangs_on_what_is_missing_is_unknown(changes: dict[str, Any], unsee
 def test_what_is_missing_is_named() -> None:
     said = {one.check: one.message for one in examine(sound(**NO_AGENTS, namespace="gpu"), CHECKS)}
     assert said["admission"] == (
-        "not installed in namespace gpu, and so not looked at: DaemonSet gpushare-device-plugin-ds"
+        "not installed in namespace gpu, and so not checked: DaemonSet gpushare-device-plugin-ds"
     )
     said = {one.check: one.message for one in examine(sound(nodes=[BARE], pods=[]), CHECKS)}
-    assert said["node-agents"] == f"no node is labelled {names.LABEL_MODE}, so there was none to look at"
+    assert said["node-agents"] == f"no node is labelled {names.LABEL_MODE}, so there was none to check"
 
 
-def test_a_playground_lacks_nothing_for_want_of_charts() -> None:
+def test_a_playground_needs_no_charts() -> None:
     found = states(sound(**NO_AGENTS, **NO_SCHEDULER, playground={}))
     assert {name for name, said in found.items() if "unknown" in said} == set()

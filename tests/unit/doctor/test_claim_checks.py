@@ -13,7 +13,7 @@ from gpushare.doctor.cluster.facts import ClusterFacts
 from gpushare.doctor.cluster.reader import Reader
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
-from tests.unit.doctor.sound import node_of, sound
+from tests.unit.doctor.healthy_cluster import node_of, sound
 from tests.unit.doctor.test_reading_of_the_webhook import Server
 
 ON = {"DRAConsumableCapacity": True, "DRADeviceTaints": True}
@@ -53,18 +53,18 @@ def test_a_cluster_without_such_nodes_and_one_that_is_sound_are_well() -> None:
 @pytest.mark.parametrize(
     ("changes", "state", "says"),
     [
-        ({"version": {"gitVersion": "v1.35.3"}, "slices": Unread("gone", absent=True)}, "fault", "it is 1.35, and mode dra needs 1.36: before, a device is allocated to one claim alone. Labelled so: n1"),
+        ({"version": {"gitVersion": "v1.35.3"}, "slices": Unread("gone", absent=True)}, "fault", "it is 1.35, and mode dra needs 1.36: older versions allocate a device to one claim only. Nodes with that label: n1"),
         ({"version": {"gitVersion": "v1.34.1"}}, "fault", "it is 1.34, and mode dra needs 1.36"),
         ({"kubelet": "v1.35.0"}, "fault", "it is 1.35"),
         ({"features": {**ON, "DRAConsumableCapacity": False}}, "fault", "its feature DRAConsumableCapacity is off"),
         ({"features": {**ON, "DRADeviceTaints": False}}, "warning", "its feature DRADeviceTaints is off"),
         ({"features": Unread("no")}, "unknown", "its features cannot be read: no"),
-        ({"device_classes": ["nics"]}, "fault", "it is not there: claims that name it are not allocated"),
+        ({"device_classes": ["nics"]}, "fault", "it does not exist: claims that name it are not allocated"),
         ({"slices": []}, "fault", "it has no ResourceSlice of ours"),
         ({"slices": [sliced(node="n2")]}, "fault", "it has no ResourceSlice of ours"),
-        ({"slices": [sliced(shared=False)]}, "fault", "GPUs of its ResourceSlice are not for several claims"),
+        ({"slices": [sliced(shared=False)]}, "fault", "GPUs of its ResourceSlice do not allow several claims"),
         ({"slices": Unread("404", absent=True)}, "fault", "it does not serve resource.k8s.io/v1"),
-        ({"slices": Unread("403", refused=True)}, "unknown", "not all of it could be looked at: 403"),
+        ({"slices": Unread("403", refused=True)}, "unknown", "not everything could be checked: 403"),
     ],
 )  # fmt: skip
 def test_each_fault_is_named_with_what_to_do(changes: dict[str, Any], state: str, says: str) -> None:
@@ -76,7 +76,7 @@ def test_each_fault_is_named_with_what_to_do(changes: dict[str, Any], state: str
 def test_a_node_that_its_agent_has_not_described_is_named_in_mode_dra_too() -> None:
     node = node_of(labels={"ack.node.gpu.schedule": "dra"}, annotations={}, allocatable={})
     findings = examine(claiming(nodes=[node], slices=[]), CHECKS)
-    assert any("no agent has described its GPUs" in one.message for one in findings)
+    assert any("no agent has reported its GPUs" in one.message for one in findings)
 
 
 class Api(Server):

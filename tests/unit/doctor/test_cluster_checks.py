@@ -22,7 +22,7 @@ from gpushare.doctor.cluster.facts import ClusterFacts, Json, SeenNode, name_of
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Unread, catalogue, examine, exit_code
 from gpushare.doctor.node.checks import CHECKS as NODE_CHECKS
-from tests.unit.doctor.sound import (
+from tests.unit.doctor.healthy_cluster import (
     NOW_S,
     agent_pod,
     ago,
@@ -352,7 +352,7 @@ def test_each_fault_is_named_and_nothing_else(
     assert all(one.suggestion for one in findings if one.state in ("warning", "fault"))
 
 
-def test_what_hangs_on_one_another_is_told_where_it_is_seen() -> None:
+def test_dependent_faults_are_reported_where_they_are_visible() -> None:
     """Where nodes may not be read nothing of them is guessed."""
     found = said(sound(nodes=AWAY))
     told = {"node-labels": "nodes"}
@@ -450,13 +450,13 @@ def test_what_a_playground_does_not_have_is_not_taken_for_refused() -> None:
             {},
             {names.GPU_MEM: "16"},
             "asks for 16 GiB, the largest GPU has 15 GiB",
-            "a node with larger GPUs; or ask for less",
+            "a node with larger GPUs; or request less",
         ),
         (
             {names.LABEL_POD_GPU_COUNT: "2"},
             {names.GPU_MEM: "8"},
             "asks for 2 GPUs, the node has 1",
-            "a node with 2 GPUs or more that are as large as each of those asked for; or ask for less",
+            "a node with 2 GPUs or more of the requested size; or request less",
         ),
         (
             {},
@@ -484,7 +484,7 @@ def test_a_pod_that_no_empty_node_could_take_is_reported_with_the_scheduler_s_re
     labels: dict[str, str], limits: dict[str, str], why: str, suggestion: str
 ) -> None:
     found = examine(sound(pods=[waiting("ack-co-scheduler", labels, **limits)]), CHECKS)
-    head = "no node could take it if it were empty: "
+    head = "no node could run it even if empty: "
     hopeless = [one for one in found if one.message.startswith(head)]
     assert [one.message.startswith(head + why) for one in hopeless] == ([True] if why else []), hopeless
     assert [one.suggestion.startswith(suggestion) for one in hopeless] == ([True] if why else []), hopeless
@@ -497,6 +497,6 @@ def test_a_node_of_whole_gpus_takes_those_that_count_gpus() -> None:
     assert {one[1] for one in said(sound(pods=pods, nodes=[]))} == {"unknown"}, "no sizes are guessed"
 
 
-def test_of_a_resource_that_is_nearly_ours_the_right_name_is_told() -> None:
+def test_a_misspelt_resource_is_reported_with_the_correct_name() -> None:
     found = examine(sound(pods=[waiting("x", **{"aliyun.com/gpu-core": "30"})]), CHECKS)
     assert "write aliyun.com/gpu-core.percentage" in {one.suggestion for one in found}

@@ -9,7 +9,7 @@ from documentation.advice import Text, faults
 from gpushare.api import names
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from tests.unit.doctor.sound import node_of, sound
+from tests.unit.doctor.healthy_cluster import node_of, sound
 from tests.unit.doctor.test_cluster_checks import FAULTS, deployment_with
 
 #: A finding about a label that nobody reads names it.
@@ -18,7 +18,7 @@ _OF_OTHERS = "is no name of ours"
 
 @pytest.mark.no_cover  # test_cluster_checks.py goes through the same lines with the same faults
 @pytest.mark.parametrize("changes", [one[1] for one in FAULTS], ids=[one[0] for one in FAULTS])
-def test_what_a_finding_tells_to_type_would_be_understood(changes: dict[str, Any]) -> None:
+def test_suggested_commands_are_valid(changes: dict[str, Any]) -> None:
     for one in examine(sound(**changes), CHECKS):
         for said in faults(Text(f"doctor/{one.check}", one.suggestion), PROJECT):
             assert one.check == "node-labels", said
@@ -33,9 +33,7 @@ def test_what_a_finding_tells_to_type_would_be_understood(changes: dict[str, Any
         ({"ack.node.gpu.x": "y"}, "ack.node.gpu.x-"),
     ],
 )
-def test_a_label_that_nobody_reads_is_put_right_and_what_is_right_stays(
-    labels: dict[str, str], told: str
-) -> None:
+def test_a_misspelt_label_is_corrected_and_correct_ones_stay(labels: dict[str, str], told: str) -> None:
     found = examine(sound(nodes=[node_of(labels=labels, annotations={})], pods=[]), CHECKS)
     assert f"`kubectl label node n1 {told}`" in {one.suggestion for one in found}
 

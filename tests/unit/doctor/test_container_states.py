@@ -8,7 +8,7 @@ from gpushare.doctor.cluster.checks.container_states import shortened
 from gpushare.doctor.cluster.facts import ClusterFacts, Json
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, examine
-from tests.unit.doctor.sound import agent_pod, scheduler_pod, sound
+from tests.unit.doctor.healthy_cluster import agent_pod, scheduler_pod, sound
 from tests.unit.doctor.test_cluster_checks import deployment_with, lease
 
 IMAGE = "docker.io/gpushare/gpushare:0.1.0"
@@ -22,7 +22,7 @@ PULLS = {
 }
 FIRST = "kube-system/ack-co-scheduler-1"
 SAYS = "no endpoints available"
-DELETE = "`kubectl -n kube-system delete pod ack-co-scheduler-1`: one that is ready leads then; before that "
+DELETE = "`kubectl -n kube-system delete pod ack-co-scheduler-1`: then a ready one becomes leader; first "
 DESCRIBE = "`kubectl -n kube-system describe pod ack-co-scheduler-1`"
 LOG = "`kubectl -n kube-system logs ack-co-scheduler-1 -c extender`"
 
@@ -53,11 +53,11 @@ def bad(facts: ClusterFacts) -> list[Finding]:
 
 
 @pytest.mark.parametrize("said", [SAYS, "?forbidden"])
-def test_a_leader_without_its_extender_is_told_of_with_the_pod_to_delete(said: str) -> None:
+def test_a_leader_without_its_extender_is_reported_with_the_pod_to_delete(said: str) -> None:
     first = unready(scheduler_pod(), "extender", PULLS)
     (found,) = led("ack-co-scheduler-1_4b9e", first, other(), said=said)
     assert found.state == "fault"
-    assert found.message.endswith("; it leads, so that nothing is placed")
+    assert found.message.endswith("; it leads, so no pods are placed")
     assert found.suggestion == f"{DELETE}{DESCRIBE} says why"
 
 
@@ -65,11 +65,11 @@ def test_one_that_does_not_lead_or_is_alone_is_not_deleted() -> None:
     first = unready(scheduler_pod(), "extender", PULLS)
     (idle,) = led("ack-co-scheduler-2_4b9e", first, other())
     assert (idle.message, idle.suggestion) == (
-        f"its extender does not say that it is ready: {SAYS}",
+        f"its extender is not ready: {SAYS}",
         f"{DESCRIBE} says why",
     )
     (alone,) = led("ack-co-scheduler-1_4b9e", first)
-    assert alone.message.endswith("; it leads, so that nothing is placed")
+    assert alone.message.endswith("; it leads, so no pods are placed")
     assert alone.suggestion == f"{DESCRIBE} says why"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, name_of
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
-from tests.unit.doctor.sound import agent_pod, endpoints, rendered, scheduler_pod, sound
+from tests.unit.doctor.healthy_cluster import agent_pod, endpoints, rendered, scheduler_pod, sound
 
 
 def with_dashboard(*, behind: bool = True, status: Json | None = None, **changes: Any) -> ClusterFacts:
@@ -42,7 +42,7 @@ def test_one_that_does_not_run_is_named_with_its_reason_and_how_its_token_is_mad
     state = {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
     (found,) = told(with_dashboard(status=state, behind=False))
     assert (found.state, found.subject) == ("warning", "pod kube-system/gpushare-dashboard-1")
-    assert found.message == "it does not run, or is not ready: CrashLoopBackOff"
+    assert found.message == "it does not run or is not ready: CrashLoopBackOff"
     assert "`kubectl -n kube-system logs gpushare-dashboard-1 -c dashboard`" in found.suggestion
     assert "create secret generic " in found.suggestion
 
@@ -63,12 +63,12 @@ def rights(facts: ClusterFacts) -> list[Finding]:
     return [one for one in examine(facts, CHECKS) if one.check == "process-rights"]
 
 
-def test_a_service_with_nobody_behind_it_is_named() -> None:
+def test_a_service_without_endpoints_is_reported() -> None:
     (found,) = told(with_dashboard(behind=False))
     assert (found.state, found.subject) == ("warning", "service kube-system/gpushare-dashboard")
 
 
-def test_of_what_cannot_be_read_it_is_not_said_that_all_is_well() -> None:
+def test_unreadable_objects_are_not_reported_as_ok() -> None:
     refused = Unread("endpointslices is forbidden", refused=True)
     assert [one.state for one in told(with_dashboard(endpoint_slices=refused))] == ["unknown"]
     assert [one.state for one in told(with_dashboard(part_pods=refused))] == ["unknown"]

@@ -11,7 +11,7 @@ from gpushare.api.objects import Pod, decode_pod
 from gpushare.doctor.cluster.facts import Json
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from tests.unit.doctor.sound import ago, held, node_of, sound
+from tests.unit.doctor.healthy_cluster import ago, held, node_of, sound
 
 TWO = (Device(0, "GPU-1", 16160), Device(1, "GPU-2", 16160, healthy=False, reason="XID 79"))
 
@@ -56,7 +56,7 @@ def said(*pods: Pod, **changes: Any) -> list[str]:
 
 def words(least: int, places: int) -> list[str]:
     return [
-        f"the cluster could not take it if it were empty: {least} of its pods must run together, and there is room for {places}"
+        f"it would not fit the empty cluster: {least} of its pods must run together, and only {places} fit"
     ]
 
 
@@ -101,7 +101,7 @@ def test_pods_with_several_gpus_have_as_many_less_places() -> None:
     assert said(member(0, 6, labels=both, **{names.GPU_MEM: "6"}), **nodes(1)) == words(6, 5)
 
 
-def test_a_gang_that_runs_and_one_of_which_no_pod_would_fit_are_told_of_elsewhere_or_not_at_all() -> None:
+def test_running_gangs_and_gangs_that_never_fit_are_not_reported_here() -> None:
     assert said(member(0, 1, "n0"), member(1, 1), **nodes(1)) == []
     assert said(member(0, 99, "n0"), **nodes(1)) == []
     assert said(member(0, 99, **{names.GPU_MEM: "16"}), **nodes(1)) == []
@@ -113,24 +113,24 @@ def owner(kind: str, uid: str, **spec: Any) -> Json:
 
 
 JOB = "Job/j"
-NEVER = "it never has its pods: 5 must run together, and "
+NEVER = "it never gets enough pods: 5 must run together, but "
 
 
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        (owner("Job", "x", parallelism=3), "Job default/x makes 3 at once"),
-        (owner("Job", "x", parallelism=9, completions=4), "Job default/x makes 4 at once"),
-        (owner("Job", "x"), "Job default/x makes 1 at once"),
+        (owner("Job", "x", parallelism=3), "Job default/x creates 3 at a time"),
+        (owner("Job", "x", parallelism=9, completions=4), "Job default/x creates 4 at a time"),
+        (owner("Job", "x"), "Job default/x creates 1 at a time"),
         (owner("Job", "x", parallelism=5, completions=5), ""),
-        (owner("ReplicaSet", "x", replicas=4), "ReplicaSet default/x makes 4 at once"),
+        (owner("ReplicaSet", "x", replicas=4), "ReplicaSet default/x creates 4 at a time"),
         (owner("ReplicaSet", "x", replicas=5), ""),
         (
             owner("StatefulSet", "x", replicas=4, podManagementPolicy="Parallel"),
-            "StatefulSet default/x makes 4 at once",
+            "StatefulSet default/x creates 4 at a time",
         ),
         (owner("StatefulSet", "x", replicas=5, podManagementPolicy="Parallel"), ""),
-        (owner("StatefulSet", "x", replicas=5), "StatefulSet default/x makes 1 at once"),
+        (owner("StatefulSet", "x", replicas=5), "StatefulSet default/x creates 1 at a time"),
     ],
 )
 def test_a_gang_whose_owner_makes_too_few_pods_is_named_at_once(made: Json, told: str) -> None:
@@ -143,11 +143,13 @@ def test_the_pods_of_all_owners_count_together() -> None:
     made = [owner("Job", str(at), parallelism=2 + at) for at in range(2)]
     assert said(*pods, owners=made) == []
     few = [owner("Job", str(at), parallelism=2) for at in range(2)]
-    assert said(*pods, owners=few) == [NEVER + "Job default/0 makes 2 at once, Job default/1 makes 2 at once"]
+    assert said(*pods, owners=few) == [
+        NEVER + "Job default/0 creates 2 at a time, Job default/1 creates 2 at a time"
+    ]
 
 
-def test_where_nobody_knows_how_many_will_come_a_long_wait_is_told_of() -> None:
-    long = ["5 of its pods must run together, and there are 2; the last came 4 min ago"]
+def test_a_long_wait_is_reported_if_the_number_of_pods_is_unknown() -> None:
+    long = ["5 of its pods must run together, and there are 2; the last was created 4 min ago"]
     young, old = member(0, 5, age_s=240), member(1, 5, age_s=2400)
     assert said(young, old) == long
     assert said(member(0, 5, age_s=100), old) == []

@@ -10,7 +10,7 @@ from gpushare.doctor.cluster.reader import Reader
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
 from gpushare.kube.client.errors import ApiError
-from tests.unit.doctor.sound import objects, sound
+from tests.unit.doctor.healthy_cluster import objects, sound
 from tests.unit.doctor.test_reading_of_the_webhook import Server
 
 NOTHING: dict[str, Any] = {"daemon_sets": [], "deployments": [], "config_maps": [], "leases": []}
@@ -32,13 +32,10 @@ def test_charts_that_are_in_another_namespace_are_one_fault_that_names_it() -> N
     (found,) = bad(sound(**NOTHING, namespace="oops", elsewhere=ALL_ELSEWHERE))
     assert (found.state, found.subject) == ("fault", "namespace oops")
     assert found.message == (
-        "what was to be looked for in it is in namespace kube-system: DaemonSet gpushare-device-plugin-ds, "
+        "these objects are in namespace kube-system instead: DaemonSet gpushare-device-plugin-ds, "
         "Deployment ack-co-scheduler, ConfigMap ack-co-scheduler, Lease ack-co-scheduler"
     )
-    assert (
-        found.suggestion
-        == "name that one with --namespace, or leave it out: then they are looked for in all namespaces"
-    )
+    assert found.suggestion == "name that one with --namespace, or omit it to search all namespaces"
 
 
 def test_charts_that_are_nowhere_are_to_be_installed_where_they_were_looked_for() -> None:
@@ -96,7 +93,7 @@ def agents_in(namespace: str) -> list[Json]:
 def test_pods_in_the_namespace_of_the_release_are_outside_of_admission() -> None:
     (found,) = bad(sound(daemon_sets=agents_in("default")), "admission")
     assert (found.state, found.subject) == ("warning", "namespace default")
-    assert found.message.startswith("admission leaves pods in it alone")
+    assert found.message.startswith("admission skips pods in it")
 
 
 def test_a_namespace_for_the_charts_alone_is_warned_of_once_gpu_pods_are_in_it() -> None:
@@ -116,14 +113,14 @@ def test_where_there_is_no_admission_nothing_is_outside_of_it() -> None:
 # --- removal -----------------------------------------------------------------------------------------------
 
 
-def test_a_removal_that_is_at_work_is_told_of_instead_of_agents_that_are_missing() -> None:
+def test_a_removal_in_progress_is_reported_instead_of_missing_agents() -> None:
     (found,) = bad(sound(daemon_sets=[], removals=removal()))
     assert (found.state, found.subject) == ("warning", "deployment kube-system/gpushare-uninstall")
     assert found.message.startswith("ack-ai-installer is being removed")
     assert "wait --for=delete deployment/gpushare-uninstall" in found.suggestion
 
 
-def test_agents_beside_it_end_it() -> None:
+def test_agents_next_to_it_end_it() -> None:
     assert bad(sound(removals=removal())) == []
     assert bad(sound(removals=Unread("no"))) == []
 

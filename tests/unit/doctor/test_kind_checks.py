@@ -11,7 +11,7 @@ from gpushare.doctor.cluster.facts import Json, name_of
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
 from gpushare.kube.crds import MANIFESTS, definition
-from tests.unit.doctor.sound import sound
+from tests.unit.doctor.healthy_cluster import sound
 
 POLICIES = "resourcepolicies.scheduling.alibabacloud.com"
 TREES = "elasticquotatrees.scheduling.sigs.k8s.io"
@@ -52,7 +52,7 @@ def test_what_a_definition_lacks_is_named_with_what_to_apply(
 ) -> None:
     (found,) = told(name, change)
     assert (found.check, found.state, found.subject) == ("definitions", "warning", f"crd {name}")
-    assert found.message == f"it is of an older release than this program, and lacks {lacks}"
+    assert found.message == f"it is from an older release than this program, and lacks {lacks}"
     assert f"-f charts/ack-co-scheduler/templates/crds/{MANIFESTS[name].name}`" in found.suggestion
 
 

@@ -32,11 +32,11 @@ SCRAPED = [{"ports": [{"port": 9452, "protocol": "TCP"}]}]
         policy([], selector={"matchExpressions": [{"key": "other", "operator": "DoesNotExist"}]}),
     ],
 )  # fmt: skip
-def test_where_no_policy_lets_anybody_in_it_is_said_with_what_comes_of_it(shutting: Json) -> None:
+def test_policies_that_allow_no_ingress_are_reported_with_the_consequence(shutting: Json) -> None:
     (found,) = bad(with_webhook(2, True, network_policies=[shutting]))
     assert (found.check, found.state, found.subject) == ("admission", "warning", f"deployment {PLACE}")
-    assert "(kube-system/shut) lets anybody reach port 9443" in found.message
-    assert "pods that ask for GPUs are refused" in found.message
+    assert "(kube-system/shut) allows ingress to port 9443" in found.message
+    assert "pods that request GPUs are rejected" in found.message
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from gpushare.api.node.device import Device
 from gpushare.doctor.cluster.facts import SeenNode
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from tests.unit.doctor.sound import node_of, scheduler_pod, sound
+from tests.unit.doctor.healthy_cluster import node_of, scheduler_pod, sound
 
 LOST = Device(0, "GPU-1", 16160, healthy=False, reason="XID 79")
 
@@ -27,7 +27,7 @@ def saying(reason: str, *gpus: Device, described: bool = True) -> SeenNode:
     ("reason", "suggestion"),
     [
         ("DriverFailed", "`nvidia-smi` as root on the node"),
-        ("DriverNotFound", "install the driver on the node, or name the folder where it is: `helm upgrade "),
+        ("DriverNotFound", "install the driver on the node, or name its directory: `helm upgrade "),
         ("NoGPU", "`kubectl describe node n1`"),
     ],
 )
@@ -48,7 +48,7 @@ def test_what_is_wrong_with_a_nodes_driver_is_one_finding_and_asks_for_no_reset(
     assert "exec agent-n1 -- gpushare doctor node" in finding.suggestion
 
 
-def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_told_and_is_no_fault() -> None:
+def test_a_gpu_that_waits_for_its_pod_is_reported_and_no_fault() -> None:
     why = "held whole by pod default/whole until it ends"
     held = Device(0, "GPU-1", 16160, healthy=False, reason=why, kept_back=True)
     findings = examine(sound(nodes=[node_of(gpus=(held,), allocatable={})]), CHECKS)
@@ -61,7 +61,7 @@ def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_told_and_is_no_fault() ->
 @pytest.mark.parametrize(
     "node", [saying("DriverFailed", LOST), saying("NoGPU"), node_of(gpus=(), allocatable={})]
 )
-def test_where_no_agents_pod_is_seen_no_command_in_it_is_told(node: SeenNode) -> None:
+def test_no_command_in_an_agents_pod_is_suggested_without_such_a_pod(node: SeenNode) -> None:
     facts = sound(nodes=[node], part_pods=[scheduler_pod()], playground={})
     (finding,) = [one for one in examine(facts, CHECKS) if one.state == "fault"]
     assert "on the node" in finding.suggestion or "kubectl describe node" in finding.suggestion
@@ -69,16 +69,16 @@ def test_where_no_agents_pod_is_seen_no_command_in_it_is_told(node: SeenNode) ->
     assert "helm" not in finding.suggestion
 
 
-def test_a_cordoned_node_is_told_with_what_opens_it_and_is_no_fault() -> None:
+def test_a_cordoned_node_is_reported_with_the_uncordon_command_and_no_fault() -> None:
     taint = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
     findings = examine(sound(nodes=[node_of(taints=[taint])]), CHECKS)
     assert [one for one in findings if one.state != "ok"] == []
     assert [one.message for one in findings if one.check == "node-health"] == [
-        "node n1 is cordoned: no new pod comes there before `kubectl uncordon n1`"
+        "node n1 is cordoned: no new pods are placed there until `kubectl uncordon n1`"
     ]
 
 
-def test_who_drains_a_node_whose_gpus_are_lost_is_told_to_open_it_again() -> None:
+def test_draining_a_node_with_lost_gpus_is_followed_by_uncordon() -> None:
     findings = examine(sound(nodes=[node_of(gpus=(LOST,), allocatable={})]), CHECKS)
     (finding,) = [one for one in findings if "out of service" in one.message]
     drain, uncordon = (

@@ -7,7 +7,7 @@ from gpushare.api.objects import Pod, decode_pod
 from gpushare.doctor.cluster.facts import Json
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from tests.unit.doctor.sound import sound
+from tests.unit.doctor.healthy_cluster import sound
 
 
 def pod(
@@ -66,7 +66,7 @@ def test_pods_of_ours_of_nodes_that_ended_or_that_no_policy_selects_are_none() -
     assert told([], pod("a")) == []
 
 
-def test_of_two_policies_the_older_is_told_of() -> None:
+def test_of_two_policies_the_older_is_reported() -> None:
     assert [one[0] for one in told([policy("younger"), policy("old")], pod("a"))] == [
         "resourcepolicy default/old"
     ]

@@ -9,7 +9,7 @@ from gpushare.api import names
 from gpushare.doctor.cluster.facts import Json
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, examine
-from tests.unit.doctor.sound import sound
+from tests.unit.doctor.healthy_cluster import sound
 
 TEAMS = frozenset(("default", "kube-system", "team-a", "team-b"))
 
@@ -52,7 +52,7 @@ def test_a_tree_that_was_wrong_from_its_first_day_is_a_fault() -> None:
     (found,) = told(tree(spec=root(20)))
     assert (found.state, found.subject) == ("fault", "elasticquotatree kube-system/t")
     assert found.message == (
-        "it is refused, and no quota is in force: quota team-b: min of aliyun.com/gpu-mem (30) is above its max (20)"
+        "it is rejected, and no quota is in force: quota team-b: min of aliyun.com/gpu-mem (30) is above its max (20)"
     )
 
 
@@ -60,20 +60,20 @@ def test_a_tree_that_became_wrong_is_a_warning_for_what_was_before_stays() -> No
     wrong = tree(spec=root(20)) | {"status": {"state": "Refused", "inForce": json.dumps(root())}}
     (found,) = told(wrong)
     assert found.state == "warning"
-    assert found.message.startswith("it is refused, and what was in force before stays: quota team-b")
+    assert found.message.startswith("it is rejected, and the previous quotas stay in force: quota team-b")
 
 
 def test_a_tree_elsewhere_counts_for_nothing() -> None:
     (found,) = told(tree(), tree("x", namespace="default"))
     assert (found.state, found.subject) == ("warning", "elasticquotatree default/x")
-    assert found.message == "it counts for nothing: trees count in namespace kube-system alone"
+    assert found.message == "it has no effect: only trees in namespace kube-system count"
     assert "`kubectl -n default delete elasticquotatree x`" in found.suggestion
 
 
 def test_of_two_trees_the_younger_is_named() -> None:
     (found,) = told(tree("young", creationTimestamp="2026-11-02T00:00:00Z"), tree())
     assert (found.state, found.subject) == ("warning", "elasticquotatree kube-system/young")
-    assert found.message == "it is not in force: tree t is older, and there is one tree"
+    assert found.message == "it has no effect: tree t is older, and only one tree counts"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_namespaces_that_are_not_there_are_named_with_their_quota(
 ) -> None:
     (found,) = told(tree(spec=root(b=missing)))
     assert (found.state, found.subject) == ("warning", "elasticquotatree kube-system/t")
-    assert found.message == f"quota team-b names what is no namespace: {message}"
+    assert found.message == f"quota team-b names namespaces that do not exist: {message}"
 
 
 def test_what_is_no_tree_at_all_is_left_to_the_api_server() -> None:

@@ -11,7 +11,7 @@ from gpushare.doctor.cluster.facts import ClusterFacts, ready_endpoints
 from gpushare.doctor.cluster.reader import Reader
 from gpushare.doctor.findings import Unread
 from gpushare.kube.client.errors import ApiError
-from tests.unit.doctor.sound import endpoints
+from tests.unit.doctor.healthy_cluster import endpoints
 from tests.unit.doctor.test_webhook_checks import ALL, deployment, hooks
 
 SERVICE = "kubernetes.io/service-name"
@@ -67,7 +67,7 @@ async def test_the_webhook_is_looked_for_where_it_is_called() -> None:
     assert len(facts.endpoint_slices) == 2
 
 
-async def test_where_there_is_no_webhook_and_no_scheduler_nobody_is_asked_who_is_behind_them() -> None:
+async def test_endpoints_are_not_read_without_webhook_and_scheduler() -> None:
     server = Server({})
     facts = await read(server)
     assert (facts.webhook_deployments, facts.endpoint_slices) == ([], [])

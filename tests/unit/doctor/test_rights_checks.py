@@ -8,7 +8,7 @@ import pytest
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, name_of
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, examine
-from tests.unit.doctor.sound import sound
+from tests.unit.doctor.healthy_cluster import sound
 from tests.unit.doctor.test_webhook_checks import with_webhook
 
 LEASE = "kube-system/ack-co-scheduler"
@@ -58,7 +58,7 @@ def test_a_binding_to_an_account_of_another_namespace_is_a_fault(field: str, nam
     assert (found.check, found.state, found.subject) == ("process-rights", "fault", subject)
     account = name.partition("/")[2] or name.partition(":")[0]
     assert (
-        f"it binds serviceaccount old/{account}, and our pods are serviceaccount kube-system/{account}"
+        f"it binds serviceaccount old/{account}, but our pods use serviceaccount kube-system/{account}"
         == (found.message)
     )
 

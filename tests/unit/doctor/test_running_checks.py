@@ -8,7 +8,7 @@ from gpushare.api import names
 from gpushare.doctor.cluster.facts import ClusterFacts, Json
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from tests.unit.doctor.sound import agent_pod, ago, objects, scheduler_pod, sound
+from tests.unit.doctor.healthy_cluster import agent_pod, ago, objects, scheduler_pod, sound
 from tests.unit.doctor.test_cluster_checks import deployment_with
 
 
@@ -29,13 +29,13 @@ SUBJECT = "daemonset kube-system/gpushare-device-plugin-ds"
 
 
 def test_a_daemon_set_whose_new_version_is_not_on_all_nodes_is_named() -> None:
-    says = "its present version is on 1 of 3 nodes: the others still have agents from before"
+    says = "its current version is on 1 of 3 nodes: the others still have earlier agents"
     assert said(sound(daemon_sets=daemon_set(updatedNumberScheduled=1))) == [("warning", SUBJECT, says)]
     assert said(sound(daemon_sets=daemon_set(updatedNumberScheduled=3))) == []
 
 
 def test_a_daemon_set_that_no_controller_has_looked_at_since_it_was_changed_is_named() -> None:
-    says = "it was changed, and no controller has taken that up yet"
+    says = "it was changed, but no controller has processed the change yet"
     late = daemon_set(3, updatedNumberScheduled=3)
     assert said(sound(daemon_sets=late)) == [("warning", SUBJECT, says)]
 
@@ -53,7 +53,7 @@ DEPLOYMENT = "deployment kube-system/ack-co-scheduler"
 
 @pytest.mark.parametrize(("updated", "running"), [(0, 2), (1, 3), (1, 2), (2, 3)])
 def test_a_deployment_that_still_has_pods_from_before_is_named(updated: int, running: int) -> None:
-    says = f"its present version is in {updated} of 2 pods, and {running - updated} from before still run"
+    says = f"its current version is in {updated} of 2 pods, and {running - updated} earlier ones still run"
     assert said(sound(deployments=rolling(updated, running))) == [("warning", DEPLOYMENT, says)]
 
 
@@ -69,7 +69,7 @@ def test_a_deployment_that_is_rolled_out_or_was_never_made_is_passed_over() -> N
     assert said(sound(deployments=rolling(2, 2))) == []
     assert said(sound(deployments=rolling(0, 0))) == []
     (found,) = said(sound(deployments=rolling(2, 2, generation=2)))
-    assert found[2] == "it was changed, and no controller has taken that up yet"
+    assert found[2] == "it was changed, but no controller has processed the change yet"
 
 
 def configured(text: str = "", changed_s: float | None = None) -> list[Json]:
@@ -108,10 +108,10 @@ def started(seconds_ago: float | None) -> list[Json]:
 def test_a_scheduler_that_has_not_started_since_its_configuration_was_changed_by_hand_is_named(
     text: str, changed_s: float | None, started_s: float | None, old: bool
 ) -> None:
-    says = "it was changed since these have read it, and they still go by what it was: kube-system/ack-co-scheduler-1"
+    says = "it was changed after these pods read it, and they still use the previous version: kube-system/ack-co-scheduler-1"
     found = said(sound(config_maps=configured(text, changed_s), part_pods=started(started_s)))
     assert found == ([("warning", "configmap kube-system/ack-co-scheduler", says)] if old else [])
 
 
-def test_pods_of_which_nobody_knows_by_what_they_were_made_are_passed_over() -> None:
+def test_pods_with_unknown_configuration_are_skipped() -> None:
     assert said(sound(config_maps=configured("# by hand\n", 10))) == []

@@ -10,7 +10,7 @@ from gpushare.api.objects import Pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.doctor.cluster.checks.shares import pod_shares
 from gpushare.doctor.cluster.facts import SeenNode
-from tests.unit.doctor.sound import gpu_pod, held, node_of, sound
+from tests.unit.doctor.healthy_cluster import gpu_pod, held, node_of, sound
 
 
 def a_node(context_mib: int, mode: NodeMode = NodeMode.CGPU) -> SeenNode:
@@ -46,7 +46,7 @@ def test_a_pod_that_waits_is_named_by_what_was_measured_and_before_by_what_may_b
     assert told(waits, nodes=[a_node(110)]) == []
 
 
-def test_nothing_is_said_on_nodes_that_trust_of_pods_that_ended_and_of_records_that_cannot_be_read() -> None:
+def test_trusting_nodes_finished_pods_and_unreadable_records_are_not_reported() -> None:
     little, waits = gpu_pod("little", annotations=held(384)), gpu_pod("waits", node="")
     assert told(little, waits, nodes=[a_node(518, NodeMode.SHARE)]) == []
     little.status.phase = "Succeeded"

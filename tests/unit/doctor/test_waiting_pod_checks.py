@@ -8,7 +8,7 @@ from gpushare.api import names
 from gpushare.api.objects import PodCondition
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, examine
-from tests.unit.doctor.sound import node_of, sound
+from tests.unit.doctor.healthy_cluster import node_of, sound
 from tests.unit.doctor.test_cluster_checks import waiting
 
 
@@ -16,7 +16,7 @@ def of_the_pod(**facts: Any) -> list[Finding]:
     return [one for one in examine(sound(**facts), CHECKS) if one.subject == "pod default/w"]
 
 
-def test_another_plugin_s_resource_is_told_of_where_no_node_offers_it() -> None:
+def test_another_plugins_resource_is_reported_if_no_node_offers_it() -> None:
     pods = [waiting("default-scheduler", **{"nvidia.com/gpu": "1"})]
     (one,) = of_the_pod(pods=pods)
     assert (one.subject, one.message) == (
@@ -36,13 +36,13 @@ def test_another_plugin_s_resource_is_told_of_where_no_node_offers_it() -> None:
         (
             "ack-co-schedular",
             False,
-            "schedulerName ack-co-schedular is nearly ack-co-scheduler, and gpushare does not answer to it",
+            "schedulerName ack-co-schedular is similar to ack-co-scheduler, but gpushare ignores it",
         ),
-        ("volcano", False, "no scheduler has looked at it: none seems to run for schedulerName volcano"),
-        ("volcano", True, "it waits for scheduler volcano, which knows nothing of GPUs' shares"),
+        ("volcano", False, "no scheduler has handled it: none seems to run for schedulerName volcano"),
+        ("volcano", True, "it waits for scheduler volcano, which does not support GPU shares"),
     ],
 )
-def test_of_a_pod_with_another_scheduler_it_is_told_whether_that_one_seems_to_run(
+def test_a_pod_with_another_scheduler_is_reported_with_whether_that_one_runs(
     scheduler: str, looked: bool, told: str
 ) -> None:
     pod = waiting(scheduler)
@@ -59,6 +59,6 @@ def test_of_a_pod_with_another_scheduler_it_is_told_whether_that_one_seems_to_ru
         ("4Gi", "write aliyun.com/gpu-mem as a number of units, without Mi or Gi"),
     ],
 )
-def test_whoever_wrote_mib_as_units_is_told_how_many_units_these_are(written: str, told: str) -> None:
+def test_mib_written_as_units_are_reported_with_the_number_of_units(written: str, told: str) -> None:
     (one,) = of_the_pod(pods=[waiting("ack-co-scheduler", **{names.GPU_MEM: written})])
     assert one.suggestion == told

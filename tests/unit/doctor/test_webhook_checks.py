@@ -9,12 +9,12 @@ from gpushare.doctor.cluster.checks.services import _EFFECTS, meanwhile
 from gpushare.doctor.cluster.facts import ClusterFacts, Json
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Finding, Unread, examine
-from tests.unit.doctor.sound import agent_pod, endpoints, node_of, rendered, scheduler_pod, sound
+from tests.unit.doctor.healthy_cluster import agent_pod, endpoints, node_of, rendered, scheduler_pod, sound
 from tests.unit.doctor.test_cluster_checks import bundle, deployment_with
 
 NAME = "gpushare-admission"
 PLACE = f"kube-system/{NAME}"
-REFUSED = "pods that ask for GPUs are refused"
+REFUSED = "pods that request GPUs are rejected"
 CHART = (
     Path(__file__).parents[3]
     / "charts"
@@ -99,7 +99,7 @@ def test_a_webhook_whose_pods_are_down_is_one_fault_that_says_what_becomes_of_po
     assert (found.check, found.state, found.subject) == ("admission", "fault", f"deployment {PLACE}")
     assert found.message == (
         "0 of 2 pods of the webhook are ready: ImagePullBackOff; until one is: "
-        f"{REFUSED}, what node agents write is refused"
+        f"{REFUSED}, writes of node agents are rejected"
     )
     assert found.suggestion.startswith("`kubectl -n kube-system describe pods -l ")
 
@@ -128,10 +128,10 @@ def test_a_webhook_with_fewer_pods_than_wanted_is_a_warning() -> None:
     ],
     ids=["not ready", "none", "scaled to none", "of another namespace"],
 )
-def test_a_service_with_nobody_behind_it_is_a_fault(changes: dict[str, Any]) -> None:
+def test_a_service_without_endpoints_is_a_fault(changes: dict[str, Any]) -> None:
     (found,) = bad(with_webhook(2, **changes))
     assert (found.check, found.state, found.subject) == ("admission", "fault", f"service {PLACE}")
-    assert found.message.endswith(f"until somebody is: {REFUSED}, what node agents write is refused")
+    assert found.message.endswith(f"until then: {REFUSED}, writes of node agents are rejected")
 
 
 def test_what_a_removal_has_left_behind_is_a_fault_also_without_the_charts() -> None:
@@ -152,9 +152,7 @@ def test_what_a_removal_has_left_behind_is_a_fault_also_without_the_charts() -> 
     assert "kubectl delete mutatingwebhookconfiguration" in found[0].suggestion
 
 
-def test_where_only_pods_are_pointed_by_a_webhook_that_alone_is_told_and_policies_are_held_to_theirs() -> (
-    None
-):
+def test_a_webhook_that_only_sets_the_scheduler_is_reported_apart_from_policies() -> None:
     """Kubernetes 1.30 to 1.35: what validates are policies."""
     version = "v1.32.1"
     facts = sound(
@@ -171,20 +169,20 @@ def test_where_only_pods_are_pointed_by_a_webhook_that_alone_is_told_and_policie
     )
     (found,) = bad(facts)
     assert found.message.endswith(
-        "until one is: pods that ask for GPUs and name no scheduler are refused, "
-        "pods that ask for gpushare.dev/gpu-memory are refused"
+        "until one is: pods that request GPUs and name no scheduler are rejected, "
+        "pods that request gpushare.dev/gpu-memory are rejected"
     )
 
 
 @pytest.mark.parametrize(
     ("said", "effect"),
     [
-        (("scheduler-name=Ignore",), "pods that name no scheduler are let through unchanged, and stay with the default scheduler"),
-        (("requests=Ignore", "scheduler-name"), "wrong requests are let through, pods that ask for GPUs and name no scheduler are refused"),
+        (("scheduler-name=Ignore",), "pods that name no scheduler are admitted unchanged, and use the default scheduler"),
+        (("requests=Ignore", "scheduler-name"), "invalid requests are admitted, pods that request GPUs and name no scheduler are rejected"),
         (("requests", "scheduler-name=Ignore"), REFUSED),
-        (("records=Ignore",), "anybody may change records of who holds what"),
-        (("records",), "what it judges is refused"),
-        (("mistakes=Ignore", "templates=Ignore"), "what it judges is let through unchanged"),
+        (("records=Ignore",), "anyone may change allocation records"),
+        (("records",), "its requests are rejected"),
+        (("mistakes=Ignore", "templates=Ignore"), "its requests are admitted unchanged"),
     ],
 )  # fmt: skip
 def test_what_becomes_of_pods_goes_by_the_failure_policy(said: tuple[str, ...], effect: str) -> None:

@@ -41,7 +41,7 @@ def look(facts, chart, setting):
 '''
 
 
-def test_texts_stand_as_they_are_printed_as_far_as_that_is_known() -> None:
+def test_texts_are_as_printed_as_far_as_known() -> None:
     found = [one.commands for one in of_module("doctor/x.py", SOURCE)]
     assert [command for one in found for command in one] == [
         "kubectl -n … describe pods -l app.kubernetes.io/name=gpushare-admission",

@@ -69,7 +69,7 @@ def test_a_block_says_where_it_is_typed_and_how_it_ends() -> None:
     assert not manifest.is_typed
 
 
-def test_what_varies_stands_for_anything_and_what_shortens_is_typed_behind_each_command() -> None:
+def test_varying_text_matches_anything_and_shortening_words_follow_each_command() -> None:
     page = read_page(
         "p.md",
         "<!-- beside: serve -->\n<!-- varies: 35 s | 5% -->\n```console\n$ a\nseen 35 s, 135 seconds, 15% of 5%\n```\n"
@@ -131,7 +131,7 @@ def test_a_console_block_that_is_empty_is_refused() -> None:
         page.commands(page.blocks[0])
 
 
-def test_words_in_capitals_are_filled_in_where_they_stand_alone() -> None:
+def test_placeholders_in_capitals_are_filled_in() -> None:
     words = (("NODE", "n1"), ("FOLDER", "$STATE\\x"))
     assert fill("kubectl get node NODE $NODE NODE_NAME NODE=1 FOLDER/NODE.conf", words) == (
         "kubectl get node n1 $NODE NODE_NAME NODE=1 $STATE\\x/n1.conf"

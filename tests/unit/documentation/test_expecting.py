@@ -26,5 +26,5 @@ from documentation.expecting import matches
         ("a.b", "axb", False),
     ],
 )
-def test_dots_stand_for_anything_and_blanks_are_alike(expected: str, came_out: str, same: bool) -> None:
+def test_dots_match_anything_and_blanks_are_equal(expected: str, came_out: str, same: bool) -> None:
     assert matches(expected.splitlines(), came_out) is same

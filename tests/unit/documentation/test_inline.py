@@ -28,7 +28,7 @@ def found(page: str, text: str) -> list[tuple[int, str]]:
     return [(one.line, one.text) for one in inline_commands(page, text)]
 
 
-def test_commands_stand_in_sentences_headings_and_tables_and_not_in_blocks() -> None:
+def test_commands_are_found_in_sentences_headings_and_tables_and_not_in_blocks() -> None:
     assert found("docs/p.md", PAGE) == [
         (1, "kubectl get pods"),
         (3, "make test"),
@@ -49,7 +49,7 @@ def test_first_cells_of_troubleshooting_are_messages_and_what_these_say_to_type_
     assert found("docs/troubleshooting/index.md", "| `kubectl get pods` | |\n") == [(1, "kubectl get pods")]
 
 
-def test_a_command_says_where_it_stands_and_whether_it_is_a_name_alone() -> None:
+def test_a_command_has_its_location_and_whether_it_is_only_a_name() -> None:
     name, command = inline_commands("docs/p.md", "`kubectl` and\n`kubectl get pods`\n")
     assert (name.is_named_alone, command.is_named_alone) == (True, False)
     assert command.where == "docs/p.md:2"

@@ -15,7 +15,7 @@ _RECORDS = ("measurements/", "decisions/")
 
 
 @pytest.mark.parametrize("name", [name for name in in_order(DOCS) if not name.startswith(_RECORDS)])
-def test_commands_stand_in_blocks_that_are_typed_by_the_test(name: str) -> None:
+def test_commands_are_in_blocks_that_the_test_types(name: str) -> None:
     page = read_page(name, (DOCS / name).read_text())
     unmarked = [block.line for block in page.blocks if looks_typed(block)]
     assert not unmarked, f"docs/{name}: commands in lines {unmarked}; write ```console, and $ before each"
@@ -27,7 +27,7 @@ def test_commands_stand_in_blocks_that_are_typed_by_the_test(name: str) -> None:
 ALL = [*(f"docs/{name}" for name in in_order(DOCS)), "README.md", "examples/README.md"]
 
 
-def test_what_is_said_to_be_a_step_of_ci_is_one() -> None:
+def test_blocks_marked_as_steps_of_ci_are_steps() -> None:
     steps = [step.command for step in ci.STEPS]
     for name in ALL:
         page = read_page(name, (PROJECT / name).read_text())

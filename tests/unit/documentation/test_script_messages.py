@@ -12,7 +12,7 @@ export const view = (pod) => h("section", { class: "note very bad", title: `the 
 element.setAttribute("aria-label", "The heat map of all");
 event.target.closest?.("input, select, textarea");
 throw new Error('it isn\'t there any more');
-said("The map shows that"); lost("the connection was lost", { again: "}" });
+announce("The map shows that"); lost("the connection was lost", { again: "}" });
 draw("Nothing is called so");
 """
 

@@ -24,7 +24,7 @@ def test_every_command_is_typed_by_a_test() -> None:
     ]
 
 
-def test_what_the_tables_have_stands_in_a_page_and_in_one_table() -> None:
+def test_entries_of_the_tables_are_in_a_page_and_in_one_table() -> None:
     tables = [*(doing.text for doing in DOINGS), *BY_ANOTHER]
     assert sorted(tables) == sorted(set(tables))
     assert not [text for text in tables if text not in where_typed()]
@@ -79,7 +79,7 @@ def test_all_are_counted() -> None:
         ("make gpu-check PYTHON=/path/to/python3", "make gpu-check PYTHON=$HERE DRIVER=fakegpu"),
     ],
 )
-def test_what_leaves_something_open_is_said_by_what_fills_it_in(text: str, typed: str) -> None:
+def test_placeholders_are_reported_by_their_source(text: str, typed: str) -> None:
     assert says(text, typed)
 
 

@@ -23,7 +23,7 @@ def test_a_test_that_a_page_names_is_there_and_asks_for_the_pages_commands() -> 
         assert page in asked, f"{path} does not say commands_typed_by(__file__, {page!r})"
 
 
-def test_only_blocks_of_commands_are_said_to_be_typed_elsewhere() -> None:
+def test_only_blocks_of_commands_are_marked_as_typed_elsewhere() -> None:
     assert [
         f"{page.name}:{block.line}"
         for page in pages()

@@ -73,7 +73,7 @@ def test_a_command_that_is_right_has_no_fault(command: str) -> None:
         ("gpushare inspect --wait", "--wait"),
         ("kubectl inspect cgpu --why", "--why needs a value"),
         ("kubectl inspect cgpu NODE --fragmentation", "without NODE"),
-        ("kubectl inspect cgpu completion tcsh", "which shell"),
+        ("kubectl inspect cgpu completion tcsh", "name a shell"),
         ("kubectl gett pods", "no command gett"),
         ("kubectl rollout again", "rollout has no command again"),
         ("kubectl create secret generic x --from-litteral=a=b", "no flag --from-litteral"),
@@ -105,5 +105,5 @@ def test_a_command_that_is_right_has_no_fault(command: str) -> None:
         ("kubectl get pods | gpushare docter", "no role docter"),
     ],
 )  # fmt: skip
-def test_of_a_command_that_is_wrong_it_is_said_what(command: str, said: str) -> None:
+def test_a_wrong_command_is_reported_with_the_mistake(command: str, said: str) -> None:
     assert said in fault(command, PROJECT)

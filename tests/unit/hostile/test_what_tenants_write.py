@@ -37,7 +37,7 @@ from gpushare.scheduler.plugins.resource_policy.watch import decode_keyed_policy
 from gpushare.scheduler.server.protocol import WireError, read_args, read_binding, read_preemption
 from tests.randomized import SOAK, rounds
 from tests.unit.admission.reviews import Templates, review, reviewer
-from tests.unit.dashboard.showing import Shown, described, gpu
+from tests.unit.dashboard.live_pages import Shown, described, gpu
 
 #: Seconds of a processor for one document, where it was looked at: none is above 64 KiB.
 _MOST_S: Final = 1.0

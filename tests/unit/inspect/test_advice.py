@@ -78,19 +78,19 @@ def test_the_largest_of_a_workloads_pods_decides_and_containers_add_up() -> None
     ]
     ([web], _) = advised_for(pods, figures)
     assert (web.pods, web.seen, web.memory.advised) == (3, 2, 3)
-    assert web.note == "1 of its pods were seen too shortly"
+    assert web.note == "1 of its pods have too little history"
 
 
 def test_what_is_in_use_now_counts_as_a_peak_and_more_can_be_advised() -> None:
     ([web], gain) = advised_for([one("w", 3)], [used("w", 1000, last_mib=3072)])
-    assert (web.memory.advised, web.note) == (4, "it uses nearly all that it has, or more")
+    assert (web.memory.advised, web.note) == (4, "it uses nearly all of its memory, or more")
     assert gain.free_mib == -1024
 
 
 @pytest.mark.parametrize(
     ("figures", "note"),
     [
-        ([], "it was not seen to use a GPU"),
+        ([], "no GPU usage was recorded"),
         ([used("w", 100, seen_s=90)], "too little history: 1 min of 1 h"),
     ],
 )
@@ -99,19 +99,19 @@ def test_workloads_with_too_little_history_are_named_and_not_guessed(figures: li
     assert (web.memory.advised, web.note, gain.free_mib) == (None, note, 0)
 
 
-def test_no_memory_is_advised_where_the_driver_does_not_tell_how_much_is_held() -> None:
+def test_no_memory_is_recommended_if_the_driver_does_not_report_it() -> None:
     figures = [used("w1", 1000), used("w2", 0, memory_known=False, peak_percent=20, p95_percent=20)]
     ([web], gain) = advised_for([one("w1", 5, 60), one("w2", 5, 60)], figures, mode=NodeMode.CORE_MEM)
     assert (web.memory.advised, web.memory_known, gain.free_mib) == (None, False, 0)
     assert web.core is not None
     assert web.core.advised == 25
-    assert web.note == "how much memory it holds is not told by the driver"
+    assert web.note == "the driver does not report its memory"
 
 
 def test_who_asks_for_whole_gpus_is_left_alone() -> None:
     pod = one("w", 15)
     ([web], gain) = advised_for([pod], [used("w", 100)], whole={pod.metadata.uid})
-    assert (web.memory.advised, web.note, gain.free_mib) == (None, "it asks for whole GPUs", 0)
+    assert (web.memory.advised, web.note, gain.free_mib) == (None, "it requests whole GPUs", 0)
 
 
 def test_a_share_that_happens_to_be_all_of_a_gpu_is_advised_like_any_other() -> None:
@@ -134,14 +134,14 @@ def test_pods_on_nodes_of_several_units_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("peak", "p95", "advised_core", "note"),
     [
-        (30, 10, 15, "for moments it used 30%: with what is advised they take longer"),
-        (40, 10, 15, "for moments it used 30%: with what is advised they take longer"),
+        (30, 10, 15, "its peak of 30% takes longer with the recommendation"),
+        (40, 10, 15, "its peak of 30% takes longer with the recommendation"),
         (14, 10, 15, ""),
         (2, 1, 5, ""),
-        (30, 26, 30, "it uses all the compute that it has"),
-        (40, 34, 30, "it uses all the compute that it has"),
-        (50, 45, 45, "it uses all the compute that it has"),
-        (0, 0, None, "it was not seen to compute, or the driver does not tell"),
+        (30, 26, 30, "it uses all of its compute"),
+        (40, 34, 30, "it uses all of its compute"),
+        (50, 45, 45, "it uses all of its compute"),
+        (0, 0, None, "no compute usage was recorded, or the driver does not report it"),
     ],
 )
 def test_compute_goes_by_what_95_of_100_looks_found(
@@ -167,7 +167,7 @@ def test_a_container_that_is_idle_most_of_the_time_is_advised_what_its_work_take
 
     assert web.core is not None
     assert (web.core.peak, web.core.p95, web.core.advised) == (80, 80, 80)
-    assert web.note == "it uses all the compute that it has"
+    assert web.note == "it uses all of its compute"
 
 
 @quick
@@ -205,11 +205,11 @@ def test_a_throttled_container_is_advised_what_its_work_takes_without_a_limit(
     assert web.core.advised >= min((free_percent - rough) * (1 + margin / 100), 100) or waited > 0.95
     assert web.core.advised <= max((free_percent + rough) * (1 + margin / 100) + 6, given_percent)
     assert web.note.startswith(
-        f"it waited for compute {web.throttled.percent}% of the time: without a limit it would use"
+        f"it was throttled {web.throttled.percent}% of the time: without a limit it would use"
     )
 
 
-def test_who_waits_for_compute_and_asks_for_none_is_told_nothing_of_it() -> None:
+def test_throttling_is_not_reported_for_pods_that_request_no_compute() -> None:
     figures = [used("w", 1000, peak_percent=30, p95_percent=30, throttled=0.5)]
     ([web], _) = advised_for([one("w", 2)], figures)
     assert (web.core, web.throttled, web.note) == (None, None, "")
@@ -252,7 +252,7 @@ def test_never_less_is_advised_than_was_used(given_units: int, peak: int, margin
     assert units == 1 or granted_mib(T4, units - 1, 15) * 100 < peak * (100 + margin)
 
 
-def test_times_are_told_shortly() -> None:
+def test_times_are_short() -> None:
     assert [duration_text(one) for one in (7, 61, 7300, 200000)] == ["7 s", "1 min", "2 h", "2 d"]
 
 
@@ -280,4 +280,4 @@ def test_a_pod_that_was_made_again_with_its_name_has_its_own_history_alone() -> 
     assert (web.memory.peak, web.seen_s, web.memory.advised) == (2000, 60.0, 3)
 
     ([web], _) = advised_for([pod], [before])
-    assert web.note == "it was not seen to use a GPU"
+    assert web.note == "no GPU usage was recorded"

@@ -150,12 +150,12 @@ def test_the_table_names_workloads_and_what_is_missing() -> None:
     ]
     assert "default    StatefulSet web  1     2 h   2000/2000 MiB   8        3" in text
     assert (
-        "default    Pod idle         1     0 s   0/0 MiB         3        -            it was not seen to use a GPU"
+        "default    Pod idle         1     0 s   0/0 MiB         3        -            no GPU usage was recorded"
         in text
     )
-    assert "Figures of the node agents; 15% on top of what was used." in text
-    assert "Following all of it would free 5.0 GiB of GPU memory." in text
-    assert "Pending pods that request a share of one GPU: 1; 1 would find room then, 1 find it now." in text
+    assert "Usage from the node agents; 15% headroom." in text
+    assert "Following all recommendations would free 5.0 GiB of GPU memory." in text
+    assert "Pending pods that request a share of one GPU: 1; 1 would fit then, 1 fit now." in text
     assert remarks == ("warning: node silent: no node agent runs there",)
 
 
@@ -225,12 +225,12 @@ def test_pods_that_share_a_claim_are_added_up_and_one_that_nothing_uses_is_named
         "--recommend", **claim_answers(pods, claims, ("a", "main", 1000, 0), ("b", "main", 900, 0))
     )
     assert (
-        "team       ResourceClaim idle    0     0 s   0/0 MiB         1Gi      -            it was not seen"
+        "team       ResourceClaim idle    0     0 s   0/0 MiB         1Gi      -            no GPU usage"
         in text
     )
     assert "team       ResourceClaim shared  2     2 h   1900/1900 MiB   3Gi      2304Mi" in text
     text, _ = shown("--recommend -n other", **claim_answers(pods, claims))
-    assert text == "No pod holds a share of a GPU.\n"
+    assert text == "No pod has a share of a GPU.\n"
 
 
 def test_claims_that_cannot_be_read_are_named_and_their_nodes_hold_no_pending_pod() -> None:
@@ -242,9 +242,9 @@ def test_claims_that_cannot_be_read_are_named_and_their_nodes_hold_no_pending_po
     assert any("ResourceClaims are not counted on nodes in mode dra" in remark for remark in remarks)
 
 
-def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> None:
+def test_the_length_of_the_history_and_of_the_window_is_reported() -> None:
     text, _ = shown("--recommend")
-    assert "The longest history of a pod is 2 h: it is as good as that time was usual." in text
+    assert "The longest history of a pod is 2 h; recommendations are as representative as that time." in text
 
     begins = int(time.time()) - 5 * 3600 - 10
     windowed = answer("web", 2000, 0, 7200) | {"from": begins}
@@ -260,9 +260,11 @@ def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> 
     )
     text, remarks = advised(kubectl, parse(["--recommend", "--window=4h"]))
     assert "/api/v1/nodes/n:9452/proxy/usage?window=14400" in kubectl.asked
-    assert "What was used in the last 4h counts, as far back as 5 h. " in text
-    assert "The longest history of a pod is 2 h: " in text
-    assert any("node other: its agent is of an earlier version and knows no window" in one for one in remarks)
+    assert "Based on the usage of the last 4h, recorded for 5 h. " in text
+    assert "The longest history of a pod is 2 h; " in text
+    assert any(
+        "node other: its agent is of an earlier version, which supports no window" in one for one in remarks
+    )
 
     told = json.loads(advised(kubectl, parse(["--recommend", "--window=4h", "-o", "json"])).text)
     assert faults(told) == []
@@ -271,7 +273,7 @@ def test_how_long_the_history_is_and_how_far_back_it_was_looked_at_is_said() -> 
     assert (told["windowSeconds"], told["from"]) == (None, 77)
 
 
-def test_throttling_is_told_in_words_and_in_figures() -> None:
+def test_throttling_is_reported_as_text_and_as_numbers() -> None:
     core = node("n", "10.0.0.1", [device(0)], mode=NodeMode.CORE_MEM)
     assert core.metadata.labels is not None
     core.metadata.labels[names.LABEL_AGENT_PORT] = "9452"
@@ -288,7 +290,7 @@ def test_throttling_is_told_in_words_and_in_figures() -> None:
         "/api/v1/nodes/n:9452/proxy/usage": slow,
     }
     text, _ = shown("--recommend", **lists)
-    assert "it waited for compute 50% of the time: without a limit it would use about 60%" in text
+    assert "it was throttled 50% of the time: without a limit it would use about 60%" in text
     whole = json.loads(shown("--recommend -o json", **lists)[0])
     assert faults(whole) == []
     (told,) = whole["workloads"]
@@ -303,9 +305,7 @@ def test_throttling_is_told_in_words_and_in_figures() -> None:
 
 
 @pytest.mark.parametrize(("untold", "peak", "advised_units"), [(5, 2000, 3), (6, None, None)])
-def test_memory_that_is_not_told_is_not_taken_for_none(
-    untold: int, peak: int | None, advised_units: int | None
-) -> None:
+def test_unreported_memory_is_not_zero(untold: int, peak: int | None, advised_units: int | None) -> None:
     quiet = answer("web", 2000, 0, 7200)
     quiet["containers"][0] |= {"looks": 100, "untoldLooks": untold}
     lists = {"/api/v1/nodes/n:9452/proxy/usage": quiet}
@@ -314,19 +314,19 @@ def test_memory_that_is_not_told_is_not_taken_for_none(
     web = next(one for one in whole["workloads"] if one["name"] == "web")
     assert (web["memory"]["peakMiB"], web["memory"]["advisedUnits"]) == (peak, advised_units)
     (line,) = [one for one in shown("--recommend", **lists)[0].splitlines() if "StatefulSet web" in one]
-    assert ("not told by the driver" in line, "/2000 MiB" in line) == (peak is None, peak is not None)
+    assert ("does not report its memory" in line, "/2000 MiB" in line) == (peak is None, peak is not None)
 
 
 def test_an_agent_that_has_not_looked_is_named() -> None:
     idle = answer("web", 2000, 0, 7200) | {"looked": 0, "containers": []}
     _, remarks = shown("--recommend", **{"/api/v1/nodes/n:9452/proxy/usage": idle})
     assert (
-        "warning: node n: its node agent does not see who uses the GPUs (nodeAgent.watchdog.policy=off, a node that "
-        "shares no GPUs, or it has only begun)" in remarks
+        "warning: node n: its node agent does not sample GPU processes (nodeAgent.watchdog.policy=off, a node that "
+        "shares no GPUs, or it has just started)" in remarks
     )
 
 
-def test_whole_gpus_are_told_from_large_shares_by_what_the_pods_ask_for() -> None:
+def test_whole_gpus_are_distinguished_from_large_shares_by_the_request() -> None:
     alone = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
     large, label = (as_json(one(name, 15, gpu=number)) for number, name in enumerate(("large", "label")))
     label["metadata"]["labels"] = alone
@@ -342,10 +342,10 @@ def test_whole_gpus_are_told_from_large_shares_by_what_the_pods_ask_for() -> Non
     whole = json.loads(shown("--recommend -o json", **lists)[0])
     notes = {each["name"]: each["note"] for each in whole["workloads"]}
     assert notes == {
-        "large": "it was not seen to use a GPU",
-        "label": "it asks for whole GPUs",
-        "counts": "it asks for whole GPUs",
-        "unclear": "it was not seen to use a GPU",
+        "large": "no GPU usage was recorded",
+        "label": "it requests whole GPUs",
+        "counts": "it requests whole GPUs",
+        "unclear": "no GPU usage was recorded",
     }
 
 
@@ -363,7 +363,7 @@ def test_compute_has_columns_where_somebody_asks_for_it() -> None:
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (KubectlFailed("p", "error: boom"), "could not be asked: error: boom"),
+        (KubectlFailed("p", "error: boom"), "cannot be read: error: boom"),
         (b"{", "cannot be read"),
         (answer("web", 1, 0, 1, version=2), "speaks version 2, this command 1"),
     ],
@@ -429,12 +429,12 @@ def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
         Used("default", "web", "main", device(0).uuid, 5400.0, 2000, 1500, 1000, 50, 26, 0.5),
     )
     text, remarks = shown(f"--recommend --prometheus {SERVICE} --window 2h", **answers)
-    assert f"Figures of Prometheus at {SERVICE}, 2h; 15% on top" in text
+    assert f"Usage from Prometheus at {SERVICE}, 2h; 15% headroom" in text
     assert "default    StatefulSet web  1     1 h   2000/1500 MiB   8        3" in text
     assert remarks == ()
 
 
-def test_compute_without_figures_of_memory_is_a_driver_that_does_not_tell_them() -> None:
+def test_compute_without_memory_means_that_the_driver_does_not_report_memory() -> None:
     from urllib.parse import urlencode
 
     whose = {"namespace": "default", "pod": "web", "container": "main", "UUID": device(0).uuid}
@@ -448,33 +448,33 @@ def test_compute_without_figures_of_memory_is_a_driver_that_does_not_tell_them()
     (one,) = figures_of_prometheus(kubectl, SERVICE, "7d").used
     assert (one.seen_s, one.peak_percent, one.memory_known) == (60.0, 100, False)
     text, _ = shown(f"--recommend --min-history 1m --prometheus {SERVICE}", **answers)
-    assert "how much memory it holds is not told by the driver" in text
+    assert "the driver does not report its memory" in text
 
 
 def test_a_prometheus_that_knows_nothing_says_so() -> None:
     text, remarks = shown(f"--recommend --prometheus {SERVICE}", **{SERVICE: vector()})
-    assert "it was not seen to use a GPU" in text
+    assert "no GPU usage was recorded" in text
     assert "has no gpushare_container_memory_used_bytes of the last 7d" in remarks[0]
 
 
-def test_a_prometheus_that_knows_gpus_and_no_pods_is_not_said_to_scrape_nothing() -> None:
+def test_a_prometheus_with_gpus_and_no_pods_is_not_reported_as_empty() -> None:
     from urllib.parse import urlencode
 
     query = urlencode({"query": "count(last_over_time(gpushare_gpu_info[7d]))"})
     answers = {f"{SERVICE}/api/v1/query?{query}": vector(({}, "4")), SERVICE: vector()}
     _, remarks = shown(f"--recommend --prometheus {SERVICE}", **answers)
     assert remarks == (
-        "warning: no GPU pod ran in the last 7d, or no node agent saw what it used: "
-        f"{SERVICE} has figures of GPUs alone",
+        "warning: no GPU pod ran in the last 7d, or no node agent sampled it: "
+        f"{SERVICE} has metrics of GPUs only",
     )
 
 
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        ({"status": "error", "error": "bad"}, "refuses max_over_time"),
-        ([], "answers something else"),
-        (b"<html>", "answers something else"),
+        ({"status": "error", "error": "bad"}, "rejects max_over_time"),
+        ([], "returned an unexpected answer"),
+        (b"<html>", "returned an unexpected answer"),
     ],
 )
 def test_what_is_no_prometheus_is_refused(said: Any, why: str) -> None:

@@ -79,7 +79,7 @@ def test_command_line_is_read_as_kubectl_reads_it(typed: str, options: Options) 
         (["--why", "-d"], "flag --why needs a value"),
         (["pod", "--why", "-d"], "flag --why needs a value"),
         (["--why", "-d", "pod", "n1"], "--why is about pods: without NODE (n1)"),
-        (["a", "b"], "one node at most can be named, not 2: a b"),
+        (["a", "b"], "at most one node can be named, not 2: a b"),
         ([""], "the name of the node is empty"),
         (["-d=maybe"], "flag --details is true or false, not 'maybe'"),
         (
@@ -127,7 +127,7 @@ def test_a_flag_wins_over_a_variable_that_over_the_file_and_that_over_the_defaul
     assert parse([], {}) == Options()
 
 
-def test_all_that_is_wrong_is_told_at_once_in_the_words_of_the_processes_and_help_is_given_all_the_same(
+def test_all_invalid_settings_are_reported_together_and_help_works_regardless(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "options.json"
@@ -144,15 +144,15 @@ def test_all_that_is_wrong_is_told_at_once_in_the_words_of_the_processes_and_hel
         f'{file}: inspect.headroom: the text "3": give a number from 0 to 400',
         f"{file}: inspect.intervall: no option of this role; did you mean interval?",
         "GPUSHARE_INSPECT_SCHEDULER ack-co-scheduler: give NAMESPACE/NAME of a Service",
-        "GPUSHARE_INSPECT_MIN_HISTORY 1w: give a length of time, such as 90s, 30m or 1d",
+        "GPUSHARE_INSPECT_MIN_HISTORY 1w: give a duration, such as 90s, 30m or 1d",
         "GPUSHARE_INSPECT_PROMETHEUS prometheus:9090: give http://HOST:PORT, or a path of the API server's proxy",
-        "GPUSHARE_INSPECT_WINDOW 0h: give a length of time, such as 12h or 7d",
+        "GPUSHARE_INSPECT_WINDOW 0h: give a duration, such as 12h or 7d",
     ]
     assert parse(["--help"], environ).help
 
 
 @pytest.mark.parametrize("option", ROLE.options, ids=lambda option: option.name)
-def test_what_may_be_said_for_good_is_a_flag_too(option: Option) -> None:
+def test_every_persistent_setting_is_a_flag_too(option: Option) -> None:
     assert option.flag in VALUED
     assert option.flag in FLAGS
     assert f"{option.flag}=" in HELP

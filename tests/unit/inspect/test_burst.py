@@ -34,7 +34,7 @@ def rows(*pods: Pod, mode: NodeMode = NodeMode.CGPU, used_mib: float = 9000.0) -
 
 def test_the_table_has_a_column_of_limits_where_pods_have_one() -> None:
     assert [line.split() for line in table(rows(limited("a", "10Gi"), placed("b", "n", GPU, 4)), PLAIN)] == [
-        ["NAMESPACE", "NAME", "NODE", "GPU", "GIVEN(MiB)", "LIMIT(MiB)", "USED(MiB)", "GIVEN(%)", "USED(%)"],
+        ["NAMESPACE", "NAME", "NODE", "GPU", "ALLOC(MiB)", "LIMIT(MiB)", "USED(MiB)", "ALLOC(%)", "USED(%)"],
         ["default", "a", "n", "0", "4096", "10240", "9000", "-", "5"],
         ["default", "b", "n", "0", "4096", "-", "0", "-", "0"],
     ]
@@ -66,7 +66,7 @@ def test_the_document_of_nodes_has_the_limit_where_there_is_one() -> None:
     assert [pod["shares"][0].get("limitMiB") for pod in one["pods"]] == [10240, None]
 
 
-def test_why_says_what_a_pod_may_use_beside_what_it_asks_for() -> None:
+def test_why_shows_the_limit_next_to_the_request() -> None:
     pod = {
         "metadata": {
             "namespace": "default",
@@ -79,4 +79,7 @@ def test_why_says_what_a_pod_may_use_beside_what_it_asks_for() -> None:
     }
     assert _of_pod(pod, None, PLAIN)[1:] == ["may use:  10Gi of GPU memory, while the GPU has it free"]
     asks = {"asks": "aliyun.com/gpu-mem: 4", "waiting": None}
-    assert [line.split()[:2] for line in _of_pod(pod, asks, PLAIN)[1:]] == [["asks", "for:"], ["may", "use:"]]
+    assert [line.split()[:2] for line in _of_pod(pod, asks, PLAIN)[1:]] == [
+        ["requests:", "aliyun.com/gpu-mem:"],
+        ["may", "use:"],
+    ]

@@ -120,7 +120,7 @@ async def test_why_says_on_which_node_nothing_holds_containers_to_their_share() 
         (NodeMode.CGPU, "", ""),
     ],
 )
-def test_without_the_scheduler_it_is_said_all_the_same_by_what_stands_on_pod_and_node(
+def test_without_the_scheduler_annotations_of_pod_and_node_show_it(
     mode: NodeMode, isolation: str, told: str
 ) -> None:
     there = node("n", "10.0.0.1", [device(0)], mode=mode)

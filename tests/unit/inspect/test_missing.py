@@ -17,7 +17,7 @@ def listed(*keys: str) -> dict[str, Any]:
     return {"items": [{"metadata": {"namespace": one[0], "name": one[2]}} for one in names_of]}
 
 
-def test_of_a_pod_that_is_not_there_the_nearest_names_are_told() -> None:
+def test_similar_names_are_suggested_for_a_missing_pod() -> None:
     there = listed("default/mine", "default/job-x2", "default/job-x3", "default/job-x4", "default/job-x5")
     known = {
         "/api/v1/namespaces/default/pods?": there,
@@ -43,7 +43,7 @@ def test_of_a_pod_that_is_not_there_the_nearest_names_are_told() -> None:
     assert said("none/mine") == 'pod "mine" not found: there is no namespace none; -n names another'
 
 
-def test_that_nothing_is_there_is_said_of_the_namespace_that_was_named() -> None:
+def test_an_empty_result_names_the_namespace() -> None:
     line = {"scheduler": {"name": "a", "firstAsked": 1.0, "lastAsked": 9.0}, "waiting": []}
     known = {
         DECISIONS: line,
@@ -69,7 +69,7 @@ def test_that_nothing_is_there_is_said_of_the_namespace_that_was_named() -> None
             for view, look in (("--pending", waiting), ("--pods", pods))
         ]
 
-    heads = ["No pod that asks for GPU memory waits", "No pod holds GPU memory"]
+    heads = ["No pod that requests GPU memory is pending", "No pod has GPU memory"]
     assert said() == [f"{head}.\n" for head in heads]
     for namespace in ("default", "shut"):
         assert said("-n", namespace) == [f"{head} in namespace {namespace}.\n" for head in heads]
@@ -78,7 +78,7 @@ def test_that_nothing_is_there_is_said_of_the_namespace_that_was_named() -> None
     ]
 
 
-def test_a_pod_that_may_not_be_read_is_not_said_to_be_missing() -> None:
+def test_an_unreadable_pod_is_not_reported_as_missing() -> None:
     kubectl = Answers(**{"/api/v1/namespaces/default/pods/x": "Error from server (Forbidden): no"})
     with pytest.raises(KubectlFailed, match="Forbidden"):
         why(kubectl, options("--why", "x"), PLAIN)

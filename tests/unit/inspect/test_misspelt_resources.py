@@ -29,7 +29,7 @@ async def test_a_resource_that_is_nearly_ours_is_named(world: World) -> None:
     assert "nvidia.com" not in str(remarks)
 
 
-async def test_a_pod_that_asks_for_no_units_is_told_that_nothing_counts_it(world: World) -> None:
+async def test_a_request_of_zero_units_is_a_warning(world: World) -> None:
     world.create("zero", 6)
     limits = {"aliyun.com/gpu-mem": "0"}
     world.api.pods["default/zero"]["spec"]["containers"] = [{"name": "c", "resources": {"limits": limits}}]
@@ -37,7 +37,7 @@ async def test_a_pod_that_asks_for_no_units_is_told_that_nothing_counts_it(world
     shown = why(cluster(world), options("--why", "zero"), PLAIN)
 
     assert shown.remarks[0] == (
-        "warning: aliyun.com/gpu-mem: 0 asks for nothing: no share of a GPU is allocated, and nothing holds programs to one: "
+        "warning: aliyun.com/gpu-mem: 0 requests nothing: no share of a GPU is allocated, and no limit is enforced: "
         "container c; write the number of units, or leave it out"
     )
 

@@ -118,16 +118,16 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
         .split(None, 3)[3]
         .startswith("GPU 0 of n  default/three (3) from GPU 0 of n to GPU 1 of n")
     )
-    assert lines["two"].endswith("GPU 0 of n  there is room: something else keeps it from there")
+    assert lines["two"].endswith("GPU 0 of n  it fits: something else blocks it")
     assert lines["huge"].split()[-2:] == ["-", "-"]
     assert "not a share of one GPU" in lines["pair"]
     assert "equal whole parts" in lines["odd"]
-    assert "1 would fit if others moved, something else than room keeps 1, 1 fits in no way" in text
+    assert "1 would fit after moves, 1 is blocked by something other than capacity, 1 would not fit" in text
     # Of nobody nothing is summed up.
     room = "\n\n8 GiB are free on 2 GPUs, 5 GiB of them together.\n"
-    assert fragments(cluster, nodes, pods, []) == f"No pod that asks for GPU memory waits.{room}"
+    assert fragments(cluster, nodes, pods, []) == f"No pod that requests GPU memory is pending.{room}"
     assert fragments(cluster, nodes, pods, waiting, namespace="x") == (
-        f"No pod that asks for GPU memory waits in namespace x.{room}"
+        f"No pod that requests GPU memory is pending in namespace x.{room}"
     )
     assert "six" not in fragments(cluster, nodes, pods, waiting, namespace="x")
     document = fragments_document(cluster, nodes, pods, waiting)
@@ -157,7 +157,7 @@ def waits(name: str, category: str, reason: str) -> dict[str, str]:
     return {"uid": f"uid-default-{name}", "category": category, "reason": reason}
 
 
-def test_who_is_kept_by_something_else_than_room_is_counted_apart_and_told_what_by() -> None:
+def test_pods_blocked_by_other_causes_are_counted_separately_with_the_cause() -> None:
     gpus = [device(0), device(1)]
     pods = [
         placed("nine", "n", gpus[0], 9),
@@ -176,19 +176,19 @@ def test_who_is_kept_by_something_else_than_room_is_counted_apart_and_told_what_
     text = fragments(seen(nodes, pods), nodes, pods, waiting, lambda: told)
 
     lines = {line.split()[1]: line for line in text.splitlines()[1:5]}
-    room = "there is room: something else keeps it from there"
+    room = "it fits: something else blocks it"
     assert lines["alone"].endswith(f"GPU 0 of n  {room}: gang default/g: 1 of 2 pods are there")
     assert lines["held"].endswith(
-        "default/three (3) from GPU 0 of n to GPU 1 of n; something else keeps it from there, too: "
+        "default/three (3) from GPU 0 of n to GPU 1 of n; something else blocks it, too: "
         "elastic quota a: its max of 4 is used up"
     )
     assert lines["huge"].split()[-2:] == ["-", "-"]
     assert lines["late"].endswith(f"  {room}"), "what it was told of room is no more so"
-    assert "0 would fit if others moved, something else than room keeps 3, 1 fits in no way" in text
+    assert "0 would fit after moves, 3 are blocked by something other than capacity, 1 would not fit" in text
     document = fragments_document(seen(nodes, pods), nodes, pods, waiting, lambda: told)
     assert faults(document) == []
     notes = {one["name"]: (one["fits"], one["note"].partition(": elastic")[0]) for one in document["waiting"]}
-    assert notes["held"] == ("once moved", "something else keeps it from there, too")
+    assert notes["held"] == ("once moved", "something else blocks it, too")
 
 
 def test_the_scheduler_is_not_asked_where_there_is_no_room_whatever_moves() -> None:
@@ -196,10 +196,10 @@ def test_the_scheduler_is_not_asked_where_there_is_no_room_whatever_moves() -> N
         raise AssertionError
 
     nodes = [node("n", "10.0.0.1", [device(0)])]
-    assert "1 fits in no way" in fragments(seen(nodes), nodes, [], [pod("huge", "", 99)], asked)
+    assert "1 would not fit" in fragments(seen(nodes), nodes, [], [pod("huge", "", 99)], asked)
 
 
-def test_what_is_asked_of_each_of_several_gpus_is_told_with_its_compute() -> None:
+def test_a_request_for_several_gpus_is_shown_with_its_compute() -> None:
     waiting = pod("a", "", 6, core_percent=30, labels={names.LABEL_POD_APART: "true"})
     (main,) = waiting.spec.containers
     waiting.spec.containers = [main, msgspec.structs.replace(main, name="other")]
@@ -227,7 +227,7 @@ def test_units_of_another_size_are_not_taken_for_the_nodes_own() -> None:
     assert ways(nodes, pods, pod("waits", "", 6, counted)) == ("now", [])
 
 
-def test_nobody_moves_who_was_given_units_of_another_size() -> None:
+def test_pods_allocated_in_another_unit_do_not_move() -> None:
     gpus = [device(0), device(1)]
     nodes = [node("n", "10.0.0.1", gpus)]
     pods = [placed("old", "n", gpus[0], 48, unit=MemoryUnit.MIB_128), placed("big", "n", gpus[1], 9)]
@@ -237,7 +237,7 @@ def test_nobody_moves_who_was_given_units_of_another_size() -> None:
     assert ways(nodes, pods, pod("waits", "", 12)) == ("once moved", ["default/new"])
 
 
-def test_nodes_that_a_pod_does_not_want_are_no_places_for_it() -> None:
+def test_nodes_outside_a_pods_selection_are_no_targets() -> None:
     nodes = [node("n", "10.0.0.1", [device(0), device(2)]), node("m", "10.0.0.2", [device(1)])]
     pods = [placed("full", "n", device(0), 8), placed("other", "n", device(2), 8)]
     wants_n = {"kubernetes.io/hostname": "n"}

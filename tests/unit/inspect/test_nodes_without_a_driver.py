@@ -28,12 +28,12 @@ def broken(*, described: bool) -> Node:
 
 
 @pytest.mark.parametrize("words", [(), ("-o", "wide"), ("-d",)])
-def test_a_node_without_gpus_is_named_with_the_cause_beside_the_table(words: tuple[str, ...]) -> None:
+def test_a_node_without_gpus_is_a_warning_with_the_cause(words: tuple[str, ...]) -> None:
     text, _ = shown(SHARES, words=words)
     assert shown(SHARES, broken(described=False), words=words) == (text, (f"warning: node b: {FAULT}",))
 
 
-def test_where_no_node_works_nothing_is_said_of_labels_or_the_chart() -> None:
+def test_labels_and_chart_are_not_mentioned_if_no_node_works() -> None:
     _, remarks = shown(broken(described=False))
     assert remarks == (f"warning: node b: {FAULT}",)
 
@@ -46,7 +46,7 @@ def test_a_node_that_is_asked_for_by_name_answers_with_the_cause() -> None:
 def test_gpus_that_are_known_from_before_stay_in_the_table() -> None:
     text, remarks = shown(broken(described=True))
     assert "0/15" in text
-    assert remarks[0] == f"warning: node b counts here, and takes nothing new: {FAULT}"
+    assert remarks[0] == f"warning: node b is included, and accepts no new pods: {FAULT}"
 
 
 @pytest.mark.parametrize("described", [True, False])
@@ -54,5 +54,5 @@ def test_json_has_the_cause(described: bool) -> None:
     document: dict[str, Any] = json.loads(shown(broken(described=described), words=("-o", "json"))[0])
     assert [one["closed"] for one in document["nodes"]] == [FAULT] * described
     assert document["warnings"] == [
-        f"node b counts here, and takes nothing new: {FAULT}" if described else f"node b: {FAULT}"
+        f"node b is included, and accepts no new pods: {FAULT}" if described else f"node b: {FAULT}"
     ]

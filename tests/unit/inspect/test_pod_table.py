@@ -34,7 +34,7 @@ FIGURES = [["3072", "2000", "30", "12"], ["3072", "-", "30", "12"]]
 @pytest.mark.parametrize(
     ("healthy", "looked", "used"), [(True, {"n"}, 0.0), (False, {"n"}, None), (True, set(), None)]
 )
-def test_where_gpu_or_agent_tell_nothing_nobody_knows_what_is_used(
+def test_usage_is_unknown_if_neither_gpu_nor_agent_reports_it(
     healthy: bool, looked: set[str], used: float | None
 ) -> None:
     gpu = device(0, healthy=healthy, reason="" if healthy else "GPU is lost")
@@ -71,7 +71,7 @@ class Terminal:
         return True
 
 
-def test_who_uses_more_than_it_was_given_is_red() -> None:
+def test_usage_above_the_allocation_is_red() -> None:
     row = Row("default", "a", "u", "n1", 0, "GPU-0", 100, 200.0, 0, None)
     lines = table([row, row._replace(used_mib=50.0)], Paint(Terminal()))  # type: ignore[arg-type]
     assert lines[1].startswith("\x1b[31m")
@@ -105,11 +105,11 @@ def test_a_narrow_screen_shortens_the_longest_names_and_shows_every_figure(width
 @pytest.mark.parametrize(
     ("width", "heading"),
     [
-        (78, "NAMESPACE NAME NODE GPU GIVEN(MiB) USED(MiB) GIVEN(%) USED(%)"),
-        (77, "NAMESPACE NAME NODE GPU GIVEN USED GIVEN% USED%"),
-        (60, "NAME NODE GPU GIVEN USED GIVEN% USED%"),
-        (40, "NAME GIVEN USED GIVEN% USED%"),
-        (32, "NAME GIVEN USED USED%"),
+        (78, "NAMESPACE NAME NODE GPU ALLOC(MiB) USED(MiB) ALLOC(%) USED(%)"),
+        (77, "NAMESPACE NAME NODE GPU ALLOC USED ALLOC% USED%"),
+        (60, "NAME NODE GPU ALLOC USED ALLOC% USED%"),
+        (40, "NAME ALLOC USED ALLOC% USED%"),
+        (32, "NAME ALLOC USED USED%"),
         (24, "NAME USED USED%"),
     ],
 )
@@ -118,11 +118,11 @@ def test_a_screen_that_is_narrower_goes_without_what_says_least(width: int, head
     assert max(map(len, shown)) <= width
     assert shown[0].split() == heading.split()
     first, second = (line.split() for line in shown[1:])
-    of = {"GIVEN": 0, "USED": 1, "GIVEN%": 2, "USED%": 3}
+    of = {"ALLOC": 0, "USED": 1, "ALLOC%": 2, "USED%": 3}
     kept = [
         of[one.replace("(MiB)", "").replace("(%)", "%")]
         for one in shown[0].split()
-        if one[:4] in ("GIVE", "USED")
+        if one[:4] in ("ALLO", "USED")
     ]
     assert first[-len(kept) :] == [FIGURES[0][at] for at in kept]
     assert second[-len(kept) :] == [FIGURES[1][at] for at in kept]

@@ -125,7 +125,7 @@ def test_namespace_limits_the_pods_that_are_named_and_nothing_else() -> None:
     assert read["nodes"][0]["memory"]["allocatedUnits"] == 5
 
 
-def test_a_cordoned_gpu_is_told_beside_its_health_and_keeps_its_figures() -> None:
+def test_a_cordoned_gpu_is_marked_and_keeps_its_figures() -> None:
     gpus = [device(0), device(1, healthy=False, reason="XID 79"), device(2)]
     cluster = seen(
         [node("n", "10.0.0.1", gpus, cordoned=f"0, {gpus[1].uuid}")], [placed("a", "n", gpus[0], 2)]
@@ -134,7 +134,7 @@ def test_a_cordoned_gpu_is_told_beside_its_health_and_keeps_its_figures() -> Non
     assert [gpu.get("cordoned") for gpu in one["gpus"]] == [True, True, None]
     assert one["gpus"][0]["memory"]["allocatedUnits"] == 2
     assert cluster.nodes[0].out_of_service == (
-        "GPU 0 of node n is out of service: cordoned (annotation gpushare.dev/cordoned-gpus); what runs there stays",
+        "GPU 0 of node n is out of service: cordoned (annotation gpushare.dev/cordoned-gpus); running pods stay",
         "GPU 1 of node n is out of service: XID 79",
     )
     table = details(cluster, wide=True)
@@ -160,12 +160,12 @@ def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_healthy_and_says_so() -> 
     assert f"healthy, {why}" in details(cluster, wide=True)
 
 
-def test_a_cordoned_node_is_told_and_keeps_its_figures() -> None:
+def test_a_cordoned_node_is_marked_and_keeps_its_figures() -> None:
     open_, shut = (node(name, "10.0.0.1", [device(0)]) for name in ("a", "b"))
     shut.spec.unschedulable = True
     cluster = seen([open_, shut], [placed("here", "b", device(0), 2)])
     read = json.loads(encoded(cluster, "json"))
-    told = "node b is cordoned: nothing new is placed there until `kubectl uncordon b`; what runs there stays"
+    told = "node b is cordoned: no new pods are placed there until `kubectl uncordon b`; running pods stay"
     assert cluster.cordoned == (told,)
     assert [one.get("cordoned") for one in read["nodes"]] == [None, True]
     assert [one["memory"]["allocatedUnits"] for one in read["nodes"]] == [0, 2]
@@ -173,17 +173,17 @@ def test_a_cordoned_node_is_told_and_keeps_its_figures() -> None:
     assert faults(read) == []
 
 
-def test_a_node_that_counts_and_gives_nothing_is_told() -> None:
+def test_a_node_that_counts_and_accepts_no_pods_is_marked() -> None:
     gpu = device(0)
     off = node("b", "10.0.0.1", [gpu], mode=NodeMode.DEFAULT, advertised=False)
     cluster = seen([node("a", "10.0.0.1", [gpu]), off], [placed("here", "b", gpu, 2)])
     read = json.loads(encoded(cluster, "json"))
     assert [one["totalUnits"] for one in read["cluster"]["memory"]] == [30]
     why = "node shares no GPU memory (it is in mode default, label ack.node.gpu.schedule)"
-    assert read["warnings"] == [f"node b counts here, and takes nothing new: {why}"]
+    assert read["warnings"] == [f"node b is included, and accepts no new pods: {why}"]
 
 
-def test_a_cordon_of_a_gpu_that_is_not_there_is_told() -> None:
+def test_a_cordon_of_a_missing_gpu_is_reported() -> None:
     assert usage_of([node("n", "10.0.0.1", [device(0), device(1)], cordoned="1,7")], []).warnings == (
         "node n: annotation gpushare.dev/cordoned-gpus names GPU 7, which the node does not have: nothing is cordoned by that; it has GPU 0, 1",
     )

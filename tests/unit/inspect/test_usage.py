@@ -82,7 +82,7 @@ def test_pods_without_a_node_or_without_our_resource_are_not_counted() -> None:
     assert seen(nodes, [other]).nodes[0].pods == ()
 
 
-def test_what_was_given_in_another_unit_is_converted_once_per_gpu() -> None:
+def test_allocations_in_another_unit_are_converted_once_per_gpu() -> None:
     gpu = device(0)
     small = [placed(f"p{number}", "n", gpu, 1, unit=SMALL) for number in range(8)]
     cluster = seen([node("n", "10.0.0.1", [gpu], unit=GIB)], small)
@@ -171,10 +171,10 @@ def test_pod_on_a_gpu_that_is_gone_is_named() -> None:
     cluster = usage_of([node("n", "10.0.0.1", [device(0)])], [lost])
     assert figures(cluster) == {"n": ["0/15"]}
     (warning,) = cluster.warnings
-    assert "pod default/lost: holds 3072 MiB of GPU 0 (GPU-gone), which node n has no longer" in warning
+    assert "pod default/lost: holds 3072 MiB of GPU 0 (GPU-gone), which node n no longer has" in warning
 
 
-def test_our_pods_on_a_node_that_nobody_describes_are_found_by_index() -> None:
+def test_our_pods_on_an_undescribed_node_are_found_by_index() -> None:
     share = GpuShare("GPU-real", 1, 3 * 1024, 3, 15)
     ours = with_allocation(pod("a", "n", 3), [share], GIB)
     assert figures(seen([foreign_node("n", "10.0.0.1", 2, 15)], [ours])) == {"n": ["0/15", "3/15"]}
@@ -210,7 +210,7 @@ def test_a_node_that_offers_nothing_for_a_slip_in_its_label_is_named() -> None:
         (7, "16160MiB", GIB),
     ],
 )
-def test_unit_of_a_foreign_node_is_told_by_the_size_of_its_gpus(
+def test_unit_of_a_foreign_node_follows_from_the_size_of_its_gpus(
     units_per_gpu: int, label: str | None, unit: MemoryUnit
 ) -> None:
     labels = {} if label is None else {"aliyun.accelerator/nvidia_mem": label}
@@ -227,7 +227,7 @@ def test_node_whose_label_has_a_slip_is_shown_and_named() -> None:
     assert figures(cluster) == {"n": ["3/15"]}
     (warning,) = cluster.warnings
     assert warning.startswith("node n: label ack.node.gpu.schedule=sharre is unknown; use one of")
-    assert warning.endswith("; until then nothing new is placed there")
+    assert warning.endswith("; until then no new pods are placed there")
 
 
 def test_node_without_an_internal_address_is_shown_as_unknown() -> None:

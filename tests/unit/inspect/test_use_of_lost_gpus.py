@@ -8,7 +8,7 @@ from gpushare.inspect.views import pods
 from tests.unit.inspect.clusters import device, node, placed
 from tests.unit.inspect.test_views import Answers
 
-UNKNOWN = "warning: what pods really use is not known of "
+UNKNOWN = "warning: GPU usage of pods is unknown on "
 
 
 def remarks(monkeypatch: pytest.MonkeyPatch, use: RealUse, *healthy: bool) -> tuple[str, ...]:
@@ -25,7 +25,7 @@ def remarks(monkeypatch: pytest.MonkeyPatch, use: RealUse, *healthy: bool) -> tu
     return pods.rows(Answers(), None).remarks
 
 
-def test_a_node_whose_gpus_are_all_lost_is_not_told_to_be_set_wrongly(
+def test_a_node_whose_gpus_are_all_lost_is_not_reported_as_misconfigured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     silent = RealUse({}, {"n": NOT_LOOKED}, frozenset())
@@ -39,7 +39,7 @@ def test_a_node_whose_gpus_are_all_lost_is_not_told_to_be_set_wrongly(
     assert remarks(monkeypatch, away, False) == (f"{UNKNOWN}n: it has no running node agent",)
 
 
-def test_of_one_gpu_among_others_that_is_lost_it_is_said_that_its_use_is_not_known(
+def test_usage_of_one_lost_gpu_among_others_is_reported_as_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked = RealUse({}, {}, frozenset({"n"}))

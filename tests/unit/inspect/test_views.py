@@ -129,20 +129,20 @@ async def test_a_pod_that_waits(browser: Browser, world: World) -> None:
     document = both(lambda form: why(kubectl, options("--why", "waits", "-d", "-o", form), PLAIN))
 
     assert shown.remarks == ()
-    assert "default/waits waits since 2026-01-01 00:00:00 UTC" in shown.text
-    assert "asks for:    aliyun.com/gpu-mem: 8" in shown.text
+    assert "default/waits has been pending since 2026-01-01 00:00:00 UTC" in shown.text
+    assert "requests:    aliyun.com/gpu-mem: 8" in shown.text
     assert (
         "suggestion:  a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; "
-        "the end of pod default/there (7 GiB) there would be enough" in shown.text
+        "deleting pod default/there (7 GiB) would be enough" in shown.text
     )
-    assert "about 2 nodes: 0 take it, 2 refuse" in shown.text
-    assert "(1 more node not asked about: " in shown.text
+    assert ": 0 fit, 2 do not" in shown.text
+    assert "(1 more node not passed on by kube-scheduler: " in shown.text
     assert "1      no single GPU has 8 GiB free               n1 (largest free: 4 GiB on GPU 0)" in shown.text
     assert "n2    asks for 8 GiB, the largest GPU has 2 GiB" in each.text
     assert document["source"] == "scheduler"
     assert [one["node"] for one in document["record"]["nodes"]] == ["n1", "n2"]
     world.decisions.of("uid-waits").each = None  # type: ignore[union-attr]
-    assert "is not kept any more" in why(kubectl, options("--why", "waits", "-d"), PLAIN).text
+    assert "is no longer stored" in why(kubectl, options("--why", "waits", "-d"), PLAIN).text
 
 
 async def test_a_pod_that_is_bound_and_one_for_which_binding_failed(browser: Browser, world: World) -> None:
@@ -163,7 +163,9 @@ async def test_a_pod_that_is_bound_and_one_for_which_binding_failed(browser: Bro
 
     assert "default/pod is on node n1" in bound
     assert "Scores: all 1 node are equally good." in bound
-    assert "GPUs of node n1 that could take it, by binpack (the GPU on which the least is left over" in bound
+    assert (
+        "GPUs of node n1 with enough capacity, by binpack (the GPU on which the least is left over" in bound
+    )
     assert "0    8192              2048            0            chosen" in bound
     assert "Binding to node n1 at " in bound
     assert "GPU 0  6144 MiB  6 units  GPU-n1-0" in bound
@@ -171,9 +173,7 @@ async def test_a_pod_that_is_bound_and_one_for_which_binding_failed(browser: Bro
     assert document["record"]["choice"]["gpus"][0]["chosen"] is True
 
 
-async def test_a_pod_whose_gpu_is_out_of_service_is_told_so_and_that_what_it_uses_is_not_known(
-    browser: Browser, world: World
-) -> None:
+async def test_a_gpu_out_of_service_is_reported_and_its_usage_unknown(browser: Browser, world: World) -> None:
     sound = gpu_node("n1", 8 * GIB)
     world.add_node(sound)
     await give(browser, world, "pod", "n1", 6)
@@ -191,7 +191,7 @@ async def test_a_pod_whose_gpu_is_out_of_service_is_told_so_and_that_what_it_use
 
 
 @pytest.mark.parametrize("others", [True, False], ids=["another took its index", "the driver does not work"])
-async def test_a_pod_whose_gpu_is_gone_from_the_node_is_told_so(
+async def test_a_gpu_that_is_gone_from_the_node_is_reported(
     others: bool, browser: Browser, world: World
 ) -> None:
     node = gpu_node("n1", 8 * GIB)
@@ -217,7 +217,7 @@ async def test_to_a_pod_that_holds_a_gpu_from_before_a_change_of_mode_nothing_is
     assert "Out of service" not in why(cluster(world), options("--why", "pod"), PLAIN).text
 
 
-async def test_a_reason_with_brackets_in_its_midst_is_told_in_one_piece(
+async def test_a_reason_with_brackets_in_the_middle_stays_in_one_piece(
     browser: Browser, world: World
 ) -> None:
     full = "elastic quota root/blue: 12 of 12 aliyun.com/gpu-mem used (max), 1 asked for"
@@ -236,12 +236,12 @@ async def test_scores_and_nodes_left_out_and_room_that_is_kept(browser: Browser,
     await browser.post("filter", body)
     await browser.post("prioritize", body)
     text = why(cluster(world), options("--why", "pod"), PLAIN).text
-    assert "1 not for it now (another node is its own, in the plan for its whole gang)" in text
-    assert "Scores above the least, of 2 nodes, best first: n" in text
-    assert "(reserved; the API server has not said so yet)" in text
+    assert "1 excluded for now (another node is its own, in the plan for its whole gang)" in text
+    assert "Scores above the lowest, of 2 nodes, best first: n" in text
+    assert "(reserved; not confirmed by the API server yet)" in text
 
 
-async def test_without_the_scheduler_annotations_and_events_speak_and_it_is_said(world: World) -> None:
+async def test_without_the_scheduler_annotations_and_events_are_shown_with_a_warning(world: World) -> None:
     world.create("pod", 6)
     pod = world.api.pods["default/pod"]
     event = {"involvedObject": {"uid": "uid-pod"}, "reason": "FailedScheduling", "message": "0/1 nodes"}
@@ -257,8 +257,8 @@ async def test_without_the_scheduler_annotations_and_events_speak_and_it_is_said
     document = both(lambda form: why(kubectl, options("--why", "pod", "-o", form), PLAIN))
 
     assert shown.remarks == (
-        "warning: the scheduler may not be asked: that needs the rights to get services/proxy ack-co-scheduler and "
-        "http:ack-co-scheduler:health, and to create serviceaccounts/token gpushare-reader, in namespace kube-system; what follows is what the pod's annotations and events say",
+        "warning: no permission to query the scheduler: that needs get on services/proxy ack-co-scheduler and "
+        "http:ack-co-scheduler:health, and create on serviceaccounts/token gpushare-reader, in namespace kube-system; showing the pod's annotations and events instead",
     )
     assert "kube-scheduler says:  no room" in shown.text
     assert "FailedScheduling: 0/1 nodes" in shown.text
@@ -266,7 +266,7 @@ async def test_without_the_scheduler_annotations_and_events_speak_and_it_is_said
     assert (document["source"], document["record"]) == ("annotations", None)
     pod["spec"]["nodeName"] = "n1"
     pod["status"]["conditions"] = []
-    assert "It has no record of a GPU." in why(kubectl, options("--why", "pod"), PLAIN).text
+    assert "It has no GPU allocation." in why(kubectl, options("--why", "pod"), PLAIN).text
     kubectl.known["/api/v1/namespaces/default/events"] = "Error from server (Forbidden): no"
     assert "Events" not in why(kubectl, options("--why", "pod"), PLAIN).text
     del pod["spec"]["nodeName"]
@@ -274,7 +274,7 @@ async def test_without_the_scheduler_annotations_and_events_speak_and_it_is_said
     assert "default/pod has ended" in why(kubectl, options("--why", "pod"), PLAIN).text
 
 
-async def test_a_pod_that_has_ended_is_told_of_by_its_annotations(browser: Browser, world: World) -> None:
+async def test_a_finished_pod_is_explained_by_its_annotations(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.create("pod", 6)
     await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
@@ -301,7 +301,9 @@ async def test_a_pod_that_has_ended_is_told_of_by_its_annotations(browser: Brows
         (b"[]", "is no gpushare scheduler"),
     ],
 )
-async def test_why_the_scheduler_was_not_heard_is_said(world: World, answer: Any, words: str) -> None:
+async def test_the_reason_why_the_scheduler_did_not_answer_is_reported(
+    world: World, answer: Any, words: str
+) -> None:
     world.create("pod", 6)
     (remark,) = why(cluster(world, **{DECISIONS: answer}), options("--why", "pod"), PLAIN).remarks
     assert words in remark
@@ -312,7 +314,7 @@ async def test_of_several_replicas_the_one_that_leads_counts(world: World) -> No
     leader = {"scheduler": {"name": "a", "firstAsked": 1.0, "lastAsked": 9.0}, "waiting": []}
     turns = iter([standby] * 4 + [leader] + [standby] * 9)
     shown = waiting(Answers(**{DECISIONS: lambda path: next(turns)}), options("--pending"), PLAIN)
-    assert shown == Shown("No pod that asks for GPU memory waits.\n", ())
+    assert shown == Shown("No pod that requests GPU memory is pending.\n", ())
     alone = waiting(Answers(**{DECISIONS: standby}), options("--pending"), PLAIN)
     assert "another one may lead" in alone.remarks[0]
 
@@ -321,8 +323,8 @@ async def test_of_several_replicas_the_one_that_leads_counts(world: World) -> No
     ("leads", "remarks"),
     [
         (True, ()),
-        (False, ("warning: no kube-scheduler has asked the scheduler that answers: another one leads",)),
-        (None, ("warning: no kube-scheduler has asked the scheduler that answers; another one may lead",)),
+        (False, ("warning: kube-scheduler has not called the replica that answered: another one leads",)),
+        (None, ("warning: kube-scheduler has not called the replica that answered; another one may lead",)),
     ],
 )
 async def test_one_to_which_no_pod_has_come_says_whether_it_leads(
@@ -330,7 +332,7 @@ async def test_one_to_which_no_pod_has_come_says_whether_it_leads(
 ) -> None:
     asked = {"name": "a", "firstAsked": None, "lastAsked": None, "leads": leads}
     shown = waiting(Answers(**{DECISIONS: {"scheduler": asked, "waiting": []}}), options("--pending"), PLAIN)
-    assert shown == Shown("No pod that asks for GPU memory waits.\n", remarks)
+    assert shown == Shown("No pod that requests GPU memory is pending.\n", remarks)
 
 
 async def test_who_says_that_it_leads_counts_though_another_was_asked_before() -> None:
@@ -399,8 +401,7 @@ async def test_all_that_wait(browser: Browser, world: World) -> None:
         "NAMESPACE",
         "NAME",
         "PENDING",
-        "ASKS",
-        "FOR",
+        "REQUESTS",
         "CATEGORY",
         "REASON",
     ]
@@ -442,7 +443,7 @@ def event(reason: str, message: str, minute: int, kind: str = "Pod") -> dict[str
     return {"involvedObject": it, "reason": reason, "message": message, "lastTimestamp": at}
 
 
-async def test_of_a_pod_that_is_gone_the_last_events_are_told_whatever_it_ended_for(world: World) -> None:
+async def test_the_last_events_of_a_deleted_pod_are_shown(world: World) -> None:
     ended = event("Preempted", "ended for pod default/y", 2)
     rest = [event("Killing", "Stopping container c", 3), event("Started", "Started container c", 1)]
     alien = event("Scaled", "a Deployment of that name", 4, "Deployment")
@@ -465,7 +466,7 @@ async def test_of_a_pod_that_is_gone_the_last_events_are_told_whatever_it_ended_
     assert gone(alien).startswith('pod "x" not found in namespace default')
 
 
-async def test_a_pod_that_was_made_anew_is_not_told_of_as_the_one_before(
+async def test_a_recreated_pod_is_not_explained_by_its_predecessors_record(
     browser: Browser, world: World
 ) -> None:
     await ask(browser, world, "pod", "n1")
@@ -475,7 +476,7 @@ async def test_a_pod_that_was_made_anew_is_not_told_of_as_the_one_before(
         "spec": {},
     }
     shown = why(kubectl, options("--why", "pod"), PLAIN)
-    assert "the scheduler knows another pod of that name" in shown.remarks[0]
+    assert "the scheduler's record is about another pod of that name" in shown.remarks[0]
 
 
 def test_nodes_are_as_the_schema_says() -> None:

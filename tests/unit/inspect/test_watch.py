@@ -55,11 +55,11 @@ def test_terminal_is_cleared_before_each_drawing() -> None:
     assert out.getvalue() == "\x1b[H\x1b[2J\x1b[3Jone\n\x1b[H\x1b[2J\x1b[3Jtwo\n"
 
 
-def test_failures_are_told_once_and_tried_again_ever_more_slowly() -> None:
+def test_failures_are_reported_once_and_retried_with_backoff() -> None:
     out = io.StringIO()
     broken = [InspectError("", "no route")] * 6
     script = Script("one\n", *broken, "one\n", "two\n")
-    assert watched(script, out) == "error: no route; trying again\n"
+    assert watched(script, out) == "error: no route; retrying\n"
     assert out.getvalue() == "one\n\ntwo\n"
     assert script.waits_s == [2, 4, 8, 16, LONGEST_WAIT_S, LONGEST_WAIT_S, LONGEST_WAIT_S, 2, 2]
 

@@ -39,7 +39,7 @@ def shown(*nodes: Node, words: tuple[str, ...] = ()) -> tuple[str, tuple[str, ..
 
 
 @pytest.mark.parametrize("words", [(), ("-o", "wide"), ("-d",)])
-def test_a_node_that_gives_whole_gpus_is_named_beside_the_table_which_stays_as_it_is(
+def test_a_node_with_whole_gpus_is_a_warning_and_the_table_is_unchanged(
     words: tuple[str, ...],
 ) -> None:
     text, remarks = shown(SHARES, words=words)
@@ -47,7 +47,7 @@ def test_a_node_that_gives_whole_gpus_is_named_beside_the_table_which_stays_as_i
     assert shown(SHARES, whole("t"), words=words) == (
         text,
         (
-            "nodes that give whole GPUs (topology) are not in the table: t; `kubectl inspect cgpu --pods` shows who has them",
+            "nodes that allocate whole GPUs (topology) are not in the table: t; `kubectl inspect cgpu --pods` shows their pods",
         ),
     )
 

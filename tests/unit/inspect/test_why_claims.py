@@ -124,7 +124,7 @@ def test_a_claim_that_is_not_allocated_comes_with_the_reason_and_what_is_free() 
         "moreClaims": 0,
         "taint": "",
     }
-    assert table[3].startswith("  large: GPU gpu-00000001 of node n has room: something else is in the way")
+    assert table[3].startswith("  large: GPU gpu-00000001 of node n fits: something else blocks it")
 
 
 def test_what_does_not_fit_is_named() -> None:
@@ -142,9 +142,9 @@ def test_what_does_not_fit_is_named() -> None:
             requesting("c", "1Gi"),
             [allocated("o", (0, "1Gi", 0)), allocated("p", (0, "1Gi", 0))],
             offered([]),
-            "c: the GPUs with room have as many claims as can be held apart on one.",
+            "c: the GPUs with enough capacity have the maximum number of claims.",
         ),
-        (requesting("c", "1Gi", count=2), [], offered([]), "c: it needs 2 GPUs, and 1 has room."),
+        (requesting("c", "1Gi", count=2), [], offered([]), "c: it needs 2 GPUs, and 1 has enough capacity."),
     ):
         assert f"  {expected}" in lines(kubectl(pod("late", "c"), claim, others, slices))
     text = lines(kubectl(pod("late", "c"), requesting("c", "1Gi"), slices={"items": []}))
@@ -154,9 +154,7 @@ def test_what_does_not_fit_is_named() -> None:
         options("--why", "late", "-n", "team"),
         PLAIN,
     )
-    assert shown.remarks[0].startswith(
-        "warning: what is free for claims is not known: kubectl could not read"
-    )
+    assert shown.remarks[0].startswith("warning: free capacity for claims is unknown: kubectl could not read")
 
 
 def test_a_claim_that_is_allocated_comes_with_what_it_holds() -> None:

@@ -202,7 +202,7 @@ async def test_a_series_whose_count_was_not_taken_is_counted_later() -> None:
     assert [method for method, _, _ in talk.ears.requests] == ["POST", "PATCH", "PATCH"]
 
 
-async def test_an_event_that_the_server_refuses_for_good_is_dropped_and_logged(caplog: Any) -> None:
+async def test_an_event_that_the_server_rejects_permanently_is_dropped_and_logged(caplog: Any) -> None:
     talk = Talk(refusal(403))
     talk.say("one")
     talk.say("two")
@@ -408,7 +408,7 @@ async def test_a_fault_that_occurs_while_watched_is_new_however_recent_the_last_
     assert store.counts == [1, 1]
 
 
-async def test_a_fault_that_comes_and_goes_is_three_events_of_which_the_last_counts() -> None:
+async def test_an_intermittent_fault_is_three_events_and_the_last_one_counts_on() -> None:
     store, clock = Store(), ScriptedClock()
     one = Teller(store, clock)
     for _ in range(30):

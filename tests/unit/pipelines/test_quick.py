@@ -29,7 +29,7 @@ def test_without_tests_the_checks_are_all() -> None:
     assert plan.said()[-1] == "  none"
 
 
-def test_what_is_left_out_from_the_beginning_is_said() -> None:
+def test_what_is_left_out_from_the_beginning_is_reported() -> None:
     plan = Plan("main", [], ["tests/unit/test_a.py"], ["tests/unit/test_b.py", "tests/unit/test_c.py"])
     assert plan.said()[-1] == "left out: 2 more files, from tests/unit/test_b.py on"
     assert MOST_FILES > 1

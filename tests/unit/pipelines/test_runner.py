@@ -171,7 +171,7 @@ def test_a_pipe_fails_with_any_of_its_parts(pipeline: Pipeline) -> None:
     assert pipeline.run(Step("a", "false | true", LONG_S))["a"].state is State.FAILED
 
 
-def test_pytests_closing_lines_stand_alone(pipeline: Pipeline) -> None:
+def test_pytests_closing_lines_are_separate(pipeline: Pipeline) -> None:
     pipeline.run(Step("a", "echo '=== 12 passed, 1 skipped in 3.20s ==='; echo more", LONG_S))
     assert "12 passed, 1 skipped in 3.20s" in pipeline.said
 

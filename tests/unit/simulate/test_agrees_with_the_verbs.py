@@ -29,7 +29,7 @@ from gpushare_playground.kubescheduler.cycle import Unschedulable, choose
 from gpushare_playground.kubescheduler.extender import FilterResult, HostPriority
 from tests.randomized import rounds
 from tests.unit.scheduler.world import Api, Recorded, TurnedClock
-from tests.unit.simulate.making import node, pod
+from tests.unit.simulate.objects import node, pod
 
 quick = settings(max_examples=rounds(50, soak=120), deadline=None)
 

@@ -12,7 +12,7 @@ from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.input.manifests import joined, manifests_of
 from gpushare.simulate.input.node_shapes import shape_of
 from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot, snapshot_of
-from tests.unit.simulate.making import node, placed, pod, ran, template, whys, workload
+from tests.unit.simulate.objects import node, placed, pod, ran, template, whys, workload
 
 T4 = 15360
 DRA = node("d", T4, T4, mode="dra")
@@ -74,7 +74,7 @@ def test_what_claims_hold_is_allocated_in_a_saved_state_too() -> None:
     )
     for each in (state, read_snapshot(snapshot_of(state), "saved")):
         result = ran(each, pod("p", 1))
-        assert (placed(result), held_mib(result), result.unheeded) == ({"p": "a"}, [3072, 5120], ())
+        assert (placed(result), held_mib(result), result.ignored) == ({"p": "a"}, [3072, 5120], ())
         assert result.curve[0].allocated_mib == 8192
 
 
@@ -191,7 +191,7 @@ def test_an_evicted_pods_claim_is_free_again() -> None:
 
 def test_a_claim_that_was_not_read_is_not_taken_for_one_that_the_template_will_make() -> None:
     result = ran(ClusterState((DRA,), pods=(bound("a"),)), template_for_claims("t", request("2Gi")))
-    assert (held_mib(result), result.unheeded) == ([0, 0], ("ResourceClaims of 1 pod, which were not read",))
+    assert (held_mib(result), result.ignored) == ([0, 0], ("ResourceClaims of 1 pod, which were not read",))
 
 
 def test_what_of_claims_is_not_simulated_is_named() -> None:
@@ -207,7 +207,7 @@ def test_what_of_claims_is_not_simulated_is_named() -> None:
         claiming("q", resourceClaimName="unknown"),
     )
     assert placed(result) == {"p": "d", "q": "d"}
-    assert result.unheeded == (
+    assert result.ignored == (
         "ResourceClaims of 1 pod, which were not read",
         "ResourceClaims on devices of other DeviceClasses",
         "allocationMode All of ResourceClaims",

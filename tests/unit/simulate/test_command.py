@@ -15,7 +15,7 @@ from gpushare.reasons.mistakes.pods import mistakes_of
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.progress import Bar
 from gpushare.simulate.snapshot import ClusterState, snapshot_of
-from tests.unit.simulate.making import node, pod, template, workload
+from tests.unit.simulate.objects import node, pod, template, workload
 
 T4 = 16160
 
@@ -51,7 +51,7 @@ def test_tables_say_where_pods_land_and_why_others_wait(
     )
     assert "GPU memory allocated: 0 of 47 GiB (0%) before, 32 GiB (66%) after." in out
     assert "4 pods simulated, 1 pending. Policy: binpack." in out
-    assert err == "gpushare simulate: Service s is passed over: it makes no pods that are simulated\n"
+    assert err == "gpushare simulate: Service s is skipped: it creates no pods to simulate\n"
 
 
 def test_mistakes_are_reported_once_a_workload_in_the_words_of_admission(
@@ -77,7 +77,7 @@ def test_a_node_label_that_no_node_can_have_is_reported_too(
     file = manifests(tmp_path, pod("p", 1, nodeSelector={"ack.node.gpu.schedule": "core-mem"}))
     main(["--snapshot", snapshot, "-f", file, "-o", "json"])
     assert json.loads(capsys.readouterr().out)["warnings"] == [
-        "default/Pod p: its nodeSelector wants ack.node.gpu.schedule=core-mem, which no node can have: write core_mem"
+        "default/Pod p: its nodeSelector requires ack.node.gpu.schedule=core-mem, which no node can have: write core_mem"
     ]
 
 
@@ -94,7 +94,9 @@ def test_details_have_a_row_for_each_pod(
     assert "Ignored, though pods request it: topologySpreadConstraints." in out
 
 
-def test_nothing_to_do_is_said(snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_simulation_is_reported(
+    snapshot: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["--snapshot", snapshot]) == 0
     assert capsys.readouterr().out.startswith("No pod is pending, and none is added.\n")
     plain = tmp_path / "plain.json"
@@ -102,7 +104,7 @@ def test_nothing_to_do_is_said(snapshot: str, tmp_path: Path, capsys: pytest.Cap
     assert main(["--snapshot", str(plain)]) == 0
     assert "No node has GPUs." in capsys.readouterr().out
     assert main(["--snapshot", str(plain), "--min-nodes"]) == 2
-    assert "say with --node-shape" in capsys.readouterr().err
+    assert "describe the nodes to add with --node-shape" in capsys.readouterr().err
 
 
 def test_json_has_pods_nodes_and_the_curve(
@@ -158,7 +160,7 @@ def test_a_cluster_is_saved(tmp_path: Path, snapshot: str, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("asked", [["-d"], ["-o", "json"], ["-o", "table"]])
-def test_what_is_asked_for_beside_saving_is_done_too(
+def test_a_simulation_requested_with_save_is_done_too(
     asked: list[str], tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = tmp_path / "saved.json"
@@ -294,11 +296,11 @@ def test_settings_come_from_the_environment_and_a_file_too(
     assert "seed" in err
 
 
-def test_that_ends_of_jobs_are_not_known_is_said(
+def test_unknown_ends_of_jobs_are_reported(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     jobs = [workload("Job", f"j{number}", 1, template(1)) for number in range(4)]
     assert main(["--snapshot", snapshot, "-f", manifests(tmp_path, jobs[0])]) == 0
-    assert "When Jobs end is not known: default/Job j0 keeps what it holds." in capsys.readouterr().out
+    assert "The end of Jobs is unknown: default/Job j0 keeps its allocation." in capsys.readouterr().out
     assert main(["--snapshot", snapshot, "-f", manifests(tmp_path, *jobs)]) == 0
-    assert "default/Job j2, and 1 more keep what they hold." in capsys.readouterr().out
+    assert "default/Job j2, and 1 more keep their allocation." in capsys.readouterr().out

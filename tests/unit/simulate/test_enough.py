@@ -13,7 +13,7 @@ from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.input.manifests import manifests_of
 from gpushare.simulate.input.node_shapes import nodes_of, shape_of, shapes_there
 from gpushare.simulate.snapshot import ClusterState, counting_of
-from tests.unit.simulate.making import node, pod, ran, template, workload
+from tests.unit.simulate.objects import node, pod, ran, template, workload
 
 T4 = 16160
 STATE = ClusterState((node("a", T4), node("b", T4), node("big", T4, T4, mode="cgpu"), node("plain")))
@@ -92,7 +92,7 @@ def test_a_node_like_another_is_whole_and_empty() -> None:
     assert result.fates[0].gpus[0].uuid == "GPU-added-1-0"
 
 
-def test_a_described_node_has_what_is_said_and_else_enough() -> None:
+def test_a_described_node_has_what_is_described_and_otherwise_ample_resources() -> None:
     shape = shape_of("gpus=2,memory=16160,mode=core_mem,unit=128MiB,cpu=4,ram=8Gi,pods=3,label.kind=x", STATE)
     (made,) = nodes_of(shape, 1)
     assert made["status"]["allocatable"] == {
@@ -110,7 +110,7 @@ def test_a_described_node_has_what_is_said_and_else_enough() -> None:
     ("text", "why"),
     [
         ("unknown", "no node has that name; there are a, b"),
-        ("plain", "no node agent has described its GPUs"),
+        ("plain", "no node agent has reported its GPUs"),
         ("gpus=2", "memory is a number"),
         ("gpus=0,memory=1", "gpus is a number from 1 to 128"),
         ("gpus=1,memory=1,colour=red", "'colour=red' is none of gpus"),

@@ -25,7 +25,7 @@ from gpushare.simulate.snapshot import (
     state_of,
     workload_of,
 )
-from tests.unit.simulate.making import node, pod, template, workload
+from tests.unit.simulate.objects import node, pod, template, workload
 
 EMPTY = ClusterState(())
 
@@ -53,7 +53,7 @@ def test_controllers_make_as_many_pods_as_they_say() -> None:
         {"kind": "Service", "metadata": {"name": "s"}},
     )
     assert names_of(found) == ["p", "web-0", "web-1", "set-0", "lone-0", "job-0", "job-1"]
-    assert found.passed_over == ("Service s",)
+    assert found.skipped == ("Service s",)
     assert found.pods[1].workload == "default/Deployment web"
     assert found.pods[3].pod["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] == "set-0"
     assert workload_of(found.pods[1].pod) == "default/Deployment web"
@@ -67,7 +67,7 @@ def test_controllers_make_as_many_pods_as_they_say() -> None:
 def test_a_misspelt_kind_is_refused_with_the_right_one(kind: str, meant: str) -> None:
     document = {"kind": kind, "metadata": {"name": "d"}, "spec": {}}
     if not meant:
-        assert made(document).passed_over == (f"{kind} d",)
+        assert made(document).skipped == (f"{kind} d",)
         return
     with pytest.raises(SimulateError, match=f"f.yaml: {kind} d: is no kind; write {meant}"):
         made(document)
@@ -75,7 +75,7 @@ def test_a_misspelt_kind_is_refused_with_the_right_one(kind: str, meant: str) ->
 
 @pytest.mark.parametrize("kind", ["CronJob", "DaemonSet", "ElasticQuota", "MPIJob", "CloneSet", "PodGroup"])
 def test_kinds_of_others_that_sound_alike_are_passed_over(kind: str) -> None:
-    assert made({"kind": kind, "metadata": {"name": "d"}}).passed_over == (f"{kind} d",)
+    assert made({"kind": kind, "metadata": {"name": "d"}}).skipped == (f"{kind} d",)
 
 
 @pytest.mark.parametrize(("value", "quoted"), [(8, '"8"'), (True, '"true"'), (0.5, '"0.5"')])
@@ -291,7 +291,7 @@ def test_of_a_folder_the_manifests_in_it_are_taken_as_kubectl_takes_them(
     assert re.findall(r"from-\w+", capsys.readouterr().out) == ["from-a", "from-b", "from-c"]
     empty.mkdir()
     assert main(["--snapshot", str(cluster), "-f", str(empty)]) == 2
-    assert "empty: the folder has no file that ends with .json, .yaml, .yml\n" in capsys.readouterr().err
+    assert "empty: the directory has no file that ends with .json, .yaml, .yml\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -299,16 +299,16 @@ def test_of_a_folder_the_manifests_in_it_are_taken_as_kubectl_takes_them(
     [
         (
             [("a.yaml", pod("big", 2)), ("b.yaml", pod("big", 3))],
-            "default/Pod big: is in a.yaml and in b.yaml; leave one out, or give it another name",
+            "default/Pod big: is in a.yaml and in b.yaml; remove or rename one",
         ),
         (
             [("a.yaml", workload("Deployment", "web", 2, template(2)))] * 2,
-            "default/Deployment web: is twice in a.yaml; leave one out, or give it another name",
+            "default/Deployment web: is twice in a.yaml; remove or rename one",
         ),
         (
             [("a.yaml", workload("StatefulSet", "web", 1, template(2))), ("b.yaml", pod("web-0", 3))],
-            "pod default/web-0: comes of default/StatefulSet web in a.yaml and of default/Pod web-0 in b.yaml; "
-            "give one of these another name",
+            "pod default/web-0: is created by default/StatefulSet web in a.yaml and by default/Pod web-0 in b.yaml; "
+            "rename one of them",
         ),
     ],
 )

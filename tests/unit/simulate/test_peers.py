@@ -21,7 +21,7 @@ from gpushare.simulate.engine.simulation import Result
 from gpushare.simulate.peers.ledger import RULES
 from gpushare.simulate.peers.names import PEERS
 from gpushare.simulate.snapshot import ClusterState, snapshot_of
-from tests.unit.simulate.making import node, placed, pod, ran, template, workload
+from tests.unit.simulate.objects import node, placed, pod, ran, template, workload
 
 GIB = 1024
 HAMI = [name for name in PEERS if name.startswith("hami")]

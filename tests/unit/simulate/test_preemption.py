@@ -12,7 +12,7 @@ from gpushare.simulate.engine.simulation import Result
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.output import report
 from gpushare.simulate.snapshot import ClusterState, read_snapshot, snapshot_of
-from tests.unit.simulate.making import node, placed, pod, ran, template, whys, workload
+from tests.unit.simulate.objects import node, placed, pod, ran, template, whys, workload
 
 T4 = 16160
 
@@ -52,7 +52,7 @@ def test_a_more_important_pod_lands_by_evicting_and_its_victims_wait_again() -> 
     assert "no single GPU has 7 GiB free" in whys(result)["low-1"]
     text = report.tables(result)
     assert "default/urgent lands on n0 by evicting default/low-1 (recreated, pending)" in text
-    assert "1 evicted for more important pods, 1 of them recreated." in text
+    assert "1 evicted for higher-priority pods, 1 of them recreated." in text
     document = report.structured(result)
     assert document["evictions"] == [
         {"pod": "default/low-1", "node": "n0", "for": "default/urgent", "recreated": True}

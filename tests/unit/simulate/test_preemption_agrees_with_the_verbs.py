@@ -32,7 +32,7 @@ from gpushare_playground.kubescheduler.cycle import Unschedulable, choose
 from gpushare_playground.kubescheduler.extender import FilterResult
 from tests.randomized import rounds
 from tests.unit.scheduler.world import Api, Recorded, Refusing, framework_of
-from tests.unit.simulate.making import node, pod
+from tests.unit.simulate.objects import node, pod
 from tests.unit.simulate.test_agrees_with_the_verbs import GPUS, Verbs
 
 quick = settings(max_examples=rounds(30, soak=60), deadline=None)
@@ -242,7 +242,7 @@ node_lists = st.lists(
 @given(
     node_lists, pods_there, st.sampled_from(Placement), st.integers(0, 3), st.integers(0, 2), st.booleans()
 )
-def test_those_are_evicted_whom_the_extender_and_kube_scheduler_evict(
+def test_the_same_pods_are_evicted_as_by_extender_and_kube_scheduler(
     shapes: list[Any], asked: list[Any], policy: Placement, keep: int, seed: int, alone: bool
 ) -> None:
     nodes = tuple(
@@ -272,7 +272,7 @@ def test_those_are_evicted_whom_the_extender_and_kube_scheduler_evict(
     placed = _bound(nodes, [one.pod for one in first], policy, seed)
     state = ClusterState(nodes, tuple(placed), budgets=(guard,))
     come = [one for one in wished if by_name[name_of(one.pod)] >= 2]
-    result = simulate(state, come, Settings(policy, seed=seed, counts_alone=alone))
+    result = simulate(state, come, Settings(policy, seed=seed, ignored_by_scheduler=alone))
     expected = run(_driven(nodes, placed, [one.pod for one in come], policy, keep, seed, alone=alone))
     assert [one.victim for one in result.evictions] == [key for key, _ in expected.evicted]
     by_sums = {(key, by) for key, by in expected.evicted if by}
@@ -297,7 +297,7 @@ def _bound(nodes: tuple[Json, ...], pods: list[Json], policy: Placement, seed: i
     async def scheduled() -> list[Json]:
         made = Scheduling(
             ClusterState(nodes),
-            Settings(policy, seed=seed, preemption=False, counts_alone=False),
+            Settings(policy, seed=seed, preemption=False, ignored_by_scheduler=False),
             JumpingClock(0),
         )
         for one in pods:

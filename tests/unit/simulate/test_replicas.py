@@ -11,7 +11,7 @@ from gpushare.api.json_objects import Json, name_of
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.input.manifests import Manifests, manifests_of
 from gpushare.simulate.snapshot import ClusterState, counting_of, read_snapshot, snapshot_of, state_of
-from tests.unit.simulate.making import node, placed, pod, ran, template, workload
+from tests.unit.simulate.objects import node, placed, pod, ran, template, workload
 
 T4 = 15360
 MANIFEST: list[Json] = [
@@ -133,7 +133,7 @@ def test_what_a_saved_cluster_leaves_out_and_units_of_people_make_no_difference(
     assert (found.pods, found.there[0].differs) == ((), ())
 
 
-def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_assumptions_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pods = (of_deployment("web-abc-1"), of_deployment("web-abc-2"))
     snapshot, file = tmp_path / "cluster.json", tmp_path / "f.yaml"
     snapshot.write_bytes(snapshot_of(ClusterState((node("a", T4, T4),), pods)))
@@ -142,8 +142,8 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
     out = capsys.readouterr().out
     assert "default    Deployment web  6 GiB  1     1       a" in out
     assert (
-        "default/Deployment web: pods there already: 2, asked for: 3, to come: 1; its template differs from them in resources: "
-        "they are taken as they are, no rollout is simulated.\n" in out
+        "default/Deployment web: existing pods: 2, requested: 3, created: 1; its template differs from them in resources: "
+        "existing pods are used as they are, no rollout is simulated.\n" in out
     )
     file.write_text(json.dumps(web(1)))
     assert main(["--snapshot", str(snapshot), "-f", str(file), "-o", "json"]) == 0
@@ -159,7 +159,7 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
     }
     assert main(["--snapshot", str(snapshot), "-f", str(file)]) == 0
     assert (
-        "default/Deployment web: pods there already: 2, asked for: 1, to come: 0; 1 more than it asks for is taken to stay.\n"
+        "default/Deployment web: existing pods: 2, requested: 1, created: 0; 1 more than requested is assumed to stay.\n"
         in capsys.readouterr().out
     )
     of_set = running("set-0", "StatefulSet set")
@@ -167,11 +167,11 @@ def test_what_is_taken_for_granted_is_said(tmp_path: Path, capsys: pytest.Captur
     snapshot.write_bytes(snapshot_of(ClusterState((node("a", T4),), (of_set,))))
     file.write_text(json.dumps(workload("StatefulSet", "set", 1, template(4))))
     assert main(["--snapshot", str(snapshot), "-f", str(file)]) == 0
-    assert "to come: 0; 1 being deleted is not recreated.\n" in capsys.readouterr().out
+    assert "created: 0; 1 being deleted is not recreated.\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("end", ["Complete", "Failed"])
-def test_of_a_job_that_has_ended_on_the_cluster_it_is_said_that_applying_it_starts_no_pods(
+def test_a_finished_job_is_reported_to_start_no_pods(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str
 ) -> None:
     def job(name: str, *conditions: str) -> Json:
@@ -191,8 +191,8 @@ def test_of_a_job_that_has_ended_on_the_cluster_it_is_said_that_applying_it_star
     assert main(["--snapshot", str(saved), "-f", str(file)]) == 0
     out = capsys.readouterr().out
     assert (
-        "default/Job train: pods there already: 0, asked for: 1, to come: 1; "
-        f"it has ended on the cluster ({end}), and applying it again starts none: they are counted as to come all the same.\n"
+        "default/Job train: existing pods: 0, requested: 1, created: 1; "
+        f"it has ended on the cluster ({end}), and applying it again starts none: its pods are simulated nevertheless.\n"
     ) in out
     assert out.count("it has ended") == 1
     main(["--snapshot", str(saved), "-f", str(file), "-o", "json"])

@@ -9,14 +9,14 @@ from gpushare.api.node.device import Placement
 from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.errors import SimulateError
 from gpushare.simulate.snapshot import ClusterState, read_snapshot, snapshot_of
-from tests.unit.simulate.making import node, placed, pod, ran, template, whys, workload
+from tests.unit.simulate.objects import node, placed, pod, ran, template, whys, workload
 
 T4 = 16160
 
 
 def test_pods_fill_a_gpu_before_another_and_the_rest_waits_with_the_schedulers_reason() -> None:
     state = ClusterState((node("one", T4, T4),))
-    counted = Settings(counts_alone=False)
+    counted = Settings(ignored_by_scheduler=False)
     result = ran(state, workload("Deployment", "web", 4, template(6)), pod("big", 8), settings=counted)
     assert placed(result) == {"web-0": "one", "web-1": "one", "web-2": "one", "web-3": "one", "big": ""}
     assert [fate.gpus[0].index for fate in result.fates if fate.gpus] == [0, 0, 1, 1]
@@ -188,7 +188,7 @@ def test_a_pod_that_asks_another_scheduler_for_gpus_waits_and_takes_nothing_from
     elsewhere = pod("elsewhere", 15, schedulerName="other-sched", **more)
     result = ran(ClusterState((node("a", T4),), pods=(running,)), elsewhere)
     assert whys(result) == {
-        "elsewhere": "no scheduler has looked at it: none seems to run for schedulerName other-sched"
+        "elsewhere": "no scheduler has handled it: none seems to run for schedulerName other-sched"
     }
     assert not result.evictions
     plain = pod("plain", schedulerName="other-sched")
@@ -221,7 +221,7 @@ def test_pods_that_are_not_simulated_are_reported_by_kind() -> None:
     assert placed(result) == {"gated": "", "placed": "a", "spread": "a", "wrong": ""}
     assert "scheduling gates" in whys(result)["gated"]
     assert whys(result)["wrong"].startswith("admission refuses it: aliyun.com/gpu-core.percentage must be")
-    assert result.unheeded == ("topologySpreadConstraints",)
+    assert result.ignored == ("topologySpreadConstraints",)
     assert "no nodes available" in whys(ran(ClusterState(()), pod("p", 1)))["p"]
 
 
@@ -240,15 +240,15 @@ def test_what_is_not_looked_at_is_named_from_a_saved_state_too() -> None:
         "affinity.podAntiAffinity of 1 pod with a node already",
         "ResourceClaims of 1 pod, which were not read",
     )
-    assert ran(state).unheeded == expected
+    assert ran(state).ignored == expected
     saved = snapshot_of(state)
     assert b"secret" not in saved
-    assert ran(read_snapshot(saved, "saved")).unheeded == expected
+    assert ran(read_snapshot(saved, "saved")).ignored == expected
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
     state = ClusterState((node("a", T4),), pods=(_waiting("p", 1),))
-    with pytest.raises(SimulateError, match="pod default/p: is there already"):
+    with pytest.raises(SimulateError, match="pod default/p: exists already"):
         ran(state, pod("p", 1))
 
 

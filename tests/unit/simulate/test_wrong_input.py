@@ -19,7 +19,7 @@ from gpushare.simulate.input.documents import read_documents
 from gpushare.simulate.input.manifests import joined, manifests_of
 from gpushare.simulate.input.node_shapes import shapes_there
 from gpushare.simulate.snapshot import counting_of, read_snapshot, snapshot_of
-from tests.unit.simulate.making import node, pod, template, workload
+from tests.unit.simulate.objects import node, pod, template, workload
 
 T4 = 15360
 WRONG: tuple[Any, ...] = ([["x"]], 5, "x", None, {"a": 5})

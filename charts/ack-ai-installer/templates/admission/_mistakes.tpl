@@ -147,7 +147,7 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
   : k in {{ include "gpushare.mistakes.userAnnotations" . }} ? 'it is an annotation: write it under annotations'
   : k in ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
     ? 'it is a resource: write it in the limits of a container'
-  : k.startsWith('ack.node.gpu.') ? 'labels of nodes begin so: to choose nodes by one, write it under nodeSelector'
+  : k.startsWith('ack.node.gpu.') ? 'it looks like a label of nodes: to select nodes, write it under nodeSelector'
   : k in ['gpushare.dev/max-pods-per-node', 'gpushare.dev/described', 'gpushare.dev/agent-port', 'gpushare.dev/cordoned-gpus',
     'gpushare.dev/devices', 'gpushare.dev/isolation'] ? 'it belongs on nodes'
   : k.matches('(?i)^(ack|akc|cak)|plac') ? 'write label ack.gpushare.placement'
@@ -271,7 +271,7 @@ variables:
 validations:
   - expression: size(variables.unknown) == 0
     messageExpression: >-
-      'gpushare knows no such resource, and a pod waits for ever for what no node offers: '
+      'unknown resources, which no node offers, so the pod stays pending: '
       + variables.unknown.map(c, 'container ' + c.name + ' asks for '
         + c.resources.limits.filter(r, {{ include "gpushare.mistakes.resource" "r" | nindent 8 | trim }})
         .map(r, r + ' (write ' + {{ include "gpushare.mistakes.meant" . | nindent 8 | trim }} + ')').join(' and ')).join(', ')
@@ -283,7 +283,7 @@ validations:
       + '; write the number of units, or gpushare.dev/gpu-memory such as 6144Mi or 6Gi'
   - expression: size(variables.nothing) == 0
     messageExpression: >-
-      'aliyun.com/gpu-mem: 0 asks for nothing: no share of a GPU is allocated, and nothing holds programs to one: '
+      'aliyun.com/gpu-mem: 0 requests nothing: no share of a GPU is allocated, and no limit is enforced: '
       + variables.nothing.map(c, 'container ' + c.name).join(', ') + '; write the number of units, or leave it out'
   {{- if ge $least 2 }}
   - expression: size(variables.small) == 0
@@ -291,12 +291,12 @@ validations:
       'less of each GPU than a CUDA context may take, some hundred MiB (518 on an H200): '
       + variables.small.map(c, 'container ' + c.name + ' asks for '
         + c.resources.limits.filter(r, {{ include "gpushare.mistakes.small" .root | nindent 8 | trim }})
-        .map(r, r + ': ' + string(c.resources.limits[r])).join(' and ')).join(', ') + '; a program that is held to that may not start: ask for aliyun.com/gpu-mem {{ $least }} or more, '
+        .map(r, r + ': ' + string(c.resources.limits[r])).join(' and ')).join(', ') + '; a program limited to that may not start: request aliyun.com/gpu-mem {{ $least }} or more, '
       + 'in units of {{ include "gpushare.unitName" .root }}'
   {{- end }}
   - expression: size(variables.replacing) == 0
     messageExpression: >-
-      'variables under env replace those by which the node gives a container its share of a GPU: '
+      'variables under env override those by which the node assigns a GPU share to a container: '
       + variables.replacing.map(c, 'container ' + c.name + ' sets '
         + c.env.filter(e, e.name in {{ include "gpushare.mistakes.givenByNode" . }}).map(e, e.name).join(' and ')).join(', ')
       + '; remove them'
@@ -309,30 +309,30 @@ validations:
   - expression: >-
       !variables.asks || variables.gang != '' || !('pod-group.scheduling.sigs.k8s.io/min-available' in variables.labels)
     message: >-
-      label pod-group.scheduling.sigs.k8s.io/min-available says nothing without pod-group.scheduling.sigs.k8s.io/name beside it,
-      the gang's name: the pod runs by itself
+      label pod-group.scheduling.sigs.k8s.io/min-available has no effect without label
+      pod-group.scheduling.sigs.k8s.io/name, the gang's name: the pod is scheduled by itself
   - expression: >-
       !variables.asks || !{{ include "gpushare.mistakes.scheduler" "variables.scheduler" | nindent 6 | trim }}
     messageExpression: >-
-      'schedulerName ' + variables.scheduler + ' is nearly ack-co-scheduler, and gpushare does not answer to it: '
+      'schedulerName ' + variables.scheduler + ' is similar to ack-co-scheduler, but gpushare ignores it: '
       + 'write ack-co-scheduler, or leave it out'
   - expression: size(variables.unread) == 0
     messageExpression: >-
       'unknown labels or annotations of a pod: ' + variables.unread.join(', ')
   - expression: variables.labels[?'gpushare.dev/admission'].orValue('disabled') in ['disabled', 'enabled']
     messageExpression: >-
-      'label gpushare.dev/admission keeps a pod\'s scheduler where it is disabled, and does nothing where it is \''
+      'label gpushare.dev/admission keeps a pod\'s scheduler if it is disabled, and has no effect if it is \''
       + variables.labels['gpushare.dev/admission'] + '\'; write disabled, or remove the label'
   - expression: variables.annotations[?'gpushare.dev/defragmentation'].orValue('true') in ['true', 'false']
     message: >-
-      annotation gpushare.dev/defragmentation is neither 'true' nor 'false', and so keeps the pod from being moved; write one of
+      annotation gpushare.dev/defragmentation is neither 'true' nor 'false', so the pod is never moved; write one of
       them, or remove it
   - expression: size(variables.unmet) == 0
     messageExpression: >-
-      'nodeSelector names what no node can have: ' + variables.unmet.join(', ')
+      'nodeSelector names labels that no node can have: ' + variables.unmet.join(', ')
   - expression: size(variables.unmetInTerms) == 0
     messageExpression: >-
-      'node affinity names what no node can have: ' + variables.unmetInTerms.join(', ')
+      'node affinity names labels that no node can have: ' + variables.unmetInTerms.join(', ')
 {{- end }}
 
 {{/* CEL: whether a pod that has a node is given another label that is read when it is placed, and then alone; without optional types. */}}
@@ -361,10 +361,10 @@ matchConditions:
 validations:
   - expression: "false"
     messageExpression: >-
-      'read only when a pod is placed, and this one has its node: '
+      'read only when a pod is placed, and this one already has a node: '
       + {{ include "gpushare.mistakes.placedBy" . }}.filter(k, object.?metadata.?labels.orValue({})[?k] != oldObject.?metadata.?labels.orValue({})[?k])
         .map(k, 'label ' + k).join(', ')
-      + '; what it holds stays as it is: change its template, and recreate it'
+      + '; its allocation does not change: change its template, and recreate it'
 {{- end }}
 
 {{/* As the policy's condition, for the webhook: a list of containers, and the labels and annotations, of a pod or template at PATH. Takes

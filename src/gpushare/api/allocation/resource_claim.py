@@ -240,7 +240,7 @@ def holding_of(claim: ResourceClaim, node: str, devices: Iterable[Device]) -> Cl
             continue
         if result.device not in by_name:
             problems.append(
-                f"ResourceClaim {claim.key} holds {mib} MiB of GPU {result.device}, which node {node} has no longer"
+                f"ResourceClaim {claim.key} holds {mib} MiB of GPU {result.device}, which node {node} no longer has"
             )
         elif not result.admin_access:
             before = consumed.get(result.device, Consumed(0, 0))

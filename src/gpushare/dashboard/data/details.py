@@ -285,12 +285,12 @@ def found(cluster: Cluster, text: str) -> list[Found]:
 def _found_pod(cluster: Cluster, key: str) -> Found:
     claiming = cluster.claims.pods.get(key)
     if claiming is not None:
-        note = f"on {claiming.node}, uses a claim" if claiming.node else "waits"
+        note = f"on {claiming.node}, uses a claim" if claiming.node else "pending"
         return Found("pod", key, claiming.node, note=note)
     uid = cluster.uids[key]
     record = cluster.view.bound.get(uid)
     if record is None:
-        return Found("pod", key, note="waits")
+        return Found("pod", key, note="pending")
     held = cluster.held(uid)
     gpu = held.allocation.gpus[0].index if held is not None and held.allocation.gpus else -1
     return Found("pod", key, record.node, gpu, note=f"on {record.node}")

@@ -107,7 +107,7 @@ async def _way(cluster: Cluster, wishes: Wishes, record: PodRecord, reason: str)
         return Way(record.pod, request_text, "", (), NOT_A_SHARE)
     outlook = await _outlook(cluster, wishes, record, request)
     if outlook.spot is None:
-        return Way(record.pod, request_text, "", (), "no move of one or two pods would let it in")
+        return Way(record.pod, request_text, "", (), "no move of one or two pods would admit it")
     moves = tuple(
         f"{_name(cluster, move.pod)} ({round(move.mib / 1024, 1):g} GiB) from {move.source} to {move.target}"
         for move in outlook.moves

@@ -141,7 +141,7 @@ class Source:
         try:
             return (_RECORD.decode(body).waiting if body else None), problem
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return None, f"the scheduler answers what this version does not understand ({error})"
+            return None, f"the scheduler's answer is of another version ({error})"
 
     async def decision(self, pod: str, *, nodes: bool = True) -> tuple[bytes, str]:
         """The scheduler's record of its last decision about a pod (JSON, empty if there is none), or the problem.
@@ -168,11 +168,11 @@ class Source:
                 await self._http.get(f"{base}/gpushare/decisions", await self._read_token())
             )
         except NotFound:
-            return Line(problem=f"{scheduler} keeps no record of decisions: it is of an older version")
+            return Line(problem=f"{scheduler} stores no decisions: it is of an older version")
         except RequestFailed as error:
-            return Line(problem=f"{scheduler} cannot be asked who waits and why: {error}")
+            return Line(problem=f"{scheduler} cannot be asked for pending pods: {error}")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            return Line(problem=f"{scheduler} answers what this version does not understand ({error})")
+            return Line(problem=f"the answer of {scheduler} is of another version ({error})")
         waiting = answer.waiting if isinstance(answer, _Answer) else answer
         pods = sorted(waiting, key=lambda pod: (pod.since, pod.key))
         counts: dict[str, int] = {}
@@ -188,7 +188,7 @@ class Source:
             try:
                 self._token = (now_s, await self._make_token())
             except KubeError as error:
-                raise RequestFailed(f"no token to read with can be had: {error}") from error
+                raise RequestFailed(f"cannot get a token for reading: {error}") from error
         return self._token[1]
 
     async def _scheduler_address(self) -> tuple[str, str]:
@@ -206,5 +206,5 @@ class Source:
             raise RequestFailed("no scheduler leads at present, so no pods are placed")
         address = self._address(leader)
         if not address:
-            raise RequestFailed(f"scheduler {leader} leads, and it is not known where it can be asked")
+            raise RequestFailed(f"scheduler {leader} leads, but its address is unknown")
         return f"http://{address}", leader

@@ -115,7 +115,7 @@ class DashboardApp:
             await self._log_in_or_out(scope, receive, send, out=path == "/logout")
             return
         if method not in ("GET", "HEAD"):
-            raise Refusal(405, "nothing can be changed here: GET alone")
+            raise Refusal(405, "read-only: only GET is allowed")
         if not path.startswith("/api/"):
             await self._asset(scope, send, path)
             return
@@ -174,7 +174,7 @@ class DashboardApp:
                 raise Refusal(400, 'send {"token": "…"}') from None
             if not self._guard.knows(token.encode()):
                 await self._delay_wrong_token()
-                raise Refusal(401, "that is not the token")
+                raise Refusal(401, "wrong token")
             cookie = self._guard.cookie(secure=_header(scope, b"x-forwarded-proto") == b"https")
         await _respond(send, 204, ((b"set-cookie", cookie), (b"cache-control", b"no-store")), b"")
 
@@ -220,7 +220,7 @@ class DashboardApp:
                 await _send_part(send, wire or b"event: alive\ndata: {}\n\n")
             await send({"type": "http.response.body", "body": b""})
         except TimeoutError:
-            logger.info("a page took nothing for %.0f s and was cut off", _SEND_TIMEOUT_S)
+            logger.info("disconnected a page that accepted no data for %.0f s", _SEND_TIMEOUT_S)
         finally:
             self._stream.leave(page)
             disconnected.cancel()

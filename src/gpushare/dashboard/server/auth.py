@@ -38,7 +38,7 @@ class TokenFile:
                 token = self._path.read_bytes().strip()
                 if not MIN_TOKEN_LENGTH <= len(token) <= _MAX_TOKEN_LENGTH:
                     raise InvalidSetting(
-                        f"--token-file {self._path}: {len(token)} characters; give {MIN_TOKEN_LENGTH} to {_MAX_TOKEN_LENGTH}, such as "
+                        f"--token-file {self._path}: {len(token)} characters; use {MIN_TOKEN_LENGTH} to {_MAX_TOKEN_LENGTH}, such as "
                         "those of: openssl rand -hex 32"
                     )
                 self._token, self._stamp = token, stamp

@@ -223,7 +223,7 @@ class Live:
             else:
                 pod = msgspec.structs.replace(pod, reason_unknown=problem)
         if pod is None:
-            raise Refusal(404, f"no pod {key} that holds or wants a part of a GPU is known")
+            raise Refusal(404, f"no pod {key} with a share of a GPU, or pending for one, is known")
         return as_json(pod)
 
     async def _figures(self, node: str) -> tuple[Figures | None, str]:

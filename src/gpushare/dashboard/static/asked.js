@@ -1,15 +1,15 @@
-// What views have in common that ask the server: asked for, drawn, and asked for again.
+// Common to views that poll the server.
 
 import { age, h } from "./dom.js";
 import { LoggedOut, ask } from "./link.js";
 
 const AGAIN_MS = 3000;
 
-/** How long ago that was; it grows while it is looked at. */
+/** How long ago that was; updated while the view is open. */
 export const since = (seconds) => h("span", { class: "short", "data-since": seconds }, age(Date.now() / 1000 - seconds));
 
-/** A view that is asked for, drawn, and asked for again: when the cluster changes (`touched`), and every few seconds. What `draw` gives
- * again is left where it is. `beside` gives what it shows that is not in the answer, as text. */
+/** A view that is requested and drawn again when the cluster changes (`touched`), and every few seconds. Elements that `draw` returns
+ * again stay in place. `beside` returns as text what it shows that is not in the answer. */
 export function asked(title, path, draw, { store, touched, beside = () => "", crumbs = [] }) {
   const body = h("div", { class: "body" }, h("p", { class: "quiet" }, "Reading …"));
   const element = h("div", { class: "view" }, crumbs.length > 0 && trail(crumbs), body);
@@ -67,6 +67,6 @@ export function asked(title, path, draw, { store, touched, beside = () => "", cr
   };
 }
 
-/** The line of links that says where a view is. */
+/** The breadcrumbs of a view. */
 export const trail = (crumbs) =>
-  h("nav", { class: "crumbs", "aria-label": "Where this is" }, h("ol", null, crumbs.map(([name, href], at) => h("li", null, at < crumbs.length - 1 ? h("a", { href }, name) : h("span", { "aria-current": "page" }, name)))));
+  h("nav", { class: "crumbs", "aria-label": "Breadcrumbs" }, h("ol", null, crumbs.map(([name, href], at) => h("li", null, at < crumbs.length - 1 ? h("a", { href }, name) : h("span", { "aria-current": "page" }, name)))));

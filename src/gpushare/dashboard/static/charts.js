@@ -3,12 +3,12 @@
 import { clock, h, number, s, table } from "./dom.js";
 
 const WIDE = 560, NARROW = 340, HEIGHT = 150, LEFT = 40, BOTTOM = 22, TOP = 10, RIGHT = 8;
-/** Over so long the time of day alone does not tell when. */
+/** From this span on, times include the day. */
 const DATED_FROM_S = 20 * 3600;
 
 /** `series`: [{name, colour, values}] beside `times` (s); values may be null. `format` writes a value. */
 export function lines(title, times, series, { format, most, note }) {
-  // What is written keeps its size on a narrow screen.
+  // Text keeps its size on a narrow screen.
   const width = matchMedia("(max-width: 640px)").matches ? NARROW : WIDE;
   const known = series.flatMap((one) => one.values.filter((value) => value !== null));
   const top = most ?? nice(Math.max(2, ...known.slice(-20000)));
@@ -30,7 +30,7 @@ export function lines(title, times, series, { format, most, note }) {
   const last = (at) => series.map((one) => h("span", { class: "swatch" }, h("i", { style: { background: `var(${one.colour})` } }), one.name, " ", h("b", null, one.values[at] === null || at < 0 ? "–" : format(one.values[at]))));
   const readAt = (at, time) => read.replaceChildren(...last(at), h("span", { class: "quiet" }, time));
   readAt(times.length - 1, "now");
-  const latest = series.map((one) => `${one.name} ${one.values.at(-1) === null || !one.values.length ? "not known" : format(one.values.at(-1))}`).join(", ");
+  const latest = series.map((one) => `${one.name} ${one.values.at(-1) === null || !one.values.length ? "unknown" : format(one.values.at(-1))}`).join(", ");
   const picture = s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", "aria-label": `${title}: now ${latest}`, preserveAspectRatio: "none" }, grid, ticks, paths, cursor);
   picture.addEventListener("pointermove", (event) => {
     const box = picture.getBoundingClientRect(), time = from + (span * (((event.clientX - box.left) / box.width) * width - LEFT)) / (width - LEFT - RIGHT);

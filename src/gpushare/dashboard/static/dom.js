@@ -1,4 +1,4 @@
-// Elements without markup in strings: what the cluster says is text, and stays text.
+// Elements without markup in strings: text from the cluster stays text.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -18,7 +18,7 @@ function fill(element, properties, children) {
 export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
 export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
 
-/** What is to be typed stands in backticks; one that has no second is a character like others. */
+/** Text in backticks as code; an unpaired backtick stays a character. */
 export function typed(text) {
   const parts = text.split("`");
   return parts.length % 2 ? parts.map((part, at) => (at % 2 ? h("code", null, part) : part)) : text;
@@ -41,7 +41,7 @@ export function percent(value) {
   if (value === UNKNOWN) return DASH;
   return `${value > 0 && value < 1 ? value.toFixed(1) : Math.round(value)}%`;
 }
-export const keptText = ({ mib, core, whom }) => `${gib(mib)}${core ? ` and ${core}% compute` : ""} for ${whom}`;
+export const reservedText = ({ mib, core, whom }) => `${gib(mib)}${core ? ` and ${core}% compute` : ""} for ${whom}`;
 export function age(seconds) {
   const s = Math.max(0, Math.round(seconds));
   if (s < 60) return `${s} s`;

@@ -11,8 +11,8 @@ export function framed(map, slots) {
   context.setLineDash(size >= LEAST_DASHED ? [4, 3] : []);
   for (const slot of slots) {
     const { name, gpus } = store.nodes[slot];
-    for (let gpu = 0; store.kept.has(name) && gpu < gpus; gpu++) {
-      if (!store.keptOn(name, store.index(slot, gpu)).length) continue;
+    for (let gpu = 0; store.reserved.has(name) && gpu < gpus; gpu++) {
+      if (!store.reservedOn(name, store.index(slot, gpu)).length) continue;
       const [x, y] = map.cellAt(map.placeOf[slot], gpu);
       context.strokeRect(x + 1, y + 1, size - 2, size - 2);
     }

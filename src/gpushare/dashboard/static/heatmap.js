@@ -1,12 +1,12 @@
-// All GPUs on one canvas: a block a node, a cell a GPU. Drawn by colour, and only what has changed.
+// All GPUs on one canvas: a block per node, a cell per GPU. Drawn by colour; only changes are redrawn.
 
-import { UNKNOWN, gib, keptText, percent, share, h, count, counted } from "./dom.js";
+import { UNKNOWN, gib, reservedText, percent, share, h, count, counted } from "./dom.js";
 import { framed } from "./frames.js";
 import { CLOSED, CORDONED, IN_SERVICE, STATES, UNHEALTHY } from "./store.js";
 
 const STEPS = 9;
 const MODES = ["share", "cgpu", "core_mem", "mps", "topology", "dra", "default"];
-// Colours by place: unknown, out of service, steps of the ramp, above the whole, modes, states.
+// Colours by index: unknown, out of service, steps of the ramp, above the whole, modes, states.
 const NO_FIGURE = 0, BROKEN = 1, RAMP = 2, ABOVE = RAMP + STEPS, MODE = ABOVE + 1, STATE = MODE + MODES.length;
 const COLOURS = STATE + STATES.length;
 
@@ -21,17 +21,17 @@ export const METRICS = [
 
 const SIZES = [76, 64, 54, 46, 40, 34, 30, 26, 22, 18, 16, 14, 12, 10, 9, 8, 7, 6, 5, 4];
 const LABELLED = 120, LABEL = 20, LEAST_LABELLED = 118, FIGURES = 40, ROUNDED = 14;
-/** Pixels that are written at once: of a long map on a fine screen no second copy is made. */
+/** Pixels written at once, to avoid a second copy of a long map on a fine screen. */
 const STRIP = 1 << 20;
 
 const SHUT = "⊘";
 const takesNothing = (state) => state === CORDONED || state === CLOSED;
 
 export class HeatMap {
-  constructor(store, { open, said }) {
+  constructor(store, { open, announce }) {
     this.store = store;
     this.open = open;
-    this.said = said;
+    this.announce = announce;
     this.metric = METRICS[0];
     this.filter = () => true;
     this.order = [];
@@ -44,9 +44,9 @@ export class HeatMap {
     });
     this.ring = h("div", { class: "ring", hidden: true });
     this.tip = h("div", { class: "tip", hidden: true, "aria-hidden": "true" });
-    this.nothing = h("p", { class: "quiet nothing", hidden: true }, "No node with GPUs is like that.");
+    this.nothing = h("p", { class: "quiet nothing", hidden: true }, "No node matches.");
     this.element = h("div", { class: "map" }, this.canvas, this.ring, this.tip, this.nothing,
-      h("p", { class: "sr", id: "map-hint" }, "Arrow keys go from GPU to GPU, Enter opens one. The view Nodes has the same as a table."));
+      h("p", { class: "sr", id: "map-hint" }, "Arrow keys move between GPUs, Enter opens one. The Nodes view shows the same as a table."));
     this.context = this.canvas.getContext("2d", { alpha: true });
     this.dirty = new Set();
     this.frame = 0;
@@ -54,9 +54,9 @@ export class HeatMap {
     this.resizer = new ResizeObserver(() => this.resized());
     this.loaded = () => this.again(true);
     this.waited = () => {
-      const kept = JSON.stringify(store.waiting.kept ?? []);
-      if (kept !== this.kept) this.again(true);
-      this.kept = kept;
+      const reserved = JSON.stringify(store.waiting.kept ?? []);
+      if (reserved !== this.reserved) this.again(true);
+      this.reserved = reserved;
     };
     this.changed = ({ detail }) => {
       if (detail.shape) this.again(true);
@@ -139,7 +139,7 @@ export class HeatMap {
     this.columns = most <= 4 ? most : Math.min(Math.ceil(most / 2), 8);
     this.rows = Math.ceil(most / this.columns);
     this.width = this.element.clientWidth || 800;
-    // What the window shows without scrolling, less what is around the map.
+    // The window's height without what surrounds the map.
     const room = Math.max(220, innerHeight - this.element.getBoundingClientRect().top - scrollY - 40);
     this.labelled = this.order.length <= LABELLED;
     for (this.size of SIZES) {
@@ -197,7 +197,7 @@ export class HeatMap {
 
   drawSome() {
     if (this.dirty.size * 3 > this.order.length) {
-      // All of them at once is quicker than one by one; none has moved.
+      // Faster than one by one; none has moved.
       this.dirty.clear();
       this.context.clearRect(0, 0, this.width, this.height);
       this.cells(this.order);
@@ -219,14 +219,14 @@ export class HeatMap {
 
   cells(slots) {
     this.fill(slots);
-    if (this.store.kept.size) framed(this, slots);
+    if (this.store.reserved.size) framed(this, slots);
   }
 
   fill(slots) {
     if (this.size >= ROUNDED) return this.shapes(slots);
     if (slots !== this.order) for (const slot of slots) this.block(slot);
     else for (let row = 0, high = this.blockHeight + this.apart, rows = Math.max(1, Math.floor(STRIP / (this.canvas.width * high * this.ratio))); row < this.down; row += rows) {
-      // A pixel more each way: where pixels are no whole part of a cell, one may be wider by that.
+      // One pixel more: with fractional pixels a cell may be wider by one.
       const top = this.pixel(row * high);
       this.pixels(slots.slice(row * this.across, (row + rows) * this.across), 0, top, this.canvas.width + 1, this.pixel((row + rows) * high) + 1 - top);
     }
@@ -242,7 +242,7 @@ export class HeatMap {
     return Math.round(length * this.ratio);
   }
 
-  /** Small cells are written as pixels: as shapes, 40,000 take several times as long. The part of the canvas is in its own pixels. */
+  /** Small cells are written as pixels: drawing 40,000 as shapes takes several times as long. Coordinates are in the canvas's own pixels. */
   pixels(slots, x, y, width, height) {
     const { store, columns, size, gap, ratio, inks } = this, image = this.context.createImageData(width, height), pixels = new Uint32Array(image.data.buffer);
     const step = size + gap, side = Math.max(1, this.pixel(size));
@@ -290,7 +290,7 @@ export class HeatMap {
     else this.marks(sorted, sums, xs, ys, shut);
   }
 
-  /** In large cells, what the colour means. */
+  /** The values, in large cells. */
   figures(slots) {
     const { context, size, store, metric } = this;
     context.font = `600 ${Math.round(size / 4.6)}px ${getComputedStyle(this.element).fontFamily}`;
@@ -313,7 +313,7 @@ export class HeatMap {
     context.textAlign = "start";
   }
 
-  /** A cross on what is broken and a bar across what takes nothing new, so that colour is not the only signal. */
+  /** A cross on unhealthy GPUs and a bar across closed ones, so that colour is not the only signal. */
   marks(sorted, sums, xs, ys, shut) {
     const { context, size } = this, from = size * 0.32, until = size * 0.68;
     context.strokeStyle = "#fff";
@@ -372,11 +372,11 @@ export class HeatMap {
     return [
       h("span", { class: "swatch ramp" }, "0", Array.from({ length: STEPS }, (_, step) => h("i", { style: { background: this.colours[RAMP + step] } })), "100%"),
       this.metric.id !== "core" && !this.metric.real && swatch(ABOVE, "above"),
-      this.metric.real && swatch(NO_FIGURE, "no figure"),
+      this.metric.real && swatch(NO_FIGURE, "not reported"),
       this.metric.id === "core" && swatch(NO_FIGURE, "not shared"),
       swatch(BROKEN, "unhealthy"),
-      h("span", { class: "swatch" }, SHUT, " takes nothing new"),
-      h("span", { class: "swatch" }, "┄ framed: room is kept"),
+      h("span", { class: "swatch" }, SHUT, " accepts no new pods"),
+      h("span", { class: "swatch" }, "┄ framed: reserved"),
     ];
   }
 
@@ -393,7 +393,7 @@ export class HeatMap {
         ["Pods", count(figure("pods"))],
         ["Mode", store.nodes[slot].mode],
         ["State", STATES[figure("state")]],
-        ...store.keptOn(store.nodes[slot].name, store.index(slot, gpu)).map((one) => ["Kept", keptText(one)]),
+        ...store.reservedOn(store.nodes[slot].name, store.index(slot, gpu)).map((one) => ["Reserved", reservedText(one)]),
       ],
     };
   }
@@ -440,7 +440,7 @@ export class HeatMap {
     else if (event.key === "End") this.move((this.order.length - 1) * per + this.store.nodes[this.order.at(-1)].gpus - 1);
     else if (event.key in steps) {
       const [dx, dy] = steps[event.key];
-      // Cells that a smaller node does not have are passed over.
+      // Cells that a smaller node lacks are skipped.
       for (let tries = 0; tries < per; tries++) {
         x = Math.min(Math.max(x + dx, 0), wide - 1);
         y = Math.min(Math.max(y + dy, 0), this.down * this.rows - 1);
@@ -462,7 +462,7 @@ export class HeatMap {
     this.focus = focus;
     this.showFocus(true);
     const { name, lines } = this.describe(...this.focused());
-    this.said(`${name}: ${lines.map(([what, value]) => `${what} ${value}`).join(", ")}`);
+    this.announce(`${name}: ${lines.map(([what, value]) => `${what} ${value}`).join(", ")}`);
   }
 
   showFocus(scroll) {

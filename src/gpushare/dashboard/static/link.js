@@ -1,7 +1,7 @@
-// The way to the server: requests, and the stream of news with resume, back-off, and a watch over silence.
+// The connection to the server: requests, and the stream of updates, with resume, back-off and a timeout.
 
 const FIRST_MS = 500, MOST_MS = 30000, SILENCE_MS = 25000;
-/** Messages are applied for so long at a time. */
+/** Time slice for applying messages. */
 const TURN_MS = 8;
 
 export class LoggedOut extends Error {}
@@ -26,7 +26,7 @@ export async function logOut() {
   await ask("logout", { method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
 }
 
-/** Bytes of what was compressed and written as base64. */
+/** Decompressed bytes of base64 text. */
 async function unpacked(text) {
   const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
@@ -44,7 +44,7 @@ export class Link extends EventTarget {
     this.turns = new MessageChannel();
     this.turns.port1.onmessage = () => this.take();
     /** When the server's last message came; 0: never. */
-    this.heardAt = 0;
+    this.lastMessageAt = 0;
     addEventListener("online", () => this.state === "lost" && this.again(0));
     document.addEventListener("visibilitychange", () => !document.hidden && this.state === "lost" && this.again(0));
   }
@@ -57,10 +57,10 @@ export class Link extends EventTarget {
       const buffer = await response.arrayBuffer();
       performance.mark("gpushare:snapshot");
       this.store.load(buffer);
-      this.heardAt = Date.now();
+      this.lastMessageAt = Date.now();
       this.listen();
     } catch (error) {
-      if (error instanceof LoggedOut) this.tell("out");
+      if (error instanceof LoggedOut) this.report("out");
       else this.lost(error.status === 503 ? "the server is still reading the cluster" : "the server does not answer", true);
     }
   }
@@ -71,7 +71,7 @@ export class Link extends EventTarget {
     const source = (this.source = new EventSource(`api/events?last=${encodeURIComponent(this.store.id)}`));
     const received = (handle) => (event) => {
       if (source !== this.source) return;
-      this.heardAt = Date.now();
+      this.lastMessageAt = Date.now();
       this.alive();
       if (!handle) return;
       this.behind.push(() => {
@@ -90,10 +90,10 @@ export class Link extends EventTarget {
     }));
     source.addEventListener("sample", received((row) => this.store.addSample(row)));
     source.addEventListener("waiting", received((waiting) => this.store.setWaiting(waiting)));
-    // Who answers now numbers otherwise, or has forgotten what was missed: it sends everything.
+    // Another process answers, or missed messages are no longer stored: it sends everything.
     source.addEventListener("snapshot", async (event) => {
       if (source !== this.source) return;
-      this.heardAt = Date.now();
+      this.lastMessageAt = Date.now();
       this.alive();
       this.unpacking = true;
       try {
@@ -103,7 +103,7 @@ export class Link extends EventTarget {
         this.unpacking = false;
         this.turn();
       } catch {
-        if (source === this.source) this.lost("the server sent what cannot be read", true);
+        if (source === this.source) this.lost("the server sent invalid data", true);
       }
     });
     source.addEventListener("error", () => source === this.source && this.lost("the connection was lost", false));
@@ -132,10 +132,10 @@ export class Link extends EventTarget {
 
   alive() {
     clearTimeout(this.silence);
-    this.silence = setTimeout(() => this.lost("nothing came from the server", false), SILENCE_MS);
+    this.silence = setTimeout(() => this.lost("no data came from the server", false), SILENCE_MS);
     if (this.source?.readyState === EventSource.OPEN) {
       this.tries = 0;
-      this.tell("live");
+      this.report("live");
     }
   }
 
@@ -147,19 +147,19 @@ export class Link extends EventTarget {
     clearTimeout(this.silence);
     const wait = Math.min(FIRST_MS * 2 ** this.tries++, MOST_MS) * (0.5 + Math.random() / 2);
     this.again(wait, reread || !this.store.id);
-    this.tell("lost", { why, at: Date.now() + wait });
+    this.report("lost", { why, at: Date.now() + wait });
   }
 
   again(wait, reread = !this.store.id) {
     clearTimeout(this.timer);
     this.timer = setTimeout(async () => {
       if (reread) return this.start();
-      // An EventSource does not tell why it was refused: a login that has ended looks like a lost server.
+      // An EventSource does not report why it was rejected: an expired login looks like a lost server.
       try {
         await ask("api/search?q=");
         this.listen();
       } catch (error) {
-        if (error instanceof LoggedOut) this.tell("out");
+        if (error instanceof LoggedOut) this.report("out");
         else this.lost("the server does not answer", false);
       }
     }, wait);
@@ -173,7 +173,7 @@ export class Link extends EventTarget {
     clearTimeout(this.timer);
   }
 
-  tell(state, detail = {}) {
+  report(state, detail = {}) {
     if (state === this.state && state === "live") return;
     this.state = state;
     if (state === "out") this.stop();

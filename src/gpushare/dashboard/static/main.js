@@ -14,12 +14,12 @@ const main = document.getElementById("main"), sayer = document.getElementById("s
 const store = new Store(), link = new Link(store);
 let view = null;
 
-const said = (text) => (sayer.textContent = text);
+const announce = (text) => (sayer.textContent = text);
 
 function viewOf(hash) {
   const parts = hash.replace(/^#\/?/, "").split("/").map(decoded);
   const [kind, a, b, c] = parts;
-  if (kind === "") return ["overview", () => overview(store, { said })];
+  if (kind === "") return ["overview", () => overview(store, { announce })];
   if (kind === "nodes") return ["nodes", () => nodesView(store)];
   if (kind === "waiting") return ["waiting", () => waitingView(store)];
   if (kind === "fragmentation") return ["fragmentation", () => fragmentationView(store)];
@@ -47,11 +47,11 @@ function show(focus) {
     else one.removeAttribute("aria-current");
   }
   view.mount();
-  if (focus) { scrollTo(0, 0); main.focus({ preventScroll: true }); said(view.title); }
+  if (focus) { scrollTo(0, 0); main.focus({ preventScroll: true }); announce(view.title); }
 }
 
 function up() {
-  // As the line of links above the view says.
+  // As in the breadcrumbs.
   const above = [...main.querySelectorAll(".crumbs a")].at(-1)?.getAttribute("href");
   if (location.hash.replace(/^#\/?/, "")) location.hash = above ?? "#/";
 }
@@ -59,7 +59,7 @@ function up() {
 async function begin() {
   const token = location.hash.match(/^#token=(.+)$/);
   if (token) {
-    // A link with the token in it, as the playground prints: it goes to no server by itself, and not into the history.
+    // A link that contains the token, as the playground prints: browsers do not send it to servers, and it is removed from the history.
     history.replaceState(null, "", "#/");
     await logIn(decoded(token[1])).then(askForToken.close, askForToken.why);
   }
@@ -72,7 +72,7 @@ const askForToken = login(() => link.start());
 connection(link, askForToken);
 waitingCount(store);
 search(document.getElementById("search"), document.getElementById("found"));
-document.addEventListener("loggedout", () => link.tell("out"));
+document.addEventListener("loggedout", () => link.report("out"));
 addEventListener("hashchange", () => (location.hash.startsWith("#token=") ? begin() : show(true)));
 let shown = false;
 store.addEventListener("loaded", () => {

@@ -1,4 +1,4 @@
-// The heat map as a table: a row a node, to sort and to narrow.
+// The heat map as a table: a row per node, sortable and filterable.
 
 import { UNKNOWN, badge, count, gib, h, percent, share, to } from "./dom.js";
 import { paged } from "./paged.js";
@@ -10,7 +10,7 @@ const HEADS = [
   { text: "Memory used", by: "used", number: true }, { text: "Compute allocated", by: "core", number: true }, { text: "Pods", by: "pods", number: true }, { text: "State", by: "bad" },
 ];
 
-/** What a node's GPUs are together; `core` is a part of those of one GPU. */
+/** Sums over a node's GPUs; `core` is the mean per GPU. */
 function summed(store, slot) {
   const node = store.nodes[slot], { total_mib, allocated_mib, used_mib, allocated_core, pods, state } = store.planes;
   const sum = { name: node.name, mode: node.mode, gpus: node.gpus, total: 0, allocated: 0, part: 0, used: UNKNOWN, core: UNKNOWN, pods: 0, bad: 0, state: "" };
@@ -37,7 +37,7 @@ const cellsOf = (sum) => [
 
 export function nodesView(store) {
   const known = new Map(), stale = new Set();
-  const filter = h("input", { type: "search", placeholder: "Names with …", "aria-label": "Names that hold", oninput: () => { list.first(); draw(); } });
+  const filter = h("input", { type: "search", placeholder: "Filter by name", "aria-label": "Filter by name", oninput: () => { list.first(); draw(); } });
   const list = paged(HEADS, { label: "Nodes", names: "nodes", cellsOf, keyOf: (sum) => sum.name, itemOf: sumOf, turned: draw });
   const nothing = h("p", { class: "quiet", hidden: true }, "No node with GPUs.");
   let by = "name", down = false, frame = 0;
@@ -65,7 +65,7 @@ export function nodesView(store) {
     return now;
   }
 
-  /** Slots as they are to be shown; equals by their names. */
+  /** Slots in display order; ties by name. */
   function ordered() {
     const wanted = filter.value.trim().toLowerCase();
     let slots = store.sorted();

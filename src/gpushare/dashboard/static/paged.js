@@ -5,8 +5,8 @@ import { count, h, row, table } from "./dom.js";
 const PER_PAGE = 100;
 
 /** `show(all)` draws `cellsOf(itemOf(one))` of those on the page. An item that is the same object as before keeps its row; another one with
- * the same `keyOf` keeps the cells that look the same. `names` says what they are, `turned` is called when another page is wanted: it
- * has to `show` again. */
+ * the same `keyOf` keeps the cells that look the same. `names` says what they are, `turned` is called to show another page: it
+ * must call `show`. */
 export function paged(heads, { label, names, cellsOf, keyOf, itemOf = (one) => one, turned }) {
   const place = table(heads, [], { label }), body = place.querySelector("tbody"), position = h("span", { class: "quiet" });
   const turn = (text, by) => h("button", { type: "button", class: "plain", onclick: () => { page += by; turned(); } }, text);

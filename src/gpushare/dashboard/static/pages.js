@@ -2,7 +2,7 @@
 
 import { asked, since, trail } from "./asked.js";
 import { lines } from "./charts.js";
-import { DASH, UNKNOWN, age, badge, count, counted, gib, h, keptText, number, percent, share, table, to, typed } from "./dom.js";
+import { DASH, UNKNOWN, age, badge, count, counted, gib, h, reservedText, number, percent, share, table, to, typed } from "./dom.js";
 import { askJson } from "./link.js";
 import { totals } from "./store.js";
 
@@ -30,16 +30,16 @@ function gpuCard(store, node, gpu, alone) {
     h("dl", { class: alone ? "facts wide" : "facts" },
       fact("Memory allocated", `${gib(gpu.allocated_mib)} of ${gib(gpu.total_mib)}`), fact("Memory used", gib(gpu.used_mib)),
       fact("Compute allocated", node.gives_core ? percent(gpu.allocated_core) : "not shared"), fact("Compute used", percent(gpu.busy_percent)),
-      store.keptOn(node.name, gpu.index).map((one) => fact("Kept", keptText(one))),
+      store.reservedOn(node.name, gpu.index).map((one) => fact("Reserved", reservedText(one))),
       alone && [fact("Units", `${gpu.used_units} of ${gpu.total_units} (${node.unit})`), fact("UUID", h("code", null, gpu.uuid)), gpu.pci && fact("PCI", h("code", null, gpu.pci)), gpu.numa >= 0 && fact("NUMA node", gpu.numa)]),
     shares(gpu.pods, alone));
 }
 
-/** Who holds a share: a pod, or a ResourceClaim with the pods that may use it. */
+/** The holder of a share: a pod, or a ResourceClaim with the pods that may use it. */
 const holder = (one) => (one.claim ? h("span", null, `claim ${one.claim}`, one.users.map((pod, at) => [at ? ", " : ": ", h("a", { href: to.pod(pod) }, pod)])) : h("a", { href: to.pod(one.pod) }, one.pod));
 
 function shares(pods, wide) {
-  if (!pods.length) return h("p", { class: "quiet" }, "No pod holds a share of it.");
+  if (!pods.length) return h("p", { class: "quiet" }, "No pod has a share of it.");
   if (!wide) {
     return h("ul", { class: "holders" }, pods.map((pod, at) => h("li", null, h("i", { class: `part part-${at % 6}`, "aria-hidden": "true" }), holder(pod),
       h("span", { class: "quiet" }, gib(pod.mib), pod.core_percent ? `, ${pod.core_percent}%` : ""))));
@@ -50,44 +50,44 @@ function shares(pods, wide) {
 }
 
 const notes = (node) => [
-  node.problem && h("p", { class: "note bad" }, node.problem), node.refusal && h("p", { class: "note warn" }, `Takes nothing new: ${node.refusal}`),
+  node.problem && h("p", { class: "note bad" }, node.problem), node.refusal && h("p", { class: "note warn" }, `Accepts no new pods: ${node.refusal}`),
   node.usage_unknown && h("p", { class: "note" }, `Actual usage is unknown: ${node.usage_unknown}.`),
-  node.troubles.length > 0 && h("p", { class: "note bad" }, `The node agent reports trouble: ${node.troubles.join(", ")}`),
+  node.troubles.length > 0 && h("p", { class: "note bad" }, `The node agent reports problems: ${node.troubles.join(", ")}`),
 ];
 const about = (store, name) => (event) => event.type === "changed" && event.detail.slots.has(store.slots.get(name));
-const keeps = (store, name) => () => JSON.stringify([...(store.kept.get(name) ?? [])]);
+const reservations = (store, name) => () => JSON.stringify([...(store.reserved.get(name) ?? [])]);
 
 export function nodeView(store, name) {
   return asked(name, `api/node?name=${encodeURIComponent(name)}`, (node) => [
-    h("div", { class: "head" }, h("h1", null, node.name), badge(node.mode, "mode"), h("span", { class: "quiet" }, `memory unit ${node.unit}, GPUs filled by ${node.placement}`)),
+    h("div", { class: "head" }, h("h1", null, node.name), badge(node.mode, "mode"), h("span", { class: "quiet" }, `memory unit ${node.unit}, placement ${node.placement}`)),
     notes(node),
     h("div", { class: "gpus" }, node.gpus.map((gpu) => gpuCard(store, node, gpu, false))),
-    node.pending.length > 0 && h("section", { class: "card" }, h("h2", null, "Shares of GPUs that are not there"),
+    node.pending.length > 0 && h("section", { class: "card" }, h("h2", null, "Shares of missing GPUs"),
       table([{ text: "Pod" }, { text: "GPU" }, number("Memory")], node.pending.map((one) => [holder(one), h("code", null, one.uuid), gib(one.mib)]))),
-  ], { store, touched: about(store, name), beside: keeps(store, name), crumbs: [["Cluster", "#/"], [name]] });
+  ], { store, touched: about(store, name), beside: reservations(store, name), crumbs: [["Cluster", "#/"], [name]] });
 }
 
 export function gpuView(store, name, index) {
   return asked(`GPU ${index} of ${name}`, `api/node?name=${encodeURIComponent(name)}`, (node) => {
     const gpu = node.gpus.find((one) => one.index === Number(index));
     return gpu ? [notes(node), gpuCard(store, node, gpu, true)] : h("div", { class: "note bad" }, `${name} has no GPU ${index} at present.`);
-  }, { store, touched: about(store, name), beside: keeps(store, name), crumbs: [["Cluster", "#/"], [name, to.node(name)], [`GPU ${index}`]] });
+  }, { store, touched: about(store, name), beside: reservations(store, name), crumbs: [["Cluster", "#/"], [name, to.node(name)], [`GPU ${index}`]] });
 }
 
 export function podView(store, key) {
-  // It stays open when the rest is redrawn.
+  // Stays open when the rest is redrawn.
   const answers = decided(key);
   return asked(key, `api/pod?key=${encodeURIComponent(key)}`, (pod) => [
-    trail([["Cluster", "#/"], ...(pod.node ? [[pod.node, to.node(pod.node)]] : [["Waiting", "#/waiting"]]), ...(pod.shares.length === 1 ? [[`GPU ${pod.shares[0].index}`, to.gpu(pod.node, pod.shares[0].index)]] : []), [pod.pod]]),
-    h("div", { class: "head" }, h("h1", null, pod.pod), pod.node ? badge(pod.leaving ? "ending" : "placed", pod.leaving ? "warn" : "good") : badge("waiting", "warn")),
+    trail([["Cluster", "#/"], ...(pod.node ? [[pod.node, to.node(pod.node)]] : [["Pending", "#/waiting"]]), ...(pod.shares.length === 1 ? [[`GPU ${pod.shares[0].index}`, to.gpu(pod.node, pod.shares[0].index)]] : []), [pod.pod]]),
+    h("div", { class: "head" }, h("h1", null, pod.pod), pod.node ? badge(pod.leaving ? "terminating" : "placed", pod.leaving ? "warn" : "good") : badge("pending", "warn")),
     pod.problem && h("p", { class: "note bad" }, pod.problem),
-    pod.shares.filter((one) => !one.healthy).map((one) => h("p", { class: "note bad" }, `GPU ${one.index}, which it holds, is out of service: ${one.reason || "no reason given"}. The pod keeps it; if its program has failed, delete the pod.`)),
-    pod.not_held && h("p", { class: "note" }, `Node ${pod.node} does not hold containers to shares that it gives now: ${pod.not_held}. Containers that started before keep the isolation that they had.`),
+    pod.shares.filter((one) => !one.healthy).map((one) => h("p", { class: "note bad" }, `GPU ${one.index} of its allocation is out of service: ${one.reason || "no reason given"}. The pod keeps it; if its program has failed, delete the pod.`)),
+    pod.not_held && h("p", { class: "note" }, `Node ${pod.node} does not enforce the shares of new containers: ${pod.not_held}. Containers that started earlier keep their isolation.`),
     pod.usage_unknown && h("p", { class: "note" }, `Actual usage is unknown: ${pod.usage_unknown}.`),
     h("section", { class: "card" }, h("dl", { class: "facts" },
-      pod.node && fact("Node", h("a", { href: to.node(pod.node) }, pod.node)), pod.asks && fact("Asks for", pod.asks),
-      pod.created && fact("Made", [since(Date.parse(pod.created) / 1000), " ago"]), fact("Priority", pod.priority), pod.gang && fact("Gang", pod.gang), fact("UID", h("code", null, pod.uid)))),
-    pod.shares.length > 0 && h("section", { class: "card" }, h("h2", null, "What it holds"),
+      pod.node && fact("Node", h("a", { href: to.node(pod.node) }, pod.node)), pod.asks && fact("Requests", pod.asks),
+      pod.created && fact("Created", [since(Date.parse(pod.created) / 1000), " ago"]), fact("Priority", pod.priority), pod.gang && fact("Gang", pod.gang), fact("UID", h("code", null, pod.uid)))),
+    pod.shares.length > 0 && h("section", { class: "card" }, h("h2", null, "Allocation"),
       table([{ text: "GPU" }, number("Memory allocated"), number("Memory used"), number("Compute allocated"), number("Compute used")],
         pod.shares.map((one) => [h("a", { href: to.gpu(pod.node, one.index) }, `GPU ${one.index}`), gib(one.mib), gib(sum(one.containers.map((use) => use.used_mib))), one.core_percent ? percent(one.core_percent) : "no limit", percent(sum(one.containers.map((use) => use.busy_percent)))]), { label: "Shares" }),
       pod.shares.some((one) => one.containers.length > 1) && [h("h3", null, "By container"),
@@ -96,11 +96,11 @@ export function podView(store, key) {
   ], { store, touched: (event) => event.type === "waiting" || event.detail?.totals, crumbs: [] });
 }
 
-const why = (pod) => h("section", { class: "card" }, h("h2", null, "Why it waits"),
-  pod.reason_unknown ? h("p", { class: "note warn" }, pod.reason_unknown) : pod.reason ? h("p", null, typed(pod.reason)) : h("p", { class: "quiet" }, "The scheduler has no word on it yet."),
-  pod.suggestion && h("p", { class: "suggestion" }, h("b", null, "What would help: "), typed(pod.suggestion)));
+const why = (pod) => h("section", { class: "card" }, h("h2", null, "Why it is pending"),
+  pod.reason_unknown ? h("p", { class: "note warn" }, pod.reason_unknown) : pod.reason ? h("p", null, typed(pod.reason)) : h("p", { class: "quiet" }, "The scheduler has not handled it yet."),
+  pod.suggestion && h("p", { class: "suggestion" }, h("b", null, "Suggestion: "), typed(pod.suggestion)));
 
-/** The scheduler's record of its last look at a pod, node by node. Asked for when it is opened: of a large cluster it is long. */
+/** The scheduler's record of its last decision about a pod, node by node. Requested when opened, because it is long in a large cluster. */
 function decided(key) {
   const inside = h("div", { class: "body" });
   return h("details", { class: "card", ontoggle: async (event) => {
@@ -110,19 +110,19 @@ function decided(key) {
     } catch (error) {
       inside.replaceChildren(h("p", { class: "note" }, error.message));
     }
-  } }, h("summary", null, "What the scheduler answered, node by node"), inside);
+  } }, h("summary", null, "The scheduler's result for each node"), inside);
 }
 
 const MOST_ROWS = 500;
-/** The scheduler's record of a pod: who said it, and each node's answer. */
+/** The scheduler's record of a pod, and the result for each node. */
 function recordOf(record) {
-  const found = [h("p", { class: "quiet" }, record.said || `Scheduler ${record.scheduler?.name ?? ""} was asked ${record.asked ? `${age(Date.now() / 1000 - record.asked)} ago` : "about it"}.`)];
+  const found = [h("p", { class: "quiet" }, record.said || `Scheduler ${record.scheduler?.name ?? ""} was called ${record.asked ? `${age(Date.now() / 1000 - record.asked)} ago` : "for it"}.`)];
   const nodes = record.nodes ?? [];
   if (nodes.length) {
     const heads = Object.keys(nodes[0]);
-    found.push(table(heads.map((text) => ({ text: text[0].toUpperCase() + text.slice(1) })), nodes.slice(0, MOST_ROWS).map((one) => heads.map((head) => (head === "node" ? h("a", { href: to.node(one.node) }, one.node) : h("span", { class: "text" }, one[head] || (head === "reason" ? "takes it" : DASH))))), { label: "Answers node by node" }));
+    found.push(table(heads.map((text) => ({ text: text[0].toUpperCase() + text.slice(1) })), nodes.slice(0, MOST_ROWS).map((one) => heads.map((head) => (head === "node" ? h("a", { href: to.node(one.node) }, one.node) : h("span", { class: "text" }, one[head] || (head === "reason" ? "fits" : DASH))))), { label: "Results by node" }));
     if (nodes.length > MOST_ROWS) found.push(h("p", { class: "quiet" }, `And ${count(nodes.length - MOST_ROWS)} more.`));
-  } else found.push(h("p", { class: "quiet" }, "What was said of each node is not kept any more."));
+  } else found.push(h("p", { class: "quiet" }, "The results for each node are no longer stored."));
   return found;
 }
 
@@ -132,14 +132,14 @@ export function fragmentationView(store) {
     return [
       h("div", { class: "head" }, h("h1", null, "Fragmentation")),
       h("dl", { class: "tiles" }, [["Free", gib(report.free_mib), `on ${counted(report.free_gpus, "GPU")}`], ["Largest piece", gib(report.largest_mib), "on one GPU"],
-        ["Of no use", percent(lost), `${gib(report.fragments_mib)} in pieces that the pods that come cannot use`]].map(([name, value, note]) => h("div", { class: "tile" }, h("dt", null, name), h("dd", null, h("b", null, value), h("span", { class: "quiet" }, note))))),
-      h("section", { class: "card" }, h("h2", null, "What is free, in one piece"),
+        ["Unusable", percent(lost), `${gib(report.fragments_mib)} in pieces too small for arriving pods`]].map(([name, value, note]) => h("div", { class: "tile" }, h("dt", null, name), h("dd", null, h("b", null, value), h("span", { class: "quiet" }, note))))),
+      h("section", { class: "card" }, h("h2", null, "Free memory by size of the piece"),
         table([{ text: "At least" }, { text: "GPUs" }, number("GPUs"), number("Pods of that size that fit")].map((head, at) => (at === 1 ? { text: "Share" } : head)),
           report.pieces.map((piece) => [gib(piece.mib), h("div", { class: "meter wide", role: "img", "aria-label": counted(piece.gpus, "GPU") }, h("i", { style: { width: `${(100 * piece.gpus) / most}%` } })), count(piece.gpus), count(piece.pods)]), { label: "Free pieces" })),
-      h("section", { class: "card" }, h("h2", null, "Who would fit if others moved"),
-        table([{ text: "Pod" }, { text: "Asks for" }, { text: "Goes to" }, { text: "Once these have moved" }],
-          report.ways.map((way) => [h("a", { href: to.pod(way.pod) }, way.pod), way.asks, way.goes_to || DASH, h("span", { class: "text" }, [...way.moves, way.note].filter(Boolean).join("; "))]), { empty: "No pod that asks for GPU memory waits.", label: "Ways" }),
-        report.not_looked_at > 0 && h("p", { class: "quiet" }, `Also waiting, and not looked at: ${count(report.not_looked_at)}.`)),
+      h("section", { class: "card" }, h("h2", null, "Pending pods that would fit after moves"),
+        table([{ text: "Pod" }, { text: "Requests" }, { text: "Target" }, { text: "After these moves" }],
+          report.ways.map((way) => [h("a", { href: to.pod(way.pod) }, way.pod), way.asks, way.goes_to || DASH, h("span", { class: "text" }, [...way.moves, way.note].filter(Boolean).join("; "))]), { empty: "No pod that requests GPU memory is pending.", label: "Ways" }),
+        report.not_looked_at > 0 && h("p", { class: "quiet" }, `Also pending, not examined: ${count(report.not_looked_at)}.`)),
     ];
   }, { store, touched: (event) => event.detail?.totals, crumbs: [] });
 }
@@ -156,8 +156,8 @@ export function historyView(store) {
     body.replaceChildren(
       lines("Memory", times, [{ name: "allocated", colour: "--line-1", values: part("allocated_mib", "total_mib"), area: true }, { name: "used", colour: "--line-2", values: part("used_mib", "reporting_mib") }], { format: percent, most: 100, note: reporting(rows.at(-1)) }),
       lines("Compute allocated", times, [{ name: "allocated", colour: "--line-1", values: rows.map((row) => (row.core_gpus ? row.allocated_core / row.core_gpus : null)), area: true }], { format: percent, most: 100 }),
-      lines("Pending pods", times, [{ name: "waiting", colour: "--line-3", values: rows.map((row) => row.waiting), area: true }], { format: (value) => count(Math.round(value * 10) / 10) }),
-      lines("Fragmentation", times, [{ name: "of what is free, of no use", colour: "--line-4", values: part("fragments_mib", "free_mib"), area: true }], { format: percent, most: 100 }));
+      lines("Pending pods", times, [{ name: "pending", colour: "--line-3", values: rows.map((row) => row.waiting), area: true }], { format: (value) => count(Math.round(value * 10) / 10) }),
+      lines("Fragmentation", times, [{ name: "unusable part of free memory", colour: "--line-4", values: part("fragments_mib", "free_mib"), area: true }], { format: percent, most: 100 }));
     body.querySelectorAll("details").forEach((one, at) => (one.open = open[at] ?? false));
   }
   const sampled = () => read && !body.matches(":hover") && !body.contains(document.activeElement) && draw();

@@ -1,4 +1,4 @@
-// The search in the bar: a combobox over what the server finds.
+// The search in the bar: a combobox over the server's results.
 
 import { h, to } from "./dom.js";
 import { askJson } from "./link.js";
@@ -42,7 +42,7 @@ export function search(input, list) {
     try {
       hits = await askJson(`api/search?q=${encodeURIComponent(text)}`, { signal: controller.signal });
       at = hits.length ? 0 : -1;
-      draw(`Nothing is called ${text}`);
+      draw(`No match for ${text}`);
     } catch (error) {
       if (error.name !== "AbortError") { hits = []; draw("The server does not answer"); }
     }

@@ -1,4 +1,4 @@
-// What is around every view: the bar, themes, keys, login, and the word that the connection is lost.
+// Around every view: the bar, themes, keys, login, and the banner of a lost connection.
 
 import { age, h } from "./dom.js";
 import { LoggedOut, logIn, logOut } from "./link.js";
@@ -15,7 +15,7 @@ export function theme() {
   }
   function turn() {
     const value = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    try { localStorage.setItem(THEME, value); } catch { /* private windows keep nothing */ }
+    try { localStorage.setItem(THEME, value); } catch { /* not stored in private windows */ }
     set(value);
   }
   dark.addEventListener("change", () => set(stored()));
@@ -48,7 +48,7 @@ export function keys({ turnTheme, view, up }) {
 export function login(then) {
   const dialog = byId("login"), field = byId("token"), wrong = byId("login-wrong"), send = byId("login-send");
   const close = () => { field.value = wrong.textContent = ""; dialog.close(); };
-  const say = (error) => (wrong.textContent = error instanceof LoggedOut ? "That is not the token." : error.status ? error.message : "The server does not answer.");
+  const say = (error) => (wrong.textContent = error instanceof LoggedOut ? "Wrong token." : error.status ? error.message : "The server does not answer.");
   dialog.addEventListener("cancel", (event) => event.preventDefault());
   byId("login-form").addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -69,7 +69,7 @@ export function login(then) {
   return Object.assign(ask, { close, why: say });
 }
 
-/** Shows how the connection fares. */
+/** Shows the state of the connection. */
 export function connection(link, askForToken) {
   const place = byId("link"), banner = byId("lost"), words = { live: "Live", lost: "Connection lost", out: "Logged out" };
   let timer = 0;
@@ -82,8 +82,8 @@ export function connection(link, askForToken) {
     if (detail.state !== "lost") return;
     const left = h("span"), old = h("span");
     const count = () => {
-      old.textContent = link.heardAt ? ` What you see may be ${age((Date.now() - link.heardAt) / 1000)} old.` : "";
-      left.textContent = ` Trying again in ${Math.max(0, Math.ceil((detail.at - Date.now()) / 1000))} s.`;
+      old.textContent = link.lastMessageAt ? ` Data may be ${age((Date.now() - link.lastMessageAt) / 1000)} old.` : "";
+      left.textContent = ` Retrying in ${Math.max(0, Math.ceil((detail.at - Date.now()) / 1000))} s.`;
     };
     count();
     timer = setInterval(count, 1000);

@@ -19,16 +19,16 @@ export class Store extends EventTarget {
     this.keys = new Map();
     this.totals = null;
     this.waiting = { count: 0, problem: "", by_category: {} };
-    this.kept = new Map();
+    this.reserved = new Map();
     this.samples = [];
     this.id = "";
-    this.news = nothing();
+    this.pendingChanges = nothing();
   }
 
   /** Takes a snapshot: "GPB1", length of the header, header, columns, each padded to 8 bytes. */
   load(buffer) {
     const view = new DataView(buffer);
-    if (view.getUint32(0, true) !== MAGIC) throw new Error("the server sends what this page does not understand: reload it");
+    if (view.getUint32(0, true) !== MAGIC) throw new Error("the server's data is of another version: reload the page");
     const length = view.getUint32(4, true);
     const header = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 8, length)));
     let at = padded(8 + length);
@@ -41,12 +41,12 @@ export class Store extends EventTarget {
       at = padded(at + cells * Kind.BYTES_PER_ELEMENT);
     }
     this.renamed = true;
-    this.news = nothing();
+    this.pendingChanges = nothing();
     this.slots = new Map();
     this.nodes.forEach((node, slot) => node && this.slots.set(node.name, slot));
     this.totals = totals(header.totals);
     this.waiting = header.waiting;
-    this.keep();
+    this.updateReserved();
     this.id = header.id;
     this.dispatchEvent(new CustomEvent("loaded"));
   }
@@ -54,7 +54,7 @@ export class Store extends EventTarget {
   /** Applies a delta; returns which slots changed, and whether nodes came, went, or changed their shape. A large one comes in parts, and is
    * reported with its last. */
   apply(delta) {
-    const { news } = this;
+    const { pendingChanges: changes } = this;
     this.renamed ||= Boolean(delta.gone) || (delta.nodes ?? []).some(([slot, node]) => this.nodes[slot]?.name !== node.name);
     for (const slot of delta.gone ?? []) {
       const node = this.nodes[slot];
@@ -62,28 +62,28 @@ export class Store extends EventTarget {
       this.slots.delete(node.name);
       this.nodes[slot] = null;
       this.put(slot, []);
-      news.slots.add(slot);
-      news.shape = true;
+      changes.slots.add(slot);
+      changes.shape = true;
     }
     for (const [slot, node, ...figures] of delta.nodes ?? []) {
       this.reserve(slot + 1, node.gpus);
       const before = this.nodes[slot];
-      news.shape ||= !before || before.name !== node.name || before.gpus !== node.gpus || before.mode !== node.mode;
+      changes.shape ||= !before || before.name !== node.name || before.gpus !== node.gpus || before.mode !== node.mode;
       if (before && before.name !== node.name) this.slots.delete(before.name);
       this.nodes[slot] = node;
       this.slots.set(node.name, slot);
       this.put(slot, figures);
-      news.slots.add(slot);
+      changes.slots.add(slot);
     }
     for (const [slot, ...figures] of delta.real ?? []) {
       REAL.forEach((name, column) => this.planes[name].set(figures[column], slot * this.stride));
-      news.slots.add(slot);
+      changes.slots.add(slot);
     }
     if (delta.totals) this.totals = totals(delta.totals);
-    news.totals ||= Boolean(delta.totals);
+    changes.totals ||= Boolean(delta.totals);
     if (delta.more) return;
-    this.news = nothing();
-    this.dispatchEvent(new CustomEvent("changed", { detail: news }));
+    this.pendingChanges = nothing();
+    this.dispatchEvent(new CustomEvent("changed", { detail: changes }));
   }
 
   /** Slots in the order of their names; sorted again only when nodes were added or removed. */
@@ -106,33 +106,33 @@ export class Store extends EventTarget {
 
   setWaiting(waiting) {
     this.waiting = waiting;
-    this.keep();
+    this.updateReserved();
     this.dispatchEvent(new CustomEvent("waiting"));
   }
 
   /** Reserved capacity by node and GPU index, as the scheduler last reported it. */
-  keep() {
-    this.kept = new Map();
+  updateReserved() {
+    this.reserved = new Map();
     for (const [node, index, mib, core, whom] of this.waiting.kept ?? []) {
-      const its = this.kept.get(node) ?? this.kept.set(node, new Map()).get(node);
+      const its = this.reserved.get(node) ?? this.reserved.set(node, new Map()).get(node);
       its.set(index, [...(its.get(index) ?? []), { mib, core, whom }]);
     }
   }
 
-  keptOn(node, index) {
-    return this.kept.get(node)?.get(index) ?? [];
+  reservedOn(node, index) {
+    return this.reserved.get(node)?.get(index) ?? [];
   }
 
   figure(name, slot, gpu) {
     return this.planes[name][slot * this.stride + gpu];
   }
 
-  /** How the driver numbers the GPU in that place. */
+  /** The driver's index of the GPU at that position. */
   index(slot, gpu) {
     return this.nodes[slot].indices?.[gpu] ?? gpu;
   }
 
-  /** A slot's figures, column by column; of GPUs that are not there nothing is known. */
+  /** A slot's figures, column by column; figures of missing GPUs are unknown. */
   put(slot, figures) {
     this.columns.forEach((name, column) => {
       const plane = this.planes[name], from = slot * this.stride, row = figures[column] ?? [];

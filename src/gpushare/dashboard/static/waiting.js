@@ -1,12 +1,12 @@
-// Who waits, why, and what would let each fit.
+// Pending pods with reasons and suggestions.
 
 import { asked, since } from "./asked.js";
 import { DASH, badge, count, h, to, typed } from "./dom.js";
 import { paged } from "./paged.js";
 
-const HEADS = [{ text: "Pod" }, { text: "Waits" }, { text: "Asks for" }, { text: "Why" }, { text: "What would help" }];
+const HEADS = [{ text: "Pod" }, { text: "Pending" }, { text: "Requests" }, { text: "Reason" }, { text: "Suggestion" }];
 
-/** What a pod asks for, broken between resources alone. */
+/** A pod's request, broken only between resources. */
 const asksOf = (text) => h("span", { class: "asks" }, text.split(", ").map((one, at, all) => [h("span", { class: "short" }, at < all.length - 1 ? `${one},` : one), " "]));
 
 const cellsOf = (pod) => [
@@ -18,7 +18,7 @@ const chip = ([name, pods]) => h("li", null, badge(name.replaceAll("_", " ")), h
 
 export function waitingView(store) {
   const head = h("div", { class: "head" }), problem = h("p", { class: "note warn", role: "alert" }), chips = h("ul", { class: "chips" });
-  const none = h("p", { class: "quiet" }, "No pod waits for a GPU."), more = h("p", { class: "quiet" });
+  const none = h("p", { class: "quiet" }, "No pod is pending for a GPU."), more = h("p", { class: "quiet" });
   const list = paged(HEADS, { label: "Pending pods", names: "pods", cellsOf, keyOf: (pod) => pod.key, turned: () => list.show(pods) });
   const card = h("section", { class: "card" }, list.place, list.pages, none, more);
   let pods = [], shown = -1;
@@ -32,7 +32,7 @@ export function waitingView(store) {
     });
   }
 
-  return asked("Waiting", "api/waiting", (line) => {
+  return asked("Pending", "api/waiting", (line) => {
     shown = line.count;
     pods = taken(line);
     head.replaceChildren(...[h("h1", null, "Pending pods"), badge(count(line.count), line.count ? "warn" : "good"), line.answered_by && h("span", { class: "quiet" }, `reported by ${line.answered_by}`)].filter(Boolean));

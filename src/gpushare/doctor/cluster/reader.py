@@ -483,14 +483,14 @@ def _date(text: str) -> float | Unread:
     try:
         return parsedate_to_datetime(text).timestamp()
     except (TypeError, ValueError):
-        return Unread("the API server does not say what time it is")
+        return Unread("the API server does not report its time")
 
 
 async def _ready_at(url: str, timeout_s: float) -> str:
     """The response to ``GET URL/readyz``. The address comes from the cluster, so only addresses of this machine are accepted."""
     parts = urlsplit(url)
     if parts.scheme != "http" or parts.hostname != "127.0.0.1" or not parts.port:
-        return f"{url or 'nothing'} is no address of this machine"
+        return f"{url or 'nothing'} is not an address of this machine"
     try:
         async with asyncio.timeout(timeout_s):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port)

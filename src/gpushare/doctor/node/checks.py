@@ -39,7 +39,7 @@ def gpus(facts: NodeFacts) -> Iterator[Result]:
     """Whether there are GPUs, and each responds."""
     probed = facts.driver
     if isinstance(probed, Unread) or probed.trouble:
-        yield unknown("GPUs", "the driver does not tell")
+        yield unknown("GPUs", "the driver does not report them")
         return
     if not probed.gpus and not probed.unreadable:
         yield fault("GPUs", "the driver finds none", "`lspci | grep -i nvidia` on the node")
@@ -64,7 +64,7 @@ def device_nodes(facts: NodeFacts) -> Iterator[Result]:
     """Whether each GPU has its device node in /dev."""
     probed = facts.driver
     if isinstance(probed, Unread) or probed.trouble or not probed.gpus:
-        yield unknown("/dev", "which files must be there only the driver can tell, and it names no GPU")
+        yield unknown("/dev", "the required files are unknown, because the driver reports no GPU")
         return
     if "dxg" in facts.device_nodes:
         return
@@ -96,13 +96,13 @@ def agent(facts: NodeFacts) -> Iterator[Result]:
     """Whether our agent has its sockets next to the kubelet's."""
     if not facts.kubelet_registers:
         yield unknown(
-            facts.plugin_folder, "no kubelet has its socket there, beside which an agent's would be"
+            facts.plugin_folder, "no kubelet has its socket there, next to which an agent's would be"
         )
     elif not facts.our_sockets and not facts.dra_sockets:
         yield warning(
             facts.plugin_folder,
             "no node agent of ours has a socket there",
-            f"`kubectl label node {facts.name} {names.LABEL_MODE}=share`; then look at the agent's pod",
+            f"`kubectl label node {facts.name} {names.LABEL_MODE}=share`; then check the agent's pod",
         )
 
 
@@ -118,22 +118,22 @@ def dra_driver(facts: NodeFacts) -> Iterator[Result]:
     if facts.dead_dra_sockets:
         yield warning(
             facts.dra_folder,
-            f"nobody answers at {', '.join(facts.dead_dra_sockets)}: an agent is gone",
-            "the next agent removes it; look at the agent's pod",
+            f"nothing answers at {', '.join(facts.dead_dra_sockets)}: their agent is gone",
+            "the next agent removes it; check the agent's pod",
         )
     elif not facts.dra_sockets:
-        yield fine("", f"no DRA driver of ours is there: nodes in mode {NodeMode.DRA.value} alone have one")
+        yield fine("", f"no DRA driver of ours is there: only nodes in mode {NodeMode.DRA.value} have one")
 
 
 def permissions(facts: NodeFacts) -> Iterator[Result]:
     """Whether an agent with this program's permissions could work."""
     if not facts.is_root:
         yield unknown(
-            "you", "you are not root: files and sockets may be there that you cannot see", "run it as root"
+            "you", "you are not root: there may be files and sockets that you cannot see", "run it as root"
         )
     elif not facts.kubelet_registers:
         yield unknown(
-            facts.plugin_folder, "no kubelet has its socket there: which folder is the kubelet's is not known"
+            facts.plugin_folder, "no kubelet has its socket there: the kubelet's directory is unknown"
         )
     elif not facts.plugin_folder_writable:
         yield fault(facts.plugin_folder, "it cannot be written", "mount it writable into the agent's pod")
@@ -150,21 +150,17 @@ def containers(facts: NodeFacts) -> Iterator[Result]:
         if not facts.nvidia_runtime and not described:
             yield unknown(
                 "containers",
-                f"no CDI description of NVIDIA's, no nvidia-container-runtime, and {facts.containerd.why}",
-                "install NVIDIA's container toolkit; where another runtime is used, see docs/guide/install.md",
+                f"no CDI spec of NVIDIA, no nvidia-container-runtime, and {facts.containerd.why}",
+                "install NVIDIA's container toolkit; for other runtimes see docs/guide/install.md",
             )
         return
     by_runtime = facts.nvidia_runtime and _NVIDIA.search(facts.containerd) is not None
     enabled = _cdi_enabled(facts.containerd)
     if not by_runtime and not (described and enabled):
-        lacks = (
-            "no CDI description of NVIDIA's is there"
-            if not described
-            else "containerd's enable_cdi is not true"
-        )
+        lacks = "no CDI spec of NVIDIA exists" if not described else "containerd's enable_cdi is not true"
         yield fault(
             "containers",
-            f"they would get no GPU: containerd knows no runtime of NVIDIA's, and {lacks}",
+            f"they would get no GPU: containerd has no NVIDIA runtime, and {lacks}",
             "`nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml` and `enable_cdi = true` for containerd; or `nvidia-ctk runtime configure`",
         )
 
@@ -183,19 +179,19 @@ def isolation(facts: NodeFacts) -> Iterator[Result]:
     if facts.libraries_missing:
         yield warning(
             "isolation",
-            f"{', '.join(facts.libraries_missing)} is not there: containers see their share, but nothing enforces it",
-            "run it in the agent's pod, or name the folder with `--isolation-library-dir`",
+            f"{', '.join(facts.libraries_missing)} does not exist: containers see their share, but nothing enforces it",
+            "run it in the agent's pod, or name the directory with `--isolation-library-dir`",
         )
         return
     outcome, reason = facts.trial
     if outcome == "failed":
         yield fault(
             "isolation",
-            f"our libraries do not hold on this driver: {reason}",
+            f"our libraries do not work with this driver: {reason}",
             "report it with the driver's version; meanwhile `nodeAgent.isolation.backend`: `mps`, or `none`",
         )
     elif outcome == "skipped":
-        yield unknown("isolation", f"our libraries could not be tried: {reason}")
+        yield unknown("isolation", f"our libraries could not be tested: {reason}")
 
 
 def selinux(facts: NodeFacts) -> Iterator[Result]:
@@ -205,7 +201,7 @@ def selinux(facts: NodeFacts) -> Iterator[Result]:
     elif facts.selinux_type != CONTAINER_FILE:
         yield warning(
             "SELinux",
-            f"it is enforced, and our folder has the type {facts.selinux_type or 'unknown'}: confined containers may not use our libraries",
+            f"it is enforced, and our directory has the type {facts.selinux_type or 'unknown'}: confined containers may not use our libraries",
             f"a node agent of this version labels it; otherwise `chcon -R -t {CONTAINER_FILE} FOLDER`, FOLDER as in `nodeAgent.isolation.directory`",
         )
 
@@ -217,7 +213,7 @@ def cgroups(facts: NodeFacts) -> Iterator[Result]:
     elif facts.cgroup_version != 2:
         yield warning(
             "cgroups",
-            f"version {facts.cgroup_version}: the driver's own limits (isolation by driver) cannot be used",
+            f"version {facts.cgroup_version}: the driver's own limits (isolation backend driver) cannot be used",
             "boot with systemd.unified_cgroup_hierarchy=1",
         )
 
@@ -240,7 +236,7 @@ def disk(facts: NodeFacts) -> Iterator[Result]:
         yield warning(
             file_system.path,
             f"{file_system.free >> 20} MiB are free of {file_system.total >> 20}",
-            "make room: the kubelet evicts pods soon",
+            "free space: the kubelet will evict pods soon",
         )
     if file_system.noexec:
         yield fault(
@@ -254,14 +250,14 @@ CHECKS: Final = (
     Check("driver", "NVML can be loaded and its driver runs", "install the driver; `--driver-root`", driver),
     Check("gpus", "there are GPUs, and each answers", "`nvidia-smi -q` on the node", gpus),
     Check("device-nodes", "each GPU has its file in /dev", "`nvidia-modprobe -c 0 -u`", device_nodes),
-    Check("kubelet", "the kubelet's sockets are there and answer", "is the kubelet running, is this its --root-dir?", kubelet),
-    Check("agent", "our agent has its sockets beside the kubelet's", "label the node, look at the agent's pod", agent),
-    Check("dra", "our DRA driver is served to the kubelet, where the node is in mode `dra`", "look at the agent's pod", dra_driver),
-    Check("permissions", "you are root, and the kubelet's folder can be written", "run it as root", permissions),
+    Check("kubelet", "the kubelet's sockets exist and answer", "is the kubelet running, is this its --root-dir?", kubelet),
+    Check("agent", "our agent has its sockets next to the kubelet's", "label the node, check the agent's pod", agent),
+    Check("dra", "our DRA driver is served to the kubelet, where the node is in mode `dra`", "check the agent's pod", dra_driver),
+    Check("permissions", "you are root, and the kubelet's directory is writable", "run it as root", permissions),
     Check("containers", "containers can get GPUs, by NVIDIA's runtime or by CDI", "`nvidia-ctk cdi generate`; `enable_cdi = true`", containers),
-    Check("isolation", "our libraries are there and hold on this driver", "`nodeAgent.isolation.backend`: `mps`, or `none`", isolation),
+    Check("isolation", "our libraries exist and work with this driver", "`nodeAgent.isolation.backend`: `mps`, or `none`", isolation),
     Check("selinux", "SELinux lets containers use our files", "`chcon -R -t container_file_t FOLDER`", selinux),
     Check("cgroups", "cgroups are of version 2", "boot with systemd.unified_cgroup_hierarchy=1", cgroups),
-    Check("clock", "the kernel takes its clock for right", "let an NTP client run", clock),
-    Check("disk", "there is room for our libraries, and programs can be loaded from there", "make room; mount it without noexec", disk),
+    Check("clock", "the kernel's clock is synchronized", "run an NTP client", clock),
+    Check("disk", "there is space for our libraries, and programs can be loaded from there", "free space; mount it without noexec", disk),
 )  # fmt: skip

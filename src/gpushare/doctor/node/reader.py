@@ -120,12 +120,12 @@ async def _driver(root: Path, timeout_s: float) -> SeenDriver | Unread:
     except (msgspec.MsgspecError, IndexError):
         how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         last = " ".join(err.decode(errors="replace").strip().splitlines()[-1:])
-        return Unread(f"a program that asks the driver ends {how} ({last})")
+        return Unread(f"a program that queries the driver ended {how} ({last})")
 
 
 async def _trial(places: Places, driver: SeenDriver | Unread, timeout_s: float) -> tuple[str, str]:
     if isinstance(driver, Unread) or not driver.gpus:
-        return ("skipped", "there is no GPU to try them on")
+        return ("skipped", "there is no GPU to test them on")
     if missing := _missing(places.library_dir):
         return ("skipped", f"{missing[0]} is not there")
     files = driver_files(places.driver_root)
@@ -137,7 +137,7 @@ async def _trial(places: Places, driver: SeenDriver | Unread, timeout_s: float) 
                 Release("doctor", places.library_dir), files, [gpu.uuid for gpu in driver.gpus]
             )
     except TimeoutError:
-        return ("skipped", "the driver was too slow for it; give a longer `--timeout`")
+        return ("skipped", "the driver was too slow; set a longer `--timeout`")
     return (verdict.outcome, verdict.why)
 
 
@@ -193,7 +193,7 @@ def _clock() -> str:
     state = ctypes.CDLL(None, use_errno=True).adjtimex(timex)
     if state < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "adjtimex")
-    return "nothing keeps it in step with others (adjtimex: TIME_ERROR)" if state == _TIME_ERROR else ""
+    return "it is not synchronized (adjtimex: TIME_ERROR)" if state == _TIME_ERROR else ""
 
 
 def _disk(root: Path) -> Disk:

@@ -92,7 +92,7 @@ def figures_of_agents(
         starts.append(answer.since if answer.begins is None else answer.begins)
         if window_s is not None and answer.begins is None:
             missing.append(
-                f"node {node}: its agent is of an earlier version and knows no window: all that it remembers is used"
+                f"node {node}: its agent is of an earlier version, which supports no window: its whole history is used"
             )
         if answer.looked == 0:
             missing.append(f"node {node}: {NOT_LOOKED}")
@@ -114,7 +114,7 @@ def _outcomes(kubectl: Kubectl, namespace: str, paths: Sequence[str]) -> "list[b
 
 def _read(node: str, outcome: "bytes | KubectlFailed", missing: list[str]) -> _Answer | None:
     if isinstance(outcome, KubectlFailed):
-        missing.append(f"node {node}: its agent could not be asked: {outcome.complaint}")
+        missing.append(f"node {node}: its agent cannot be read: {outcome.complaint}")
         return None
     try:
         answer = ANSWER.decode(outcome)

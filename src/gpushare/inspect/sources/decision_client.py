@@ -97,12 +97,14 @@ def _rank(answer: "dict[str, Any]") -> "tuple[bool, float]":
 def _why_not(outcome: "bytes | KubectlFailed", scheduler: str) -> str:
     namespace, _, name = scheduler.partition("/")
     if not isinstance(outcome, KubectlFailed):
-        return f"what answers at Service {scheduler} is no gpushare scheduler; --scheduler names another"
+        return (
+            f"what answers at Service {scheduler} is no gpushare scheduler; name its Service with --scheduler"
+        )
     if "(Forbidden)" in outcome.complaint:
         return (
-            f"the scheduler may not be asked: that needs the rights to get services/proxy {name} and http:{name}:{PORT}, and to create "
+            f"no permission to query the scheduler: that needs get on services/proxy {name} and http:{name}:{PORT}, and create on "
             f"serviceaccounts/token {names.READER_ACCOUNT}, in namespace {namespace}"
         )
     if outcome.not_found:
-        return f"there is no Service {name} in namespace {namespace}; --scheduler names another"
+        return f"there is no Service {name} in namespace {namespace}; name the scheduler's Service with --scheduler"
     return f"the scheduler does not answer: {outcome.complaint.removeprefix('error: ')}"

@@ -57,7 +57,7 @@ def gang_reservations(
         return (), ""
     decision = ask(kubectl, options.scheduler, "/kept")
     if decision.answer is None:
-        return (), f"what is kept for gangs whose pods wait is not known: {decision.problem}"
+        return (), f"capacity reserved for gangs with pending pods is unknown: {decision.problem}"
     reservations = (_reservation(record, options) for record in decision.answer["kept"])
     return tuple(reservation for reservation in reservations if reservation.shares), ""
 
@@ -107,10 +107,10 @@ def _line(reservation: GangReservation, unit_mib: Mapping[str, int], *, every: b
     capacity = ", ".join(_share(share, unit_mib) for share in shares)
     if len(reservation.shares) > len(shares):
         capacity += f" and on {counted(len(reservation.shares) - len(shares), 'GPU')} more"
-    has = "has" if reservation.come == 1 else "have"
+    exist = "exists" if reservation.come == 1 else "exist"
     return (
-        f"Kept for {gang}: {capacity} ({reservation.come} of {counted(reservation.least, 'pod')} {has} come; until {clock(reservation.until)}, "
-        "unless more come)"
+        f"Reserved for {gang}: {capacity} ({reservation.come} of {counted(reservation.least, 'pod')} {exist}; until {clock(reservation.until)}, "
+        "unless more are created)"
     )
 
 

@@ -146,8 +146,12 @@ class Round:
         message = call.complaint.decode(errors="replace").strip()
         return KubectlFailed(
             call.path,
-            f"no end after {self._timeout_s:.0f} s; "
-            + (f"it said: {message}" if message else f"see whether {self._program} get --raw works by hand"),
+            f"no answer within {self._timeout_s:.0f} s; "
+            + (
+                f"its message: {message}"
+                if message
+                else f"see whether {self._program} get --raw works by hand"
+            ),
         )
 
     def end(self) -> None:
@@ -216,7 +220,7 @@ def _without_kubeconfig(message: str) -> str:
     named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     if _FALLBACK_ADDRESS not in message or not named or any(map(os.path.exists, named)):
         return ""
-    return f"; $KUBECONFIG names no file that is there ({', '.join(named)}): a playground takes its own away when it ends, and the next one prints another"
+    return f"; $KUBECONFIG names no existing file ({', '.join(named)}): a playground deletes its own when it ends, and the next one prints another path"
 
 
 def _close(stream: IO[bytes] | None) -> None:

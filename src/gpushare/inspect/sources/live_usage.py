@@ -29,7 +29,7 @@ _SAMPLED: Final = re.compile(
 #: Exported for a GPU whose processes are known, also on nodes with whole GPUs, where the timestamp is 0. The second name is that of 0.1.0.
 _UNMANAGED: Final = re.compile(r"^gpushare_gpu_(?:unmanaged|foreign)_processes\{", re.MULTILINE)
 #: Why usage is unknown although the agent answers.
-NOT_LOOKED: Final = "its node agent does not see who uses the GPUs (nodeAgent.watchdog.policy=off, a node that shares no GPUs, or it has only begun)"
+NOT_LOOKED: Final = "its node agent does not sample GPU processes (nodeAgent.watchdog.policy=off, a node that shares no GPUs, or it has just started)"
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
@@ -82,7 +82,9 @@ def _read(proxied: Proxied, wanted: "set[str]", ports: "Mapping[str, int]") -> R
                 f"/api/v1/namespaces/{meta['namespace']}/pods/http:{meta['name']}:{_port(pod)}/proxy/metrics"
             )
     reason = (
-        "it has no running node agent" if answer is not None else "the node agents' pods may not be listed"
+        "it has no running node agent"
+        if answer is not None
+        else "the node agents' pods cannot be listed (no permission)"
     )
     silent = dict.fromkeys(wanted - paths.keys(), reason)
     answers = dict(zip(paths, proxied.answers(list(paths.values()))))  # noqa: B905 (same length)
@@ -91,13 +93,17 @@ def _read(proxied: Proxied, wanted: "set[str]", ports: "Mapping[str, int]") -> R
     for node, text in answers.items():
         if text is None:
             missing_right = "pods/proxy" if "/pods/" in paths[node] else "nodes/proxy"
-            silent[node] = f"its node agent's metrics cannot be read (needs the right to get {missing_right})"
+            silent[node] = (
+                f"its node agent's metrics cannot be read (needs permission to get {missing_right})"
+            )
         else:
             metrics = text.decode(errors="replace")
             uses.update(_uses(metrics))
             sampled = _SAMPLED.search(metrics)
             if sampled is None:
-                silent[node] = "its node agent is of an earlier version and does not say whether it looks"
+                silent[node] = (
+                    "its node agent is of an earlier version, which does not report whether it samples"
+                )
             elif float(sampled[1]) or _UNMANAGED.search(metrics):
                 looked.add(node)
             else:

@@ -60,8 +60,8 @@ def figures_of_prometheus(kubectl: Kubectl, where: str, window: str) -> Figures:
 def _why_no_figures(kubectl: Kubectl, where: str, window: str) -> str:
     """Why there are no figures of pods. Agents always export metrics of GPUs, but of pods only while they run."""
     if _vector(kubectl, where, f"count(last_over_time({_GPU}[{window}]))"):
-        return f"no GPU pod ran in the last {window}, or no node agent saw what it used: {where} has figures of GPUs alone"
-    return f"{where} has no {_MEMORY} of the last {window}: see whether it scrapes port health of the node agents' pods"
+        return f"no GPU pod ran in the last {window}, or no node agent sampled it: {where} has metrics of GPUs only"
+    return f"{where} has no {_MEMORY} of the last {window}: check that it scrapes port health of the node agents' pods"
 
 
 def _used(series: Series, results: "Mapping[str, Mapping[Series, float]]") -> Used:
@@ -94,12 +94,13 @@ def _vector(kubectl: Kubectl, where: str, query: str) -> dict[Series, float]:
     try:
         answer = json.loads(body)
         if answer["status"] != "success":
-            raise PrometheusFailed(f"Prometheus {where}", f"refuses {query}: {answer.get('error')}")
+            raise PrometheusFailed(f"Prometheus {where}", f"rejects {query}: {answer.get('error')}")
         samples = answer["data"]["result"]
         return {_series(sample["metric"]): float(sample["value"][1]) for sample in samples}
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise PrometheusFailed(
-            f"Prometheus {where}", f"answers something else ({error!r}); is it the address of a Prometheus?"
+            f"Prometheus {where}",
+            f"returned an unexpected answer ({error!r}); is it the address of a Prometheus?",
         ) from None
 
 

@@ -29,7 +29,7 @@ def not_offered(kubectl: Kubectl, pods: Iterable[Json]) -> "list[str]":
         for text, instead in unoffered(requests, offered)
     ]
     more = len(messages) - _MAX_NAMED
-    return messages[:_MAX_NAMED] + ([f"so do {more} containers more"] if more > 0 else [])
+    return messages[:_MAX_NAMED] + ([f"and {more} more containers"] if more > 0 else [])
 
 
 def _suspicious_requests(pod: Json) -> "Iterable[tuple[str, str]]":

@@ -183,7 +183,7 @@ class ClusterUsage(NamedTuple):
     def closed(self) -> tuple[str, ...]:
         """Messages about nodes that count in the sums but take no new pods; problems with labels are in ``warnings``."""
         return tuple(
-            f"node {node.name} counts here, and takes nothing new: {node.closed}"
+            f"node {node.name} is included, and accepts no new pods: {node.closed}"
             for node in self.nodes
             if node.closed and not node.devices.problem
         )
@@ -192,7 +192,7 @@ class ClusterUsage(NamedTuple):
     def cordoned(self) -> tuple[str, ...]:
         """Messages about cordoned nodes, whose free memory is not allocated."""
         return tuple(
-            f"node {node.name} is cordoned: nothing new is placed there until `kubectl uncordon {node.name}`; what runs there stays"
+            f"node {node.name} is cordoned: no new pods are placed there until `kubectl uncordon {node.name}`; running pods stay"
             for node in self.nodes
             if node.cordoned
         )
@@ -229,7 +229,7 @@ def usage_of(
 
 def _out_of_service_reason(device: Device) -> str:
     if device.healthy:
-        return f"out of service: cordoned (annotation {names.ANN_CORDONED}); what runs there stays"
+        return f"out of service: cordoned (annotation {names.ANN_CORDONED}); running pods stay"
     return f"out of service: {device.reason or 'no reason given'}" if device.is_faulty else device.reason
 
 
@@ -251,7 +251,7 @@ def _node_usage(
     if devices is None or not devices.devices:
         return None
     if devices.problem:
-        warnings.append(f"node {devices.name}: {devices.problem}; until then nothing new is placed there")
+        warnings.append(f"node {devices.name}: {devices.problem}; until then no new pods are placed there")
     idle_warning = idle_cordons(node, devices.devices)
     if idle_warning:
         warnings.append(f"node {devices.name}: {idle_warning}")
@@ -402,7 +402,7 @@ def _shares(
         if gpu is None:
             raise ModelError(
                 subject,
-                f"holds {share.mib} MiB of GPU {share.index} ({share.uuid}), which node {devices.name} has no longer",
+                f"holds {share.mib} MiB of GPU {share.index} ({share.uuid}), which node {devices.name} no longer has",
             )
         placed.append((gpu, share, containers[number] if containers else None))
     if len(placed) > 1:

@@ -65,10 +65,10 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         record = None
     elif record is None:
         remarks.append(
-            f"warning: {printable(decision.problem)}; what follows is what the pod's annotations and events say"
+            f"warning: {printable(decision.problem)}; showing the pod's annotations and events instead"
         )
     elif record.get("uid") not in ("", pod["metadata"].get("uid")):
-        remarks.append("warning: the scheduler knows another pod of that name; this one is newer, or older")
+        remarks.append("warning: the scheduler's record is about another pod of that name")
         record = None
     if not _is_finished(pod):
         from gpushare.inspect.views.context_warning import too_small
@@ -170,11 +170,11 @@ def _of_pod(pod: Json, record: "Json | None", paint: Paint, used: str = "") -> l
     elif node:
         state = paint("green", f"is on node {node}")
     else:
-        state = paint("yellow", f"waits since {clock(created)} ({ago(time.time() - created)})")
+        state = paint("yellow", f"has been pending since {clock(created)} ({ago(time.time() - created)})")
     lines = [f"{head} {state}"]
     rows: list[Line] = []
     if record is not None and record["asks"]:
-        rows.append(("asks for:", record["asks"]))
+        rows.append(("requests:", record["asks"]))
     limit = (meta.get("annotations") or {}).get(names.ANN_GPU_MEMORY_LIMIT)
     if limit:
         rows.append(("may use:", f"{limit} of GPU memory, while the GPU has it free"))
@@ -205,7 +205,7 @@ def _of_record(record: Json, *, details: bool) -> list[str]:
         lines += ["", printable(f"Binding to node {bind['node']} at {clock(bind['at'])}: {outcome}")]
     holds = record["holds"]
     if holds is not None:
-        unconfirmed = "" if holds["confirmed"] else " (reserved; the API server has not said so yet)"
+        unconfirmed = "" if holds["confirmed"] else " (reserved; not confirmed by the API server yet)"
         lines += ["", printable(f"Holds on node {holds['node']}{unconfirmed}:")]
         lines += [f"  {line}" for line in aligned([_share(gpu) for gpu in holds["gpus"]])]
         # Schedulers of earlier versions do not report it.
@@ -221,7 +221,9 @@ def _of_record(record: Json, *, details: bool) -> list[str]:
     if record["kept"]:
         lines += [
             "",
-            printable(f"Room is kept for it on node {record['kept']} until others have ended there."),
+            printable(
+                f"Capacity on node {record['kept']} is reserved for it until other pods have ended there."
+            ),
         ]
     return lines if len(lines) > 1 else []
 
@@ -248,27 +250,27 @@ def _of_answer(record: Json, answer: Json, *, details: bool) -> list[str]:
     refusing = answer["nodes"] - answer["fits"] - answer["leftOut"]
     lines = [
         printable(
-            f"Scheduler {scheduler['name']} was asked at {clock(record['asked'])} about {counted(answer['nodes'], 'node')}: "
-            f"{answer['fits']} take it, {refusing} refuse"
-            + (f", {answer['leftOut']} not for it now ({record['leftOut']})" if answer["leftOut"] else "")
+            f"Scheduler {scheduler['name']} filtered {counted(answer['nodes'], 'node')} at {clock(record['asked'])}: "
+            f"{answer['fits']} fit, {refusing} do not"
+            + (f", {answer['leftOut']} excluded for now ({record['leftOut']})" if answer["leftOut"] else "")
         )
     ]
     if answer["sampled"] < refusing:
-        lines.append(f"(of the reasons there was time for those of {counted(answer['sampled'], 'node')})")
+        lines.append(f"(reasons of {counted(answer['sampled'], 'node')} only: there was no time for more)")
     if record["notOffered"]:
         lines.append(
-            f"({counted(record['notOffered'], 'more node')} not asked about: kube-scheduler's own rules refuse them, or it had enough)"
+            f"({counted(record['notOffered'], 'more node')} not passed on by kube-scheduler: its own rules exclude them, or it had found enough)"
         )
     if details and record["nodes"] is not None:
         rows = [
-            ("NODE", "ANSWER"),
-            *((node["node"], node["reason"] or "takes it") for node in record["nodes"]),
+            ("NODE", "RESULT"),
+            *((node["node"], node["reason"] or "fits") for node in record["nodes"]),
         ]
         return [*lines, *aligned(rows)]
     if details:
-        lines.append("(what was said of each node is not kept any more: the next decision will be)")
+        lines.append("(the result for each node is no longer stored; that of the next decision will be)")
     if answer["groups"]:
-        group_rows: list[Line] = [("NODES", "REASON", "FOR EXAMPLE")]
+        group_rows: list[Line] = [("NODES", "REASON", "EXAMPLE")]
         for group in answer["groups"]:
             example = group["examples"][0]
             detail = example["reason"].removeprefix(group["reason"]).strip()
@@ -289,7 +291,7 @@ def _of_scores(record: Json) -> list[str]:
     best = ", ".join(f"{node} +{score}" for node, score in scores["best"])
     return [
         "",
-        printable(f"Scores above the least, of {counted(scores['nodes'], 'node')}, best first: {best}"),
+        printable(f"Scores above the lowest, of {counted(scores['nodes'], 'node')}, best first: {best}"),
     ]
 
 
@@ -308,7 +310,7 @@ def _of_choice(record: Json) -> list[str]:
         )
         for gpu in choice["gpus"]
     ]
-    head = f"GPUs of node {choice['node']} that could take it, by {choice['placement']} ({choice['why']}):"
+    head = f"GPUs of node {choice['node']} with enough capacity, by {choice['placement']} ({choice['why']}):"
     return ["", printable(head), *(f"  {line}" for line in aligned(rows))]
 
 
@@ -329,7 +331,7 @@ def _of_annotations(pod: Json, *, has_claims: bool) -> list[str]:
     if not rows and pod["spec"].get("nodeName"):
         if has_claims:
             return []
-        return ["", "It has no record of a GPU."]
+        return ["", "It has no GPU allocation."]
     condition = _condition(pod)
     if condition:
         rows.append(("kube-scheduler says:", condition))

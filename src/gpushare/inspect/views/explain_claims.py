@@ -57,7 +57,7 @@ def explain_claims(kubectl: Kubectl, pod: Json) -> ClaimAnswer:
     if any(not claim.is_allocated for claim in facts.claims):
         gpus, problem = offered_to_claims(kubectl)
         if problem:
-            answer.remarks.append(f"what is free for claims is not known: {problem}")
+            answer.remarks.append(f"free capacity for claims is unknown: {problem}")
         else:
             answer.lines += ["", *_free(gpus)]
             for claim in facts.claims if gpus else ():
@@ -200,21 +200,19 @@ def _room(request: DeviceRequest, gpus: Collection[OfferedGpu]) -> str:
         return f"no GPU with {amount} free has {wanted.core_percent}% compute free"
     fitting = [gpu for gpu in with_compute if gpu.free_shares]
     if not fitting:
-        return "the GPUs with room have as many claims as can be held apart on one"
+        return "the GPUs with enough capacity have the maximum number of claims"
     if len(fitting) < request.count:
-        return (
-            f"it needs {request.count} GPUs, and {len(fitting)} {'has' if len(fitting) == 1 else 'have'} room"
-        )
+        return f"it needs {request.count} GPUs, and {len(fitting)} {'has' if len(fitting) == 1 else 'have'} enough capacity"
     return (
-        f"GPU {fitting[0].device} of node {fitting[0].node} has room: something else is in the way, such as the claim's selectors, "
-        "or what the pod requires of its node"
+        f"GPU {fitting[0].device} of node {fitting[0].node} fits: something else blocks it, such as the claim's selectors "
+        "or the pod's node requirements"
     )
 
 
 def _free(gpus: Collection[OfferedGpu]) -> "list[str]":
     if not gpus:
         return [
-            f"No node offers GPUs to claims: no ResourceSlice has any of ours. Nodes do in mode {NodeMode.DRA.value}; `gpushare doctor` looks."
+            f"No node offers GPUs to claims: there is no ResourceSlice of ours. Nodes offer them in mode {NodeMode.DRA.value}; `gpushare doctor` checks them."
         ]
     rows: list[Line] = [("NODE", "GPU", "FREE(MiB)", "FREE COMPUTE(%)", "MORE CLAIMS", "TAINT")]
     rows += [

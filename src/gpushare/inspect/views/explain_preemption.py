@@ -31,15 +31,15 @@ def of_preemption(record: Json, nominated: str) -> list[str]:
         else ["", *_of_extender(preemption)]
     )
     if nominated and record["state"] == "waiting":
-        lines += ["", f"Its status names node {printable(nominated)}: room is made for it there."]
+        lines += ["", f"Its status names node {printable(nominated)}: capacity is being freed for it there."]
     awaited = record.get("awaited") or ()
     if awaited:
-        lines.append(printable(f"It waits for the end of {_named(awaited)}."))
+        lines.append(printable(f"It waits until {_named(awaited)} ended."))
     for victim_of in record.get("endsFor") or ():
         verb = (
-            "has to end"
+            "is evicted"
             if victim_of["by"] == "gpushare"
-            else "would have to end, where kube-scheduler takes this node,"
+            else "would be evicted, if kube-scheduler chooses this node,"
         )
         lines += ["", printable(f"It {verb} for pod {victim_of['pod']}, on node {victim_of['node']}.")]
     return lines
@@ -49,11 +49,11 @@ def of_defragmentation(pod: Json, events: "list[str]") -> "list[str]":
     """Lines on pods moved for this pod; ``events`` are those of defragmentation, the newest last; the API server expires them."""
     stamp = (pod["metadata"].get("annotations") or {}).get(names.ANN_ROOM_MADE, "")
     if events:
-        return ["", printable(f"Defragmentation: room was made for it {events[-1].partition(': ')[2]}.")]
+        return ["", printable(f"Defragmentation: capacity was freed for it {events[-1].partition(': ')[2]}.")]
     if not stamp.isdecimal():
         return []
     when = clock(int(stamp) / 1e9)
-    return ["", f"Defragmentation: at {when} others were moved for it; who they were no event says any more."]
+    return ["", f"Defragmentation: at {when} pods were moved for it; the events that name them have expired."]
 
 
 def _by_kube_scheduler(preemption: Json) -> bool:
@@ -63,12 +63,12 @@ def _by_kube_scheduler(preemption: Json) -> bool:
 def _of_kube_scheduler(preemption: Json) -> list[str]:
     count = len(preemption["room"])
     head = (
-        f"Preemption: kube-scheduler said at {clock(preemption['at'])} whom it would end on {preemption['nodes']} node"
-        f"{'' if preemption['nodes'] == 1 else 's'}: that leaves room on GPUs of {count}"
+        f"Preemption: kube-scheduler proposed victims at {clock(preemption['at'])} on {preemption['nodes']} node"
+        f"{'' if preemption['nodes'] == 1 else 's'}: without them GPUs of {count} have enough capacity"
     )
-    lines = [head + (", of which it takes one:" if count else ".")]
+    lines = [head + (", and it chooses one:" if count else ".")]
     if preemption["room"]:
-        rows: list[Line] = [("NODE", "WOULD END", "AND BESIDES")]
+        rows: list[Line] = [("NODE", "VICTIMS", "ADDED BY GPUSHARE")]
         for node in preemption["room"]:
             kube_victims = [victim for victim in node["victims"] if not victim["besides"]]
             our_victims = [victim for victim in node["victims"] if victim["besides"]]
@@ -83,18 +83,16 @@ def _of_kube_scheduler(preemption: Json) -> list[str]:
 def _of_extender(preemption: Json) -> list[str]:
     when = clock(preemption["at"])
     if not preemption["room"]:
-        return [printable(f"Preemption: nobody was ended for it at {when}: {preemption['said']}.")]
+        return [printable(f"Preemption: no victims at {when}: {preemption['said']}.")]
     (node,) = preemption["room"]
     if not node["victims"]:
         return [
             printable(
-                f"Preemption: room is kept for it on node {node['node']} since {when}: {preemption['said']}."
+                f"Preemption: capacity on node {node['node']} is reserved for it since {when}: {preemption['said']}."
             )
         ]
     return [
-        printable(
-            f"Preemption: at {when} room was made for it on node {node['node']} by ending {_named(node['victims'])}."
-        )
+        printable(f"Preemption: at {when} it preempted {_named(node['victims'])} on node {node['node']}.")
     ]
 
 

@@ -18,7 +18,7 @@ from gpushare.reasons.phrases import NOT_A_SHARE, other_obstacle_note
 
 VERSION: Final = 1
 
-_HEAD = ("NAMESPACE", "NAME", "ASKS", "GOES TO", "ONCE THESE HAVE MOVED")
+_HEAD = ("NAMESPACE", "NAME", "REQUESTS", "TARGET", "AFTER THESE MOVES")
 
 
 Fits = Literal["now", "once moved", "not", "not looked at"]
@@ -69,12 +69,12 @@ def fragments(
     )
     if not ways:
         where = "" if namespace is None else f" in namespace {namespace}"
-        return "\n".join([f"No pod that asks for GPU memory waits{where}.", "", room, ""])
+        return "\n".join([f"No pod that requests GPU memory is pending{where}.", "", room, ""])
     fit = Counter("kept" if way.spot is not None and way.note else way.fits for way in ways)
     summary = [
         room,
-        f"Of the pods that wait {fit['once moved']} would fit if others moved, something else than room "
-        f"keeps {fit['kept']}, {fit['not']} {_fit(fit['not'])} in no way that moves {MOST_MOVES} pods at most.",
+        f"Of the pending pods {fit['once moved']} would fit after moves, {fit['kept']} {_are(fit['kept'])} blocked by "
+        f"something other than capacity, {fit['not']} would not fit after up to {MOST_MOVES} moves.",
     ]
     return "\n".join([*aligned(lines), "", *summary]) + "\n"
 
@@ -208,5 +208,5 @@ def _place(spot: "Spot | None") -> "dict[str, Any] | None":
     return None if spot is None else {"node": spot.node, "gpu": spot.gpu}
 
 
-def _fit(count: int) -> str:
-    return "fits" if count == 1 else "fit"
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

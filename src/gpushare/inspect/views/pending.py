@@ -36,13 +36,13 @@ def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         # Schedulers of earlier versions do not report whether they lead.
         leads = scheduler.get("leads")
         if scheduler["firstAsked"] is None and not leads:
-            warning = "warning: no kube-scheduler has asked the scheduler that answers"
+            warning = "warning: kube-scheduler has not called the replica that answered"
             remarks.append(
                 f"{warning}: another one leads" if leads is False else f"{warning}; another one may lead"
             )
     else:
         remarks.append(
-            f"warning: {printable(decision.problem)}; what follows is what kube-scheduler wrote on the pods"
+            f"warning: {printable(decision.problem)}; showing kube-scheduler's conditions of the pods instead"
         )
         with kubectl.start(_PENDING) as call:
             (answer,) = call.outcomes()
@@ -71,7 +71,7 @@ def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         from gpushare.inspect.sources.not_found_hints import within
 
         where = within(kubectl, options.namespace)
-        return Shown(f"No pod that asks for GPU memory waits{where}.\n", tuple(remarks))
+        return Shown(f"No pod that requests GPU memory is pending{where}.\n", tuple(remarks))
     return Shown("\n".join(_table(pods, paint)) + "\n", tuple(remarks))
 
 
@@ -104,7 +104,7 @@ def _with_claims(kubectl: Kubectl, pending: "bytes | KubectlFailed", known: "set
 
 def _table(pods: "list[Json]", paint: Paint) -> list[str]:
     now_s = time.time()
-    rows: list[Line] = [("NAMESPACE", "NAME", "PENDING", "ASKS FOR", "CATEGORY", "REASON")]
+    rows: list[Line] = [("NAMESPACE", "NAME", "PENDING", "REQUESTS", "CATEGORY", "REASON")]
     for pod in pods:
         namespace, _, name = pod["key"].partition("/")
         since = ago(now_s - pod["since"]) if pod["since"] else "unknown"

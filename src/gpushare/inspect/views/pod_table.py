@@ -93,9 +93,9 @@ class _Column(NamedTuple):
 _NAMESPACE: Final = _Column("NAMESPACE", "NAMESPACE", lambda row: row.namespace, name=True)
 _NODE: Final = _Column("NODE", "NODE", lambda row: row.node, name=True)
 _GPU: Final = _Column("GPU", "GPU", lambda row: str(row.gpu))
-_ALLOCATED: Final = _Column("GIVEN(MiB)", "GIVEN", lambda row: str(row.allocated_mib))
+_ALLOCATED: Final = _Column("ALLOC(MiB)", "ALLOC", lambda row: str(row.allocated_mib))
 _ALLOCATED_CORE: Final = _Column(
-    "GIVEN(%)", "GIVEN%", lambda row: _figure(row.allocated_core_percent or None)
+    "ALLOC(%)", "ALLOC%", lambda row: _figure(row.allocated_core_percent or None)
 )
 _CONTAINERS: Final = _Column(
     "CONTAINERS", "CONTAINERS", lambda row: ", ".join(row.containers or ()), name=True

@@ -63,7 +63,7 @@ def pods(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
     if not result.rows:
         from gpushare.inspect.sources.not_found_hints import within
 
-        return Shown(f"No pod holds GPU memory{within(kubectl, options.namespace)}.\n", result.remarks)
+        return Shown(f"No pod has GPU memory{within(kubectl, options.namespace)}.\n", result.remarks)
     return Shown("\n".join(table(result.rows, paint)) + "\n", result.remarks)
 
 
@@ -153,7 +153,7 @@ def _silent(silent: Mapping[str, str]) -> list[str]:
         by_reason.setdefault(reason, []).append(node)
     return [
         printable(
-            f"warning: what pods really use is not known of {', '.join(nodes[:_MAX_NAMED])}"
+            f"warning: GPU usage of pods is unknown on {', '.join(nodes[:_MAX_NAMED])}"
             f"{_more(len(nodes) - _MAX_NAMED)}: {reason}"
         )
         for reason, nodes in by_reason.items()

@@ -116,11 +116,11 @@ def _query(flags: Mapping[str, str]) -> _Query:
         raise UsageError("", f"--headroom={margin} is not a number of percent from 0 to {MOST_HEADROOM}")
     window = flags.get("--window", "")
     if window and not _seconds(window):
-        raise UsageError("", f"--window={window} is no length of time, such as 12h or 7d")
+        raise UsageError("", f"--window={window} is not a duration, such as 12h or 7d")
     min_history = flags.get("--min-history", MIN_HISTORY)
     min_history_s = _seconds(min_history)
     if min_history_s is None:
-        raise UsageError("", f"--min-history={min_history} is no length of time, such as 90s, 30m or 1d")
+        raise UsageError("", f"--min-history={min_history} is not a duration, such as 90s, 30m or 1d")
     return _Query(Rules(int(margin), min_history_s), flags.get("--prometheus", ""), window)
 
 
@@ -190,7 +190,7 @@ def _pending_requests(nodes: list[Node], pods: list[Pod], blocked: Collection[st
 
 def _table(advice: Advice, figures: Figures, query: _Query) -> str:
     if not advice.workloads:
-        return "No pod holds a share of a GPU.\n"
+        return "No pod has a share of a GPU.\n"
     lines = [["NAMESPACE", "WORKLOAD", "PODS", "SEEN", "USED(peak/p95)", "gpu-mem", "RECOMMENDED"]]
     core = any(advised.core for advised in advice.workloads)
     lines[0] += ["CORE USED(peak/p95)", "core", "RECOMMENDED"] if core else []
@@ -213,13 +213,13 @@ def _table(advice: Advice, figures: Figures, query: _Query) -> str:
         lines.append([*line, advised.note])
     gain = advice.gain
     summary = [
-        f"Figures of {figures.source}; {query.rules.margin_percent}% on top of what was used.",
+        f"Usage from {figures.source}; {query.rules.margin_percent}% headroom.",
         _history(advice, figures, query),
-        f"Following all of it would {'free' if gain.free_mib >= 0 else 'take'} {abs(gain.free_mib) / 1024:.1f} GiB of GPU memory.",
+        f"Following all recommendations would {'free' if gain.free_mib >= 0 else 'take'} {abs(gain.free_mib) / 1024:.1f} GiB of GPU memory.",
     ]
     if gain.waiting:
         summary.append(
-            f"Pending pods that request a share of one GPU: {gain.waiting}; {gain.fit_then} would find room then, {gain.fit_now} find it now."
+            f"Pending pods that request a share of one GPU: {gain.waiting}; {gain.fit_then} would fit then, {gain.fit_now} fit now."
         )
     return "\n".join([*aligned(lines), "", *summary]) + "\n"
 
@@ -231,11 +231,13 @@ def _longest_s(advice: Advice) -> float:
 def _history(advice: Advice, figures: Figures, query: _Query) -> str:
     """A sentence on the history that the recommendations are based on."""
     longest_s = duration_text(_longest_s(advice))
-    longest = f"The longest history of a pod is {longest_s}: it is as good as that time was usual."
+    longest = (
+        f"The longest history of a pod is {longest_s}; recommendations are as representative as that time."
+    )
     if not query.window:
         return longest
     reach = query.window if figures.begins is None else duration_text(max(time.time() - figures.begins, 0.0))
-    return f"What was used in the last {query.window} counts, as far back as {reach}. {longest}"
+    return f"Based on the usage of the last {query.window}, recorded for {reach}. {longest}"
 
 
 def _amounts(amount: Amount, gpus: int, text: Callable[[int], str] = str) -> list[str]:

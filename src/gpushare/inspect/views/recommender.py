@@ -247,11 +247,11 @@ def _advised(
         if memory_known:
             memory = memory._replace(advised=max(_memory(holding, rules) for holding in holdings))
         else:
-            notes.append("how much memory it holds is not told by the driver")
+            notes.append("the driver does not report its memory")
         if memory.advised is not None and memory.advised > allocated:
-            notes.append("it uses nearly all that it has, or more")
+            notes.append("it uses nearly all of its memory, or more")
         if len(seen) < len(holdings):
-            notes.append(f"{pods - pods_seen} of its pods were seen too shortly")
+            notes.append(f"{pods - pods_seen} of its pods have too little history")
     return Advised(
         workload,
         pods,
@@ -278,9 +278,9 @@ def _why_nothing(
         return "its pods are on nodes with different memory units"
     if any(holding.pod.uid in whole for holding in holdings):
         # It needs exclusive GPUs, regardless of memory.
-        return "it asks for whole GPUs"
+        return "it requests whole GPUs"
     if not any(holding.used for holding in holdings):
-        return "it was not seen to use a GPU"
+        return "no GPU usage was recorded"
     if not seen:
         return f"too little history: {duration_text(longest_s)} of {duration_text(rules.least_s)}"
     return ""
@@ -309,20 +309,20 @@ def _memory(holding: _Holding, rules: Rules) -> int:
 
 def _core(core: Amount, throttled: Throttled | None, rules: Rules) -> tuple[Amount, str]:
     if not core.peak:
-        return core, "it was not seen to compute, or the driver does not tell"
+        return core, "no compute usage was recorded, or the driver does not report it"
     if throttled is not None:
         wanted = -(-throttled.need_percent * (100 + rules.margin_percent) // 100)
         return core._replace(advised=max(_stepped(wanted), min(core.allocated, _MAX_CORE))), (
-            f"it waited for compute {throttled.percent}% of the time: without a limit it would use about {throttled.need_percent}%"
+            f"it was throttled {throttled.percent}% of the time: without a limit it would use about {throttled.need_percent}%"
         )
     if core.p95 > core.allocated - _CORE_STEP:
         # It is limited by its share, so its real need is unknown, but not lower. Slightly higher figures are sampling errors.
         advised = core.allocated if core.p95 <= core.allocated + _SAMPLING_ERROR else _stepped(core.p95)
-        return core._replace(advised=advised), "it uses all the compute that it has"
+        return core._replace(advised=advised), "it uses all of its compute"
     advised = _stepped(-(-core.p95 * (100 + rules.margin_percent) // 100))
     # It cannot use more than its share: a higher sample is a sampling error.
     most = min(core.peak, core.allocated)
-    slower = f"for moments it used {most}%: with what is advised they take longer" if advised < most else ""
+    slower = f"its peak of {most}% takes longer with the recommendation" if advised < most else ""
     return core._replace(advised=advised), slower
 
 

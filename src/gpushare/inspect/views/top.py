@@ -51,7 +51,7 @@ def _look(kubectl: Kubectl, options: Options, before: Rows) -> "tuple[Rows, str]
     try:
         return rows(kubectl, options.namespace), ""
     except InspectError as error:
-        return before, f"{error}; trying again"
+        return before, f"{error}; retrying"
 
 
 def _size() -> "tuple[int, int]":
@@ -67,7 +67,7 @@ def _frame(latest: Rows, problem: str, order: str, options: Options, paint: Pain
     """The lines of one screen, cut to its width."""
     width, height = _size()
     shown = sorted(latest.rows, key=ORDERS[order], reverse=True)
-    head = f"{counted(len(shown), 'share')} of GPUs, by {order}; every {options.interval_s:g} s; m memory, c compute, q leaves"
+    head = f"{counted(len(shown), 'share')} of GPUs, by {order}; every {options.interval_s:g} s; m memory, c compute, q quit"
     header = [head, problem or (latest.remarks[0] if latest.remarks else "")]
     room = max(height - len(header) - 2, 0)
     lines = [*(line[:width] for line in header), *table(shown[:room], paint, width)]

@@ -127,7 +127,7 @@ def instead(key: str) -> str:
     if key in (names.GPU_MEM, names.GPU_CORE, *CONVERTED_RESOURCES):
         return "it is a resource: write it in the limits of a container"
     if key.startswith("ack.node.gpu."):
-        return "labels of nodes begin so: to choose nodes by one, write it under nodeSelector"
+        return "it looks like a label of nodes: to select nodes, write it under nodeSelector"
     if key in _ON_NODES:
         return "it belongs on nodes"
     if re.search("(?i)^(ack|akc|cak)|plac", key):

@@ -76,7 +76,7 @@ def mistakes_of_change(pod: Pod, before: Pod) -> list[str]:
     if not pod.spec.node_name or not changed or not _requests_gpu(pod):
         return []
     return [
-        f"read only when a pod is placed, and this one has its node: {', '.join(changed)}; what it holds stays as it is: "
+        f"read only when a pod is placed, and this one already has a node: {', '.join(changed)}; its allocation does not change: "
         "change its template, and recreate it"
     ]
 
@@ -99,7 +99,7 @@ def _unknown_resources(pod: Pod) -> str:
     ]
     if not requests:
         return ""
-    return f"gpushare knows no such resource, and a pod waits for ever for what no node offers: {', '.join(requests)}"
+    return f"unknown resources, which no node offers, so the pod stays pending: {', '.join(requests)}"
 
 
 def _too_large(pod: Pod, unit: MemoryUnit) -> str:
@@ -133,7 +133,7 @@ def requests_zero_units(pod: Pod) -> str:
     if not nothing:
         return ""
     return (
-        f"{names.GPU_MEM}: 0 asks for nothing: no share of a GPU is allocated, and nothing holds programs to one: "
+        f"{names.GPU_MEM}: 0 requests nothing: no share of a GPU is allocated, and no limit is enforced: "
         f"{', '.join(nothing)}; write the number of units, or leave it out"
     )
 
@@ -163,7 +163,7 @@ def too_small(pod: Pod, unit: MemoryUnit) -> str:
         return ""
     return (
         f"less of each GPU than a CUDA context may take, some hundred MiB ({CONTEXT_MIB} on an H200): "
-        f"{', '.join(small)}; a program that is held to that may not start: ask for {names.GPU_MEM} {min_units} or more, "
+        f"{', '.join(small)}; a program limited to that may not start: request {names.GPU_MEM} {min_units} or more, "
         f"in units of {unit.setting}"
     )
 
@@ -180,7 +180,7 @@ def _environment(pod: SubmittedPod) -> str:
     if not replaced:
         return ""
     return (
-        "variables under env replace those by which the node gives a container its share of a GPU: "
+        "variables under env override those by which the node assigns a GPU share to a container: "
         f"{', '.join(replaced)}; remove them"
     )
 
@@ -196,8 +196,8 @@ def _gang(pod: Pod) -> str:
     if not incomplete:
         return ""
     return (
-        f"label {names.LABEL_GANG_LEAST} says nothing without {names.LABEL_GANG_NAME} beside it, the gang's name: "
-        "the pod runs by itself"
+        f"label {names.LABEL_GANG_LEAST} has no effect without label {names.LABEL_GANG_NAME}, the gang's name: "
+        "the pod is scheduled by itself"
     )
 
 
@@ -207,7 +207,7 @@ def misspelled_scheduler(pod: Pod) -> str:
     if not _requests_gpu(pod) or name == names.SCHEDULER_NAME or not _LIKE_SCHEDULER.search(name):
         return ""
     return (
-        f"schedulerName {name} is nearly {names.SCHEDULER_NAME}, and gpushare does not answer to it: write {names.SCHEDULER_NAME}, "
+        f"schedulerName {name} is similar to {names.SCHEDULER_NAME}, but gpushare ignores it: write {names.SCHEDULER_NAME}, "
         "or leave it out"
     )
 
@@ -248,7 +248,7 @@ def _admission(pod: Pod) -> str:
     if value in _ADMISSIONS:
         return ""
     return (
-        f"label {names.LABEL_ADMISSION} keeps a pod's scheduler where it is disabled, and does nothing where it is '{value}'; "
+        f"label {names.LABEL_ADMISSION} keeps a pod's scheduler if it is disabled, and has no effect if it is '{value}'; "
         "write disabled, or remove the label"
     )
 
@@ -258,7 +258,7 @@ def _defragmentation(pod: Pod) -> str:
     if (pod.metadata.annotations or {}).get(names.ANN_DEFRAGMENTATION, "true") in _BOOLEANS:
         return ""
     return (
-        f"annotation {names.ANN_DEFRAGMENTATION} is neither 'true' nor 'false', and so keeps the pod from being moved; "
+        f"annotation {names.ANN_DEFRAGMENTATION} is neither 'true' nor 'false', so the pod is never moved; "
         "write one of them, or remove it"
     )
 

@@ -54,7 +54,7 @@ def unmet(pod: Pod) -> list[str]:
     ]
     places = (("nodeSelector", in_selector), ("node affinity", in_affinity))
     return [
-        f"{place} names what no node can have: {', '.join(filter(None, corrections))}"
+        f"{place} names labels that no node can have: {', '.join(filter(None, corrections))}"
         for place, corrections in places
         if any(corrections)
     ]
@@ -108,7 +108,7 @@ def _mistake(where: str, key: str, value: str) -> str:
     known = _VALUES.get(key, (value,))
     if value in known:
         return ""
-    return f"its {where} wants {key}={value}, which no node can have: write {nearest(value, known) or _all(known)}"
+    return f"its {where} requires {key}={value}, which no node can have: write {nearest(value, known) or _all(known)}"
 
 
 def _similar_key(key: str) -> str:

@@ -28,7 +28,7 @@ _NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>\d+ [GM
 _FULL_IN_SERVICE: Final = "(every GPU in service is full: "
 _ONLY: Final = re.compile(r", only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|are)\b")
 _FOREIGN_MIB: Final = attrgetter("foreign_mib")
-_MOVES: Final = "`kubectl inspect cgpu --fragmentation` says whether a move would help"
+_MOVES: Final = "`kubectl inspect cgpu --fragmentation` shows whether moving pods would help"
 
 
 def wanted(request: Request, unit_mib: int) -> str:
@@ -53,14 +53,14 @@ def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping
     foreign = _foreign_use(ledger, request, matching)
     if not node or (request.is_ordinary and not _nearness(matching[node])):
         if any(_FULL_IN_SERVICE in text for text in matching.values()):
-            return f"{required}: all GPUs of the kind that are in service are full; pods that end, GPUs that are back in service, or one node more{foreign}"
-        return f"{required}: all GPUs of the kind are full; pods that end, or one node more{foreign}"
+            return f"{required}: all GPUs of this kind that are in service are full: pods that end, GPUs that return to service, or one more node{foreign}"
+        return f"{required}: all GPUs of this kind are full: pods that end, or one more node{foreign}"
     text = matching[node]
     advice = f"{required}: {_nearest(node, text)}{_compute_lack(ledger, request, node, text)}{_victims(ledger, request, node, text)}"
     if category is Category.MEMORY and request.is_ordinary:
         scattered = ledger.evictions.scattered(request, list(matching))
         if scattered:
-            advice += f"; node {scattered[0]} has as much in all, on several GPUs: {_MOVES}"
+            advice += f"; node {scattered[0]} has that much in total, on several GPUs: {_MOVES}"
     return advice + foreign
 
 
@@ -71,7 +71,7 @@ def _foreign_use(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> 
         devices = tuple(structs.replace(device, foreign_mib=0) for device in node.devices)
         if not refusal(ledger, request, structs.replace(node, devices=devices)):
             uses = "; ".join(device.foreign_text for device in node.devices if device.foreign_mib)
-            return f"; node {node.name} would take it without this: {uses}"
+            return f"; node {node.name} would fit without this: {uses}"
     return ""
 
 
@@ -99,7 +99,7 @@ def _victims(ledger: Ledger, request: Request, node: str, text: str) -> str:
     if match is None or node_devices is None:
         return ""
     advice = victims.fewest_victims(ledger, request, node_devices, int(match["gpu"]))
-    return f"; the end of {advice} there would be enough" if advice else ""
+    return f"; deleting {advice} would be enough" if advice else ""
 
 
 def _compute_lack(ledger: Ledger, request: Request, node: str, text: str) -> str:
@@ -122,7 +122,7 @@ def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated
     ``isolated_cap``: maximum number of pods per GPU on isolated nodes, regardless of labels.
     """
     capped = _examples(ledger, texts, Category.PODS)
-    advice = "the end of pods for which room is kept on these GPUs"
+    advice = "the end of pods for which these GPUs are reserved"
     if any(_ending_pods_helps(ledger, request, node) for node in capped):
         pods_end = (
             "a pod that ends on one" if request.gpu_count == 1 else "pods that end on as many as it asks for"
@@ -139,7 +139,7 @@ def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated
     for node in without_caps:
         at_most = category_of(refusals[node.name]) is Category.PODS
         cap = (
-            f": node {node.name} is in mode {node.mode.value}, where a GPU has {pods(isolated_cap)} at most, whatever its labels say"
+            f": node {node.name} is in mode {node.mode.value}, where a GPU has {pods(isolated_cap)} at most, regardless of labels"
             if at_most
             else f", or a larger cap on node {node.name} ({_CAPS})"
         )
@@ -148,7 +148,7 @@ def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated
         )
         if not remaining:
             return advice + cap
-        fallback = fallback or f"{advice}{cap}; that alone would not do: {remaining}"
+        fallback = fallback or f"{advice}{cap}; that alone is not enough: {remaining}"
     return fallback or advice
 
 
@@ -203,7 +203,7 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
         elif texts[node.name].startswith("the kubelet offers "):
             changed, head = node, "GPUs that their kubelet offers again"
         elif texts[node.name].startswith("the kubelet has "):
-            changed, head = node, "the end of pods that hold GPUs without a record"
+            changed, head = node, "the end of pods that hold GPUs without an allocation record"
         elif kept_back and all(device.uuid in kept_back for device in node.devices if not device.in_service):
             head = "the end of pods that hold GPUs from before the node's mode changed"
             gone = {uid for gpu in ledger.usage(node.name).gpus if gpu.uuid in kept_back for uid in gpu.pods}
@@ -211,9 +211,9 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
             detail = _repair(node)
         if not refusal(ledger, request, changed, ended=gone):
             return f"{head}: {detail}"
-        also = "the end of what runs there"
+        also = "the end of the pods there"
         if not refusal(ledger, request, changed, with_reserved=False, ended=gone):
-            also = "room there that is kept for others"
+            also = "the capacity there that is reserved for others"
         advice = advice or f"{head}, and {also}: {detail}"
     return advice or "GPUs that are back in service"
 

@@ -12,7 +12,7 @@ from gpushare.reasons.suggestions.trial import fewest_first, pods_on, refusal, t
 from gpushare.reasons.suggestions.victims import MAX_NAMED, listed, names_of
 
 _KINDS: Final = (
-    "a node without pods of the other kind: those with GPU memory alone and those with compute too are never "
+    "a node without pods of the other kind: pods with GPU memory only and pods with compute as well are never "
     "together on one"
 )
 
@@ -32,7 +32,7 @@ def _after_pods_end(ledger: Ledger, request: Request, texts: Mapping[str, str]) 
         if 0 < len(present) <= MAX_NAMED and not refusal(
             ledger, request, node, emptied=True, with_reserved=True
         ):
-            return f"node {node.name} would do once {listed(present)} {have(len(present))} ended"
+            return f"node {node.name} would fit once {listed(present)} {have(len(present))} ended"
     return ""
 
 

@@ -61,9 +61,7 @@ def would_help(
             ledger, request, structs.replace(malformed, mode=mode, refusal="", problem="")
         )
         if once is not None:
-            return (
-                f"node {malformed.name}, once what is written on it is corrected{once}: {malformed.problem}"
-            )
+            return f"node {malformed.name}, once its labels and annotations are corrected{once}: {malformed.problem}"
     wrong = [node for node in known if _mode_refuses(request, node)]
     large = [node for node in wrong if _is_large_enough(request, node)]
     if wrong and not large:
@@ -72,7 +70,7 @@ def would_help(
     if useful is not None:
         node, label = useful
         if of is None:
-            return f"node {node.name} is in mode {node.mode.value}: {label}; or one node more, in mode {wanted.value}"
+            return f"node {node.name} is in mode {node.mode.value}: {label}; or one more node in mode {wanted.value}"
         return f"{_allowed_nodes(node, wrong, of)}: {label}; or {_other_rules(wanted, elsewhere)}"
     return ""
 
@@ -142,7 +140,7 @@ def selected(ledger: Ledger, request: Request | None, selector: str, nodes: Sequ
     node, label = useful
     needs = f" ({mode.needs} has to be on that node)" if mode.needs else ""
     return (
-        f"no node is in mode {value}, which its nodeSelector wants; node {node.name} is in mode {node.mode.value}: "
+        f"no node is in mode {value}, which its nodeSelector requires; node {node.name} is in mode {node.mode.value}: "
         f"{label.replace(' --overwrite', f' {others} --overwrite') if others else label}{needs}"
     )
 
@@ -188,16 +186,16 @@ def _condition_of_change(ledger: Ledger, request: Request, changed: NodeDevices)
     nominated = 0 if fits else nominated
     memory_only = changed.mode.gives_core and current is not None and current.mode.shares_memory
     parts = (
-        [f"its {pods(present)}{' with GPU memory alone' if memory_only else ''}"]
+        [f"its {pods(present)}{' with GPU memory only' if memory_only else ''}"]
         if present or not nominated
         else []
     )
     if nominated:
-        parts.append(f"{pods(nominated)} for which room is kept there")
+        parts.append(f"{pods(nominated)} with reserved capacity there")
     condition = f"once {' and '.join(parts)} {have(present + nominated)} ended"
     if held and current is not None:
-        return f", {condition}: mode {current.mode.value} holds what runs there to its share"
-    return f", which is of use {condition}"
+        return f", {condition}: mode {current.mode.value} enforces the shares of running pods"
+    return f", which helps {condition}"
 
 
 def _allowed_nodes(node: NodeDevices, wrong: Sequence[NodeDevices], count: int) -> str:
@@ -210,5 +208,5 @@ def _allowed_nodes(node: NodeDevices, wrong: Sequence[NodeDevices], count: int) 
 
 def _other_rules(wanted: NodeMode, elsewhere: str) -> str:
     if elsewhere:
-        return f"other rules: node {elsewhere} has room"
-    return f"rules that let it go to a node in mode {wanted.value}"
+        return f"other rules: node {elsewhere} has capacity"
+    return f"rules that allow a node in mode {wanted.value}"

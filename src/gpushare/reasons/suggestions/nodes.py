@@ -10,22 +10,18 @@ from gpushare.ledger import Ledger
 from gpushare.reasons.categories import Category
 from gpushare.reasons.suggestions import capacity, mode_conflict, modes, selected_gpus, sizes
 
-_DESCRIBE: Final = (
-    "`kubectl describe pod` shows what kube-scheduler found: taints, selectors, processors, volumes"
-)
+_DESCRIBE: Final = "`kubectl describe pod` shows what kube-scheduler found: taints, selectors, CPUs, volumes"
 GENERAL: Final[Mapping[Category, str]] = {
-    Category.POLICY: "a place in one of the units of its ResourcePolicy, or another ResourcePolicy",
+    Category.POLICY: "capacity in one of the units of its ResourcePolicy, or another ResourcePolicy",
     Category.UNIT: "delete the pod, so that it is recreated in the unit of the nodes",
     Category.NODE: f"a node with the label {names.LABEL_MODE}={NodeMode.SHARE.value} ({NodeMode.CORE_MEM.value} for compute, "
     f"{NodeMode.TOPOLOGY.value} for {names.GPU_WHOLE})",
-    Category.REQUEST: "another request: change the pod's template, nothing else will do",
+    Category.REQUEST: "another request: change the pod's template",
     Category.SCHEDULER: _DESCRIBE,
-    Category.UNASKED: f"kube-scheduler's turn, or its own rules refuse every node: {_DESCRIBE}",
+    Category.UNASKED: f"kube-scheduler's next attempt, unless its own rules refuse every node: {_DESCRIBE}",
 }
 """Suggestions that do not depend on the nodes."""
-_NOT_ASKED: Final = (
-    "the pod's node selector, affinity or tolerations keep it off: kube-scheduler does not ask about it"
-)
+_EXCLUDED: Final = "the pod's node selector, affinity or tolerations exclude it"
 
 
 def of_nodes(
@@ -67,4 +63,4 @@ def of_nodes(
         text = capacity.of_room(ledger, request, category, texts)
     else:
         return GENERAL.get(category, GENERAL[Category.NODE])
-    return f"{text}; node {elsewhere} has room, but {_NOT_ASKED}" if elsewhere else text
+    return f"{text}; node {elsewhere} has capacity, but {_EXCLUDED}" if elsewhere else text

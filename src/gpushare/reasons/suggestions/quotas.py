@@ -23,11 +23,11 @@ def would_help(over: Sequence[Over], *, alone: bool | None = None, whole: Whole 
     which = _which(over)
     alone_whole = any(quota.alone for quota in over)
     if alone if alone is not None else alone_whole:
-        return f"ask for less, or a larger max of {which}: it asks for more than that alone"
+        return f"request less, or raise the max of {which}: the request alone exceeds it"
     if whole is not None and alone_whole:
         return (
-            f"a larger max of {which}, or a node with smaller GPUs: what it would get whole of node {whole.node} counts "
-            f"{whole.units} units, which is more than that alone"
+            f"a larger max of {which}, or a node with smaller GPUs: whole GPUs of node {whole.node} count "
+            f"{whole.units} units, which alone exceeds it"
         )
     return _ends(over)
 
@@ -36,7 +36,7 @@ def would_help_gang(over: Sequence[Over], gang: Gang, *, alone: bool) -> str:
     """The suggestion for a gang; ``alone``: its pods together, with those that run, request more than the max of one of ``over``."""
     if alone:
         which = _which(over)
-        return f"ask for less, or a larger max of {which}: {pods(gang.least)} of gang {gang.key} together ask for more than that alone"
+        return f"request less, or raise the max of {which}: {pods(gang.least)} of gang {gang.key} alone exceed it"
     return _ends(over)
 
 

@@ -36,13 +36,13 @@ def large_enough(ledger: Ledger, request: Request, nodes: Collection[str], lets:
 def larger(request: Request, mode: NodeMode | None = None) -> str:
     """Suggests a larger node (in ``mode``), or a smaller request."""
     if request.core_percent > 100:
-        return "ask for 100% compute at most, all containers together: no GPU has more, however large"
+        return "request at most 100% compute, all containers together: no GPU has more"
     node = "a node" if mode is None else f"a node in mode {mode.value}"
     if request.by_gpu:
-        return f"{node} with {request.gpu_count} GPUs or more; or ask for fewer"
+        return f"{node} with {request.gpu_count} GPUs or more; or request fewer"
     if request.gpu_count > 1:
-        return f"{node} with {request.gpu_count} GPUs or more that are as large as each of those asked for; or ask for less"
-    return f"{node} with larger GPUs; or ask for less"
+        return f"{node} with {request.gpu_count} GPUs or more of the requested size; or request less"
+    return f"{node} with larger GPUs; or request less"
 
 
 def as_divided(divided: Request) -> str:

@@ -63,15 +63,15 @@ _RUNNING: Final = frozenset((None, "", "default-scheduler", names.SCHEDULER_NAME
 class Settings(msgspec.Struct, frozen=True):
     """Settings of scheduler and kube-scheduler. ``seed`` decides between nodes with equal score.
 
-    ``counts_alone``: kube-scheduler leaves our resources to the extender (``extender.ignoredByScheduler``). ``unit`` applies to nodes
-    whose agent does not report one. ``preemption``: less important pods are evicted for others. ``peer``: the name of a peer's policy
+    ``ignored_by_scheduler``: kube-scheduler leaves our resources to the extender (``extender.ignoredByScheduler``). ``unit`` applies to nodes
+    whose agent does not report one. ``preemption``: lower-priority pods are evicted for others. ``peer``: the name of a peer's policy
     (``peers.names``), which then chooses nodes and GPUs instead of ``policy``; empty: none.
     """
 
     policy: Placement = Placement.BINPACK
     isolated_cap: int = 16
     unit: MemoryUnit = MemoryUnit.GIB
-    counts_alone: bool = True
+    ignored_by_scheduler: bool = True
     seed: int = 0
     preemption: bool = True
     peer: str = ""
@@ -155,7 +155,7 @@ class Scheduling:
             unit=settings.unit, isolated_cap=settings.isolated_cap, node_policy=settings.policy
         )
         self._nodes = Occupancy()
-        ignored = _LEFT_TO_EXTENDER if settings.counts_alone else frozenset()
+        ignored = _LEFT_TO_EXTENDER if settings.ignored_by_scheduler else frozenset()
         self._columns = Columns(self._nodes, ignored)
         for node in state.nodes:
             self._add_node(node)
@@ -195,7 +195,7 @@ class Scheduling:
     def arrive(self, pod: Json) -> None:
         """Create a pod without a node. Raises ``SimulateError`` if its name is taken."""
         if key_of(pod) in self.pods:
-            raise SimulateError(f"pod {key_of(pod)}", "is there already; give the new one another name")
+            raise SimulateError(f"pod {key_of(pod)}", "exists already; rename the new one")
         self.see(pod)
 
     @property
@@ -359,7 +359,7 @@ class Scheduling:
     def _choose_of(self, pod: Json, nominated: str = "") -> str:
         """The node for the pod: any, or only ``nominated``; raises ``Refused``."""
         if spec_of(pod).get("schedulingGates"):
-            raise Refused("it has scheduling gates: nothing looks at it until they are taken away")
+            raise Refused("it has scheduling gates: it is not scheduled until they are removed")
         if not len(self._nodes):
             raise Refused("no nodes available to schedule pods")
         ours = spec_of(pod).get("schedulerName") == names.SCHEDULER_NAME

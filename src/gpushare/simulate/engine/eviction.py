@@ -1,4 +1,4 @@
-"""Evictions for more important pods, and what becomes of the victims.
+"""Evictions for higher-priority pods, and the fate of the victims.
 
 If only the extender refuses, the scheduler's own ``Preemptor`` decides; if kube-scheduler's filters refuse, its own dry run does,
 with the extender's verb preempt. Victims end immediately. A victim with a controller is recreated as another pod.

@@ -62,7 +62,7 @@ class Result(msgspec.Struct, frozen=True):
     fates: tuple[Fate, ...]
     curve: tuple[Moment, ...]
     nodes: tuple[NodeUsage, ...]
-    unheeded: tuple[str, ...]
+    ignored: tuple[str, ...]
     evictions: tuple[Eviction, ...] = ()
 
     @property

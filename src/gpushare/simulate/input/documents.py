@@ -16,7 +16,7 @@ def files_of(path: Path) -> list[Path]:
         return [path]
     found = sorted(one for one in path.iterdir() if one.suffix in _ENDINGS and one.is_file())
     if not found:
-        raise SimulateError(str(path), f"the folder has no file that ends with {', '.join(_ENDINGS)}")
+        raise SimulateError(str(path), f"the directory has no file that ends with {', '.join(_ENDINGS)}")
     return found
 
 

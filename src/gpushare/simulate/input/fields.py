@@ -20,7 +20,7 @@ from gpushare.simulate.engine.budgets import budget_of
 from gpushare.simulate.errors import SimulateError
 
 Labels = dict[str, str]
-type_of_int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 Port = Annotated[int, msgspec.Meta(ge=0, lt=2**16)]
 
 
@@ -66,7 +66,7 @@ class _Terms(_Read):
 
 
 class _Preferred(_Read):
-    weight: type_of_int32
+    weight: Int32
     preference: _Term | None = None
 
 
@@ -123,7 +123,7 @@ class _Claim(_Read):
 class _PodSpec(_Read):
     node_name: str | None = None
     scheduler_name: str | None = None
-    priority: type_of_int32 | None = None
+    priority: Int32 | None = None
     priority_class_name: str | None = None
     preemption_policy: str | None = None
     node_selector: Labels | None = None
@@ -158,7 +158,7 @@ class _Template(_Read):
 
 
 class _Ordinals(_Read):
-    start: type_of_int32 | None = None
+    start: Int32 | None = None
 
 
 class _WorkloadSpec(_Read):
@@ -192,7 +192,7 @@ class _Named(_Read):
 
 class _PriorityClass(_Read):
     metadata: _Meta
-    value: type_of_int32 | None = None
+    value: Int32 | None = None
     global_default: bool | None = None
     preemption_policy: str | None = None
 

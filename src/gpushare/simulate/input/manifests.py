@@ -1,6 +1,6 @@
 """Manifests as a user would apply them, and the pods that their controllers would create.
 
-Admission applies first, as on a cluster: requests in people's units are converted to units, pods without a scheduler name are
+Admission applies first, as on a cluster: requests in MiB or percent are converted to units, pods without a scheduler name are
 pointed to ours, and requests that can never be met are rejected with admission's messages.
 """
 
@@ -63,7 +63,7 @@ class Manifests(msgspec.Struct, frozen=True):
 
     pods: tuple[Wished, ...]
     state: ClusterState
-    passed_over: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
     there: tuple[ExistingPods, ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -90,7 +90,7 @@ def manifests_of(
     new_state = state_of(state_objects, "manifests")
     making = _Making(cluster, joined(cluster, new_state), counting)
     pods: list[Wished] = []
-    passed_over: list[str] = []
+    skipped: list[str] = []
     for subject, document in listed:
         kind = document["kind"]
         if kind in _KIND_OF_STATE:
@@ -98,7 +98,7 @@ def manifests_of(
         if kind not in _COUNTS:
             if intended := _intended_kind(kind):
                 raise SimulateError(f"{subject}: {kind} {name_of(document)}", f"is no kind; write {intended}")
-            passed_over.append(f"{kind} {name_of(document)}")
+            skipped.append(f"{kind} {name_of(document)}")
             continue
         try:
             check_workload(document)
@@ -109,7 +109,7 @@ def manifests_of(
                 pods.append(wished)
         except (TypeError, AttributeError, KeyError, ValueError) as error:
             raise unreadable(document, subject, error) from None
-    return Manifests(tuple(pods), new_state, tuple(passed_over), tuple(making.there), tuple(making.warnings))
+    return Manifests(tuple(pods), new_state, tuple(skipped), tuple(making.there), tuple(making.warnings))
 
 
 def joined(cluster: ClusterState, more: ClusterState) -> ClusterState:
@@ -225,10 +225,10 @@ class _Making:
         if workload != wished.workload:
             raise SimulateError(
                 f"pod {key}",
-                f"comes of {workload} in {first} and of {wished.workload} in {subject}; give one of these another name",
+                f"is created by {workload} in {first} and by {wished.workload} in {subject}; rename one of them",
             )
         where = f"twice in {first}" if first == subject else f"in {first} and in {subject}"
-        raise SimulateError(workload, f"is {where}; leave one out, or give it another name")
+        raise SimulateError(workload, f"is {where}; remove or rename one")
 
     def _admitted(self, pod: Json, workload: str) -> Wished:
         return _admitted(pod, workload, self._known, self._counting)

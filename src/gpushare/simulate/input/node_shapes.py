@@ -90,7 +90,7 @@ def _like(node: Json) -> Shape:
         raise SimulateError("", str(error)) from None
     if described is None:
         raise SimulateError(
-            f"node {name}", f"no node agent has described its GPUs (annotation {names.ANN_DEVICES})"
+            f"node {name}", f"no node agent has reported its GPUs (annotation {names.ANN_DEVICES})"
         )
     devices = tuple(
         msgspec.structs.replace(

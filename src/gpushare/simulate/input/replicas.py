@@ -25,7 +25,7 @@ LABEL_POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
 
 
 class ExistingPods(msgspec.Struct, frozen=True):
-    """Pods of ``workload`` (``NAMESPACE/Kind NAME``), which wants ``asked`` pods: ``pods`` exist and ``coming`` are created.
+    """Pods of ``workload`` (``NAMESPACE/Kind NAME``), which requests ``asked`` pods: ``pods`` exist and ``coming`` are created.
 
     ``leaving`` of them are terminating; ``differs`` names the differences from the template. ``ended``: the condition of a Job that has
     ended in the cluster (``Complete``, ``Failed``), so that no controller would create the pods that are added here.

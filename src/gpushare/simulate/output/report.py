@@ -108,15 +108,15 @@ def _existing(existing: Sequence[ExistingPods]) -> str:
 
 
 def _assumptions(workload: ExistingPods) -> Iterator[str]:
-    yield f"pods there already: {workload.pods}, asked for: {workload.asked}, to come: {workload.coming}"
+    yield f"existing pods: {workload.pods}, requested: {workload.asked}, created: {workload.coming}"
     if (spare := workload.pods + workload.coming - workload.asked) > 0:
-        yield f"{spare} more than it asks for {are(spare)} taken to stay"
+        yield f"{spare} more than requested {are(spare)} assumed to stay"
     if workload.leaving:
         yield f"{workload.leaving} being deleted {are(workload.leaving)} not recreated"
     if workload.ended:
-        yield f"it has ended on the cluster ({workload.ended}), and applying it again starts none: they are counted as to come all the same"
+        yield f"it has ended on the cluster ({workload.ended}), and applying it again starts none: its pods are simulated nevertheless"
     if workload.differs:
-        yield f"its template differs from them in {', '.join(workload.differs)}: they are taken as they are, no rollout is simulated"
+        yield f"its template differs from them in {', '.join(workload.differs)}: existing pods are used as they are, no rollout is simulated"
 
 
 def _not_held(fates: Sequence[Fate]) -> Iterator[str]:
@@ -145,14 +145,14 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
     ]
     if result.evictions:
         again = sum(eviction.again for eviction in result.evictions)
-        lines.append(f"{len(result.evictions)} evicted for more important pods, {again} of them recreated.")
+        lines.append(f"{len(result.evictions)} evicted for higher-priority pods, {again} of them recreated.")
     lines += _not_held(result.fates)
     if jobs := ends_unknown(result.fates):
         lines.append(
-            f"When Jobs end is not known: {_few(jobs)} {'keeps what it holds' if len(jobs) == 1 else 'keep what they hold'}."
+            f"The end of Jobs is unknown: {_few(jobs)} {'keeps its' if len(jobs) == 1 else 'keep their'} allocation."
         )
-    if result.unheeded:
-        lines.append(f"Ignored, though pods request it: {', '.join(result.unheeded)}.")
+    if result.ignored:
+        lines.append(f"Ignored, though pods request it: {', '.join(result.ignored)}.")
     return "\n\n".join([*tables, "\n".join(lines)]) + "\n"
 
 
@@ -195,7 +195,7 @@ def enough_table(results: Iterable[Enough]) -> str:
 def structured(
     result: Result,
     found: Sequence[Enough] = (),
-    passed_over: Sequence[str] = (),
+    skipped: Sequence[str] = (),
     there: Sequence[ExistingPods] = (),
     warnings: Sequence[str] = (),
     compared: Sequence[Result] = (),
@@ -238,7 +238,7 @@ def structured(
             for one in found
         ],
         "compared": compared_policies(compared),
-        "skipped": list(passed_over),
+        "skipped": list(skipped),
         "existing": [
             {
                 "workload": one.workload,
@@ -251,7 +251,7 @@ def structured(
             }
             for one in there
         ],
-        "ignored": list(result.unheeded),
+        "ignored": list(result.ignored),
         "endsUnknown": ends_unknown(result.fates),
     }
 

@@ -317,7 +317,9 @@ async def test_a_container_without_a_process_uses_nothing_unless_that_is_unknown
     series = await until(world, lambda said: said[used][its], "the other's process")
     assert series[used] == {idle: 0.0, its: 1000.0 * MIB}
     uses(world, (41, -1, 10))
-    series = await until(world, lambda said: its not in said[used], "memory that the driver does not tell")
+    series = await until(
+        world, lambda said: its not in said[used], "memory that the driver does not report them"
+    )
     assert (series[used], series[busy][its]) == ({idle: 0.0}, 0.1)
 
 

@@ -142,7 +142,7 @@ async def test_what_did_not_hold_is_tried_again_later(node: Tried) -> None:
 
 
 async def test_without_gpus_or_a_driver_nothing_is_tried(node: Tried) -> None:
-    assert (await node.verdict(gpus=())).why == "there is no GPU to try them on"
+    assert (await node.verdict(gpus=())).why == "there is no GPU to test them on"
     node.script.files = None
     assert "the driver's libraries are not found below" in (await node.verdict()).why
     assert not node.script.tries

@@ -17,7 +17,7 @@ def test_descendants_belong_to_the_container_and_other_processes_to_none():
     assert belonging({10: "a", 20: "b"}, tree) == {10: "a", 11: "a", 12: "a", 20: "b", 21: "b"}
 
 
-def test_a_command_beside_a_program_may_be_of_another_container_than_its_parent():
+def test_a_command_next_to_a_program_may_belong_to_another_container_than_its_parent():
     assert belonging({10: "a", 11: "b"}, {10: 1, 11: 10, 12: 11, 13: 10}) == {
         10: "a",
         11: "b",

@@ -171,7 +171,7 @@ def test_a_container_that_asks_for_no_gpu_gets_no_driver(tmp_path, value):
 
 
 @pytest.mark.parametrize("value", ["all", "none", "GPU-1,GPU-2", "0"])
-def test_a_container_finds_the_stand_in_driver_with_the_devices_that_it_asks_for(tmp_path, value):
+def test_a_container_finds_the_fake_driver_with_the_devices_that_it_requests(tmp_path, value):
     environment = {"NVIDIA_VISIBLE_DEVICES": value, "LD_LIBRARY_PATH": "/own"}
     inject(environment, with_gpus(tmp_path), tmp_path)
     assert environment["FAKEGPU_VISIBLE_DEVICES"] == value
@@ -214,7 +214,7 @@ def test_a_pod_that_does_not_fit_is_reported_with_resource_and_figures():
     check_fit(asking(a="400m"), [asking(a="7600m")], {"cpu": "8"})
 
 
-def test_sidecars_count_beside_the_others_and_init_containers_by_the_largest():
+def test_sidecars_count_with_the_others_and_init_containers_by_the_largest():
     resources = {"resources": {"limits": {"x.y/z": 2}}}
     spec = {
         "initContainers": [

@@ -108,7 +108,7 @@ async def test_a_lease_that_its_holder_gave_back_is_taken_at_once() -> None:
     assert clock.now_s == started_s
 
 
-async def test_the_extender_beside_it_knows_it_by_its_name_and_each_start_from_the_one_before() -> None:
+async def test_the_holder_identity_has_the_pods_name_and_differs_at_each_start() -> None:
     server, clock, names = Server(), Clock(), [identity(), identity()]
     assert names[0] != names[1]
     await lead(server, names[0], clock).acquire()

@@ -149,7 +149,7 @@ async def test_a_refused_pod_says_why_in_kube_schedulers_words(world: World) -> 
     assert ("Warning", "FailedScheduling", message) in world.events.seen
 
 
-async def test_what_preemption_could_do_is_said_as_kube_scheduler_says_it(world: World) -> None:
+async def test_preemption_is_described_as_by_kube_scheduler(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
     world.add_pod("lesser", asks={**GPU, "cpu": "1"}, priority=5)
     await world.placed("lesser")
@@ -319,7 +319,7 @@ async def test_capacity_taken_while_the_extender_was_asked_is_not_allocated_twic
     assert world.node_of() == ""
 
 
-async def test_what_is_not_looked_at_is_said(world: World) -> None:
+async def test_ignored_fields_are_reported(world: World) -> None:
     world.api.add(NODES, a_node("n1"))
     world.add_pod(topologySpreadConstraints=[{"maxSkew": 1}])
     await world.placed()

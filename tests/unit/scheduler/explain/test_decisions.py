@@ -67,7 +67,7 @@ async def test_a_pod_for_which_no_gpu_has_room_says_which_comes_nearest(
         "none of 2 nodes takes it; 1 node: no single GPU has 8 GiB free; 1 node: asks for 8 GiB, the largest GPU has 2 GiB"
     )
     assert one.suggestion == (
-        "a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; the end of pod default/there (7 GiB) there would be "
+        "a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; deleting pod default/there (7 GiB) would be "
         "enough"
     )
 
@@ -85,13 +85,10 @@ async def test_room_on_a_node_that_was_not_asked_about_is_not_promised(
 
     one, other = world.decisions.waiting()
 
-    apart = (
-        "; node n2 has room, but the pod's node selector, affinity or tolerations keep it off: "
-        "kube-scheduler does not ask about it"
-    )
+    apart = "; node n2 has capacity, but the pod's node selector, affinity or tolerations exclude it"
     assert (
         one.suggestion == f"a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; "
-        f"the end of pod default/there (7 GiB) there would be enough{apart}"
+        f"deleting pod default/there (7 GiB) would be enough{apart}"
     )
     assert other.key == "default/waits-too"
     assert other.suggestion.startswith("a GPU with 4 GiB free")
@@ -116,7 +113,7 @@ async def test_a_pod_that_only_scattered_room_would_hold_is_pointed_to_moves(
 
     assert one.reason == "no single GPU has 6 GiB free (largest free: 4 GiB on GPU 1)"
     assert (
-        "node n1 has as much in all, on several GPUs: `kubectl inspect cgpu --fragmentation`"
+        "node n1 has that much in total, on several GPUs: `kubectl inspect cgpu --fragmentation`"
         in one.suggestion
     )
 
@@ -149,11 +146,11 @@ async def test_each_kind_of_refusal_has_its_own_suggestion(
         (
             {"mem": 2, "core": 20},
             "the pod's node selector, affinity or tolerations leave only node asked, which is in mode cgpu: `kubectl label "
-            "node asked ack.node.gpu.schedule=core_mem --overwrite`; or other rules: node both has room",
+            "node asked ack.node.gpu.schedule=core_mem --overwrite`; or other rules: node both has capacity",
         ),
         (
             {"mem": 99, "core": 20},
-            "a node in mode core_mem with larger GPUs; or ask for less",
+            "a node in mode core_mem with larger GPUs; or request less",
         ),
     ],
 )
@@ -186,12 +183,12 @@ async def test_a_node_whose_mode_would_be_changed_for_a_pod_may_have_to_be_empti
 
     shown = {one.key.partition("/")[2]: one.suggestion for one in world.decisions.waiting()}
 
-    once = "--overwrite`, which is of use once its 1 pod with GPU memory alone has ended; or other rules: node d has room"
+    once = "--overwrite`, which helps once its 1 pod with GPU memory only has ended; or other rules: node d has capacity"
     assert shown["first"].endswith(f"label node a ack.node.gpu.schedule=core_mem {once}")
     assert "leave 2 nodes (1 in mode cgpu, 1 in mode share): " in shown["second"]
     assert shown["second"].endswith(f"label node a ack.node.gpu.schedule=core_mem {once}")
     assert shown["third"].endswith(
-        "label node c ack.node.gpu.schedule=core_mem --overwrite`; or other rules: node d has room"
+        "label node c ack.node.gpu.schedule=core_mem --overwrite`; or other rules: node d has capacity"
     )
 
 
@@ -328,11 +325,14 @@ async def test_a_pod_that_has_room_is_left_to_kube_scheduler(browser: Browser, w
     await ask(browser, world, "pod", "n1")
 
     (one,) = world.decisions.waiting()
-    assert (one.category, one.reason) == ("scheduler", "there is room on 1 node (n1): its binding is awaited")
+    assert (one.category, one.reason) == (
+        "scheduler",
+        "there is capacity on 1 node (n1): its binding is awaited",
+    )
 
     await world.clock.turn(31)
     (one,) = world.decisions.waiting()
-    assert one.reason == "there is room on 1 node (n1): kube-scheduler has not bound it"
+    assert one.reason == "there is capacity on 1 node (n1): kube-scheduler has not bound it"
 
 
 async def test_a_pod_that_kube_scheduler_never_sent_says_so(browser: Browser, world: World) -> None:
@@ -456,7 +456,7 @@ async def test_hundreds_of_different_reasons_are_grouped(world: World) -> None:
     assert sum(group.nodes for group in one.summary.groups) == 3000
     answers = list(one.each.answers(""))
     assert answers[5].reason == "reason n5"
-    assert answers[-1].reason == "one of too many different reasons to be kept"
+    assert answers[-1].reason == "too many different reasons: not stored"
 
 
 def test_every_category_is_recognized_by_how_its_reasons_begin() -> None:

@@ -10,7 +10,7 @@ from tests.unit.scheduler.world import World, gpu_node
 
 ENDS = "a pod that ends on one of these GPUs"
 GPU, NODE = "ack.node.gpu.max-pod", "gpushare.dev/max-pods-per-node"
-AT_MOST = ": node n1 is in mode {}, where a GPU has 1 pod at most, whatever its labels say"
+AT_MOST = ": node n1 is in mode {}, where a GPU has 1 pod at most, regardless of labels"
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,6 @@ async def test_what_else_is_short_next_to_the_pod_limit_of_an_isolated_gpu_is_re
     (one,) = world.decisions.waiting()
 
     assert one.suggestion == (
-        f"{ENDS}{AT_MOST.format('core_mem')}; that alone would not do: "
+        f"{ENDS}{AT_MOST.format('core_mem')}; that alone is not enough: "
         "no single GPU has 2 GiB and 60% compute free (nearest: GPU 0 with 6 GiB and 40%)"
     )

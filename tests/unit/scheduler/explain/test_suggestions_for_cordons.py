@@ -76,7 +76,7 @@ async def test_next_to_a_full_gpu_the_cordon_is_reported_and_no_rule_of_the_pod(
     world.add_node(gpu_node("b", 8 * GIB))
     await give(browser, world, "there", "b", 6)
     text = await suggestion(browser, world, "b")
-    ends = "; the end of pod default/there (6 GiB) there would be enough"
+    ends = "; deleting pod default/there (6 GiB) would be enough"
     assert text.endswith(f"the nearest has 2 GiB free, GPU 0 of node b{ends}{UNCORDON}")
     assert "keep it off" not in text
 

@@ -33,7 +33,7 @@ async def test_as_few_pods_are_named_as_would_do_the_one_that_holds_least(
     await full(browser, world, *there)
     await ask(browser, world, "waits", "n", mem=asks)
 
-    assert suggestion(world).endswith(f"free, GPU 0 of node n; the end of {named} there would be enough")
+    assert suggestion(world).endswith(f"free, GPU 0 of node n; deleting {named} would be enough")
 
 
 async def test_more_than_three_are_not_named(browser: Browser, world: World) -> None:
@@ -49,7 +49,7 @@ async def test_pods_to_end_are_named_with_their_compute(browser: Browser, world:
     await give(browser, world, "much", "n", 2, core=70)
     await ask(browser, world, "waits", "n", mem=2, core=40)
 
-    assert suggestion(world).endswith("; the end of pod default/much (2 GiB and 70%) there would be enough")
+    assert suggestion(world).endswith("; deleting pod default/much (2 GiB and 70%) would be enough")
 
 
 async def test_needed_and_free_memory_are_in_the_same_unit(browser: Browser, world: World) -> None:
@@ -60,5 +60,5 @@ async def test_needed_and_free_memory_are_in_the_same_unit(browser: Browser, wor
 
     assert suggestion(world) == (
         "a GPU with 896 MiB free: the nearest has 640 MiB free, GPU 0 of node n; "
-        "the end of pod default/there (384 MiB) there would be enough"
+        "deleting pod default/there (384 MiB) would be enough"
     )

@@ -29,7 +29,7 @@ async def test_reason_and_suggestion_name_the_memory_and_what_uses_it(browser: B
     assert one.category == "memory"
     assert one.reason == f"no single GPU has 12 GiB free (largest free: 6 GiB on GPU 0); {USE}"
     assert one.suggestion == (
-        "a GPU with 12 GiB free: the nearest has 6 GiB free, GPU 0 of node n; node n would take it without this: "
+        "a GPU with 12 GiB free: the nearest has 6 GiB free, GPU 0 of node n; node n would fit without this: "
         f"{USE}"
     )
 

@@ -32,7 +32,7 @@ async def test_room_is_wanted_for_those_of_a_gang_alone_that_do_not_run(
     await ask_again(browser, world, "p2", "n1")
 
     assert suggestion(world, "p2") == (
-        f"room for {lacking} of gang default/g at once, and this pod alone has none: a node with larger GPUs; or ask for less"
+        f"room for {lacking} of gang default/g at once, and this pod alone has none: a node with larger GPUs; or request less"
     )
 
 
@@ -133,7 +133,7 @@ async def test_those_that_follow_a_gang_that_runs_are_advised_as_any_pod(world: 
         world.see(name)
 
     assert suggestion(world, "c") == (
-        "a GPU with 4 GiB free: all GPUs of the kind are full; pods that end, or one node more"
+        "a GPU with 4 GiB free: all GPUs of this kind are full: pods that end, or one more node"
     )
 
 
@@ -153,7 +153,7 @@ async def test_pods_of_the_gang_without_a_gpu_that_a_quota_holds_back_are_named_
     )
 
 
-ALONE = "ask for less, or a larger max of elastic quota root/leaf: 2 pods of gang default/g together ask for more than that alone"
+ALONE = "request less, or raise the max of elastic quota root/leaf: 2 pods of gang default/g alone exceed it"
 ENDS = "pods of elastic quota root/leaf that end, or a larger max of it"
 ONE = ', or pod-group.scheduling.sigs.k8s.io/min-available: "1" on each of its pods: there is room for so many now'
 
@@ -238,7 +238,7 @@ async def test_a_gang_that_its_policy_keeps_from_every_node_gets_that_reason() -
 
     assert suggestion(world, "p") == (
         "room for 2 pods of gang default/g at once, and this pod alone has none: "
-        "a place in one of the units of its ResourcePolicy, or another ResourcePolicy"
+        "capacity in one of the units of its ResourcePolicy, or another ResourcePolicy"
     )
 
 

@@ -49,7 +49,7 @@ async def test_reservations_that_are_not_in_the_way_are_not_named(browser: Brows
     await ask(browser, world, "waits", "n1", mem=4)
 
     assert suggestion(world).endswith(
-        "the nearest has 1 GiB free, GPU 0 of node n1; the end of pod default/there (5 GiB) there would be enough"
+        "the nearest has 1 GiB free, GPU 0 of node n1; deleting pod default/there (5 GiB) would be enough"
     )
 
 
@@ -67,7 +67,7 @@ async def test_no_pod_to_end_is_named_where_all_places_are_reserved(browser: Bro
     await ask(browser, world, "waits", "n1", mem=2)
 
     cap = "or a larger cap on node n1 (node label ack.node.gpu.max-pod)"
-    assert suggestion(world) == f"the end of pods for which room is kept on these GPUs, {cap}{KEEPS}"
+    assert suggestion(world) == f"the end of pods for which these GPUs are reserved, {cap}{KEEPS}"
 
 
 @pytest.mark.parametrize("held", [False, True])
@@ -80,9 +80,9 @@ async def test_a_mode_is_of_use_once_those_for_whom_room_is_kept_have_ended_too(
     await keep(browser, world)
     await ask(browser, world, "waits", "n1", mem=2, core=20)
 
-    whom = "its 1 pod with GPU memory alone and 1 pod for which room is kept there have"
+    whom = "its 1 pod with GPU memory only and 1 pod with reserved capacity there have"
     assert (
-        f", which is of use once {whom if held else '1 pod for which room is kept there has'} ended; or"
+        f", which helps once {whom if held else '1 pod with reserved capacity there has'} ended; or"
         in suggestion(world)
     )
 
@@ -96,5 +96,5 @@ async def test_what_a_kubelet_offers_again_does_not_help_where_it_is_kept(
     await ask(browser, world, "waits", "n1", mem=4)
 
     assert suggestion(world).startswith(
-        "GPUs that their kubelet offers again, and room there that is kept for others: node n1: the kubelet offers 1 "
+        "GPUs that their kubelet offers again, and the capacity there that is reserved for others: node n1: the kubelet offers 1 "
     )

@@ -8,7 +8,7 @@ from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node
 
 KINDS = (
-    "a node without pods of the other kind: those with GPU memory alone and those with compute too are never "
+    "a node without pods of the other kind: pods with GPU memory only and pods with compute as well are never "
     "together on one"
 )
 LABEL = "`kubectl label node idle ack.node.gpu.schedule=core_mem --overwrite`"
@@ -31,7 +31,7 @@ async def test_the_pods_of_the_other_kind_are_named_and_the_command_for_a_node_w
     await give(browser, world, "there", "busy", 2)
     await ask(browser, world, "waits", "both", "busy", "idle", mem=4, core=30)
 
-    assert suggestion(world) == f"{KINDS}: node both would do once pod default/memonly has ended; or {LABEL}"
+    assert suggestion(world) == f"{KINDS}: node both would fit once pod default/memonly has ended; or {LABEL}"
 
 
 async def test_for_memory_alone_it_is_said_the_other_way_round(browser: Browser, world: World) -> None:
@@ -39,7 +39,7 @@ async def test_for_memory_alone_it_is_said_the_other_way_round(browser: Browser,
     await give(browser, world, "b", "both", 2, core=20)
     await ask(browser, world, "waits", "both", mem=4)
 
-    assert suggestion(world) == f"{KINDS}: node both would do once pods default/a and default/b have ended"
+    assert suggestion(world) == f"{KINDS}: node both would fit once pods default/a and default/b have ended"
 
 
 async def test_many_pods_are_not_named_nor_nodes_that_would_not_do(browser: Browser, world: World) -> None:

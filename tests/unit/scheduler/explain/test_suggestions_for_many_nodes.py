@@ -42,7 +42,7 @@ async def test_the_nearest_node_is_named_where_others_with_more_free_give_nothin
 
     assert suggestion(world) == (
         "a GPU with 4 GiB and 10% compute free: the nearest has 3 GiB free, GPU 0 of node z; "
-        "the end of pod default/there (5 GiB and 10%) there would be enough"
+        "deleting pod default/there (5 GiB and 10%) would be enough"
     )
 
 
@@ -58,7 +58,7 @@ async def test_room_by_now_is_seen_wherever_it_is(browser: Browser, world: World
     assert suggestion(world, "elsewhere").startswith(
         "the pod's node selector, affinity or tolerations leave 299 nodes (299 in mode share): `kubectl label node n000 "
     )
-    assert suggestion(world, "elsewhere").endswith("; or other rules: node z has room")
+    assert suggestion(world, "elsewhere").endswith("; or other rules: node z has capacity")
 
 
 async def test_the_one_cordoned_node_that_has_room_is_named(browser: Browser, world: World) -> None:

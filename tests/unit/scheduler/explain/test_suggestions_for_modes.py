@@ -38,7 +38,7 @@ async def test_the_node_without_pods_is_labelled_for_a_selector_and_what_mps_nee
     await give(browser, world, "there", "a", 2)
 
     assert selects(world, "mps").suggestion == (
-        "no node is in mode mps, which its nodeSelector wants; node b is in mode share: "
+        "no node is in mode mps, which its nodeSelector requires; node b is in mode share: "
         "`kubectl label node b ack.node.gpu.schedule=mps --overwrite` (NVIDIA's MPS daemon, nvidia-cuda-mps-control, has to be "
         "on that node); or another selector"
     )
@@ -49,9 +49,12 @@ async def test_the_node_without_pods_is_labelled_for_a_selector_and_what_mps_nee
     [
         (
             "mps",
-            "--overwrite`, once its 1 pod has ended: mode cgpu holds what runs there to its share (NVIDIA",
+            "--overwrite`, once its 1 pod has ended: mode cgpu enforces the shares of running pods (NVIDIA",
         ),
-        ("share", "--overwrite`, once its 1 pod has ended: mode cgpu holds what runs there to its share; or"),
+        (
+            "share",
+            "--overwrite`, once its 1 pod has ended: mode cgpu enforces the shares of running pods; or",
+        ),
     ],
 )
 async def test_pods_that_are_held_to_their_share_end_before_their_nodes_mode_is_another(
@@ -97,7 +100,7 @@ async def test_compute_in_mode_cgpu_is_suggested_once_its_memory_pods_have_ended
     await give(browser, world, "there", "a", 2)
     await ask(browser, world, "waits", "a", mem=2, core=20)
 
-    assert ", which is of use once its 1 pod with GPU memory alone has ended" in waits(world).suggestion
+    assert ", which helps once its 1 pod with GPU memory only has ended" in waits(world).suggestion
 
 
 @pytest.mark.parametrize(
@@ -114,4 +117,6 @@ async def test_a_correction_is_advised_where_the_node_would_take_the_pod_then(
     world.add_node(structs.replace(shut, refusal=mistake, problem=mistake))
     await ask(browser, world, "waits", "a", mem=2)
 
-    assert waits(world).suggestion.startswith("node a, once what is written on it is corrected") is helps
+    assert (
+        waits(world).suggestion.startswith("node a, once its labels and annotations are corrected") is helps
+    )

@@ -19,8 +19,8 @@ def limit(world: World, *, root: int, leaf: int, generation: int = 1) -> None:
 
 WHOLE = {LABEL_POD_PLACEMENT: POD_PLACEMENT_WHOLE_DEVICE}
 SMALLER = (
-    "a larger max of elastic quota root/leaf, or a node with smaller GPUs: what it would get whole of node n1 counts "
-    "{} units, which is more than that alone"
+    "a larger max of elastic quota root/leaf, or a node with smaller GPUs: whole GPUs of node n1 count "
+    "{} units, which alone exceeds it"
 )
 ENDS = "pods of elastic quota root/leaf that end, or a larger max of it"
 NO_ROOM = "; and room, which none of these nodes has now"
@@ -38,7 +38,7 @@ async def ask_whole(browser: Browser, world: World, mem: int, *nodes: str, count
     [
         (30, 4, "pods of elastic quota root/leaf that end, or a larger max of it"),
         (4, 4, "pods of elastic quotas root/leaf and root that end, or a larger max of each"),
-        (30, 2, "ask for less, or a larger max of elastic quota root/leaf: it asks for more than that alone"),
+        (30, 2, "request less, or raise the max of elastic quota root/leaf: the request alone exceeds it"),
     ],
 )
 async def test_every_quota_that_is_passed_is_named(
@@ -110,7 +110,7 @@ async def test_no_room_is_promised_to_whom_its_quota_refuses_the_whole_gpus_that
         (7, 1, SMALLER.format(8)),
         (8, 1, ENDS),
         (15, 2, SMALLER.format(16)),
-        (3, 1, "ask for less, or a larger max of elastic quota root/leaf: it asks for more than that alone"),
+        (3, 1, "request less, or raise the max of elastic quota root/leaf: the request alone exceeds it"),
     ],
 )
 async def test_whole_gpus_count_with_all_their_units(
@@ -156,7 +156,7 @@ async def test_neither_a_label_nor_a_division_is_advised_for_gpus_that_the_quota
     world.add_node(msgspec.structs.replace(shut, refusal=mistake, problem=mistake))
     assert suggestion(world).startswith("a node with the label ack.node.gpu.schedule=share ")
     limit(world, root=30, leaf=30, generation=3)
-    assert suggestion(world).startswith("node n1, once what is written on it is corrected")
+    assert suggestion(world).startswith("node n1, once its labels and annotations are corrected")
 
 
 @pytest.mark.parametrize("leaf", [31, 32])

@@ -46,8 +46,8 @@ async def test_the_reset_of_a_lost_gpu_and_the_node_excluded_by_the_pods_rules_a
     await ask(browser, world, "waits", "n", mem=2)
 
     assert suggestion(world) == (
-        f"GPUs that are back in service: {RESET}; node other has room, but the pod's node selector, affinity or tolerations keep it "
-        "off: kube-scheduler does not ask about it"
+        f"GPUs that are back in service: {RESET}; node other has capacity, but the pod's node selector, affinity or tolerations "
+        "exclude it"
     )
 
 

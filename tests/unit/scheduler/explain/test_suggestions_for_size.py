@@ -13,18 +13,18 @@ from tests.unit.scheduler.world import World, gpu_node, pod_object
 @pytest.mark.parametrize(
     ("limits", "labels", "suggestion"),
     [
-        ({"aliyun.com/gpu-mem": 99}, {}, "a node with larger GPUs; or ask for less"),
+        ({"aliyun.com/gpu-mem": 99}, {}, "a node with larger GPUs; or request less"),
         (
             {"aliyun.com/gpu-mem": 9},
             {LABEL_POD_GPU_COUNT: "3"},
-            "a node with 3 GPUs or more that are as large as each of those asked for; or ask for less",
+            "a node with 3 GPUs or more of the requested size; or request less",
         ),
         (
             {"aliyun.com/gpu-mem": 198},
             {LABEL_POD_GPU_COUNT: "2"},
-            "a node with 2 GPUs or more that are as large as each of those asked for; or ask for less",
+            "a node with 2 GPUs or more of the requested size; or request less",
         ),
-        ({"aliyun.com/gpu": 3}, {}, "a node with 3 GPUs or more; or ask for fewer"),
+        ({"aliyun.com/gpu": 3}, {}, "a node with 3 GPUs or more; or request fewer"),
     ],
 )
 async def test_more_gpus_are_advised_to_those_alone_whom_they_help(
@@ -45,12 +45,12 @@ async def test_more_gpus_are_advised_to_those_alone_whom_they_help(
 
 def divided(count: int) -> str:
     return (
-        "a node with larger GPUs; or ask for less, "
+        "a node with larger GPUs; or request less, "
         f'or label the pod aliyun.com/gpu-count: "{count}", which divides it between {count} GPUs of one node'
     )
 
 
-PLAIN = "a node with larger GPUs; or ask for less"
+PLAIN = "a node with larger GPUs; or request less"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ async def test_a_share_of_several_gpus_is_advised_where_a_node_that_is_there_wou
 
 def labelled(count: int, once: str = "") -> str:
     return (
-        f'a node in mode share with larger GPUs; or ask for less, or label the pod aliyun.com/gpu-count: "{count}", which divides '
+        f'a node in mode share with larger GPUs; or request less, or label the pod aliyun.com/gpu-count: "{count}", which divides '
         f"it between {count} GPUs of one node, and `kubectl label node n1 ack.node.gpu.schedule=share --overwrite`{once}"
     )
 
@@ -106,19 +106,19 @@ def labelled(count: int, once: str = "") -> str:
     ("limits", "sizes", "suggestion"),
     [
         ({"aliyun.com/gpu-mem": 20}, [15, 15], labelled(2)),
-        ({"aliyun.com/gpu-mem": 21}, [15, 15], "a node in mode share with larger GPUs; or ask for less"),
+        ({"aliyun.com/gpu-mem": 21}, [15, 15], "a node in mode share with larger GPUs; or request less"),
         ({"aliyun.com/gpu-mem": 20}, [8, 8, 8, 8], labelled(4)),
         (
             {"aliyun.com/gpu-mem": 20, "aliyun.com/gpu-core.percentage": 50},
             [15, 15],
-            "a node in mode core_mem with larger GPUs; or ask for less",
+            "a node in mode core_mem with larger GPUs; or request less",
         ),
         (
             {"aliyun.com/gpu-mem": 2, "aliyun.com/gpu-core.percentage": 120},
             [15, 15],
-            "ask for 100% compute at most, all containers together: no GPU has more, however large",
+            "request at most 100% compute, all containers together: no GPU has more",
         ),
-        ({"aliyun.com/gpu": 3}, [15, 15], "a node in mode topology with 3 GPUs or more; or ask for fewer"),
+        ({"aliyun.com/gpu": 3}, [15, 15], "a node in mode topology with 3 GPUs or more; or request fewer"),
         (
             {"aliyun.com/gpu-mem": 15360},
             [15, 15],
@@ -163,7 +163,7 @@ async def test_a_node_that_a_divided_pod_would_have_has_to_be_emptied_first_wher
 
     (one,) = world.decisions.waiting()
 
-    assert one.suggestion == labelled(2, ", which is of use once its 1 pod has ended")
+    assert one.suggestion == labelled(2, ", which helps once its 1 pod has ended")
 
 
 async def test_a_pod_in_a_unit_that_no_node_counts_in_is_not_helped_by_another_mode(
@@ -206,7 +206,7 @@ async def test_the_nearest_gpu_is_listed_with_its_lack_of_compute(
 
     assert one.suggestion == (
         f"a GPU with 14 GiB and {core}% compute free: the nearest has 10 GiB free, GPU 0 of node n1{also_lacks}; "
-        "the end of pod default/there (6 GiB and 50%) there would be enough"
+        "deleting pod default/there (6 GiB and 50%) would be enough"
     )
 
 

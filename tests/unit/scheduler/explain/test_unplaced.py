@@ -57,8 +57,8 @@ async def test_the_schedulers_own_rules_are_quoted_with_what_would_help(world: W
         "ack-co-scheduler says: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector"
     )
     assert one.suggestion == (
-        "a node with the labels that its nodeSelector or node affinity wants, or another selector; a node with more cpu to "
-        "spare, or a smaller request of it"
+        "a node with the labels that its nodeSelector or node affinity requires, or another selector; a node with more free "
+        "cpu, or a smaller request"
     )
 
 
@@ -74,8 +74,8 @@ async def test_a_label_that_no_node_can_have_is_named_in_the_advice_to_the_pod_t
     world.see("pod")
 
     assert only(world).suggestion == (
-        "its nodeSelector wants ack.node.gpu.schedule=core-mem, which no node can have: write core_mem; "
-        "a node with more cpu to spare, or a smaller request of it"
+        "its nodeSelector requires ack.node.gpu.schedule=core-mem, which no node can have: write core_mem; "
+        "a node with more free cpu, or a smaller request"
     )
 
 
@@ -84,7 +84,7 @@ async def test_a_label_that_no_node_can_have_is_named_in_the_advice_to_the_pod_t
     [
         (
             {"ack.node.gpu.schedule": "cgpu"},
-            "no node is in mode cgpu, which its nodeSelector wants; node n1 is in mode share: "
+            "no node is in mode cgpu, which its nodeSelector requires; node n1 is in mode share: "
             "`kubectl label node n1 ack.node.gpu.schedule=cgpu --overwrite`; or another selector",
         ),
         (
@@ -94,7 +94,7 @@ async def test_a_label_that_no_node_can_have_is_named_in_the_advice_to_the_pod_t
         ),
         (
             {"ack.node.gpu.schedule": "cgpu", "pool": "a"},
-            "no node is in mode cgpu, which its nodeSelector wants; node n1 is in mode share: "
+            "no node is in mode cgpu, which its nodeSelector requires; node n1 is in mode share: "
             "`kubectl label node n1 ack.node.gpu.schedule=cgpu pool=a --overwrite`; or another selector",
         ),
     ],
@@ -111,9 +111,7 @@ async def test_the_labels_that_a_selector_wants_are_named_and_the_command_that_g
     world.api.create(pod)
     world.see("pod")
 
-    assert (
-        only(world).suggestion == f"{suggestion}; a node with more cpu to spare, or a smaller request of it"
-    )
+    assert only(world).suggestion == f"{suggestion}; a node with more free cpu, or a smaller request"
 
 
 async def test_what_the_gpus_lack_is_added_and_stands_alone_if_only_gpus_were_counted(
@@ -159,14 +157,14 @@ async def test_what_the_gpus_lack_is_added_and_stands_alone_if_only_gpus_were_co
         ),
         (
             "0/2 nodes are available: 1 Too many pods, 1 node(s) were unschedulable.",
-            "`kubectl uncordon` of a node, or a node that is ready; a node that may hold more pods",
+            "`kubectl uncordon` of a node, or a node that is ready; a node with a higher limit of pods",
         ),
         (
             "0/3 nodes are available: 3 Insufficient memory.",
-            "a node with more memory to spare, or a smaller request of it",
+            "a node with more free memory, or a smaller request",
         ),
         ("no nodes available to schedule pods", "a node"),
-        ("something new", "what its scheduler names there: `kubectl describe pod` has it all"),
+        ("something new", "see the scheduler's message: `kubectl describe pod` shows all of it"),
     ],
 )
 def test_each_rule_has_its_own_way_to_help(text: str, help_text: str) -> None:
@@ -202,8 +200,8 @@ async def test_gates_are_listed_by_name(world: World) -> None:
     one = only(world)
 
     assert one.category == "gates"
-    assert one.reason == "scheduling gates keep every scheduler from it: example.com/quota, b"
-    assert one.suggestion.startswith("nothing but their removal by the controller that sets them")
+    assert one.reason == "scheduling gates block it: example.com/quota, b"
+    assert one.suggestion.startswith("only their removal by the controller that sets them")
 
 
 async def test_a_pod_whose_scheduler_does_not_run_is_reported_after_a_while(
@@ -221,7 +219,7 @@ async def test_a_pod_whose_scheduler_does_not_run_is_reported_after_a_while(
     await world.clock.turn(11)
     one = only(world)
     assert one.category == "unserved"
-    assert one.reason == "no scheduler has looked at it: none seems to run for schedulerName absent"
+    assert one.reason == "no scheduler has handled it: none seems to run for schedulerName absent"
     assert (
         one.suggestion
         == "the pod recreated with schedulerName ack-co-scheduler, or a scheduler that runs for absent"
@@ -259,7 +257,7 @@ async def test_a_pod_with_room_that_its_scheduler_does_not_bind_says_why_it_does
     one = only(world)
     assert one.category == "rules"
     assert one.reason.startswith(
-        'there is room on 1 node (n1), but ack-co-scheduler says: running PreBind plugin "Vol'
+        'there is capacity on 1 node (n1), but ack-co-scheduler says: running PreBind plugin "Vol'
     )
 
 
@@ -284,7 +282,7 @@ async def test_a_pod_that_was_refused_here_says_so_when_later_its_schedulers_own
         "ack-co-scheduler says: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector; "
         "and of their GPUs asks for 9 GiB, the largest GPU has 8 GiB"
     )
-    assert one.suggestion.startswith("a node with the labels that its nodeSelector or node affinity wants")
+    assert one.suggestion.startswith("a node with the labels that its nodeSelector or node affinity requires")
 
     # It is asked about again: that counts.
     await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
@@ -337,7 +335,7 @@ async def test_a_scheduler_that_never_asks_is_named(browser: Browser, world: Wor
     see(world, "pod", scheduler="default-scheduler", says=SELECTOR)
 
     assert only(world).suggestion.endswith(
-        "; default-scheduler has not asked about GPUs here, ack-co-scheduler has: see the pod's schedulerName"
+        "; default-scheduler never called the GPU extender, ack-co-scheduler does: check the pod's schedulerName"
     )
 
 
@@ -356,9 +354,7 @@ async def test_each_reason_is_one_event_on_the_pod(world: World) -> None:
 
     notes = {name: note for name, reason, note in world.events.notes if reason == "GPUSchedulingPending"}
     assert len(world.events.notes) == len(notes) == 3
-    assert notes["gated"].startswith(
-        "waits for aliyun.com/gpu-mem: 2: scheduling gates keep every scheduler from it: g. What "
-    )
+    assert notes["gated"].startswith("waits for aliyun.com/gpu-mem: 2: scheduling gates block it: g. What ")
     assert {kind: news.by_reason[kind] for kind in ("rules", "gates", "unserved")} == dict.fromkeys(
         ("rules", "gates", "unserved"), 1
     )
@@ -406,7 +402,7 @@ async def test_a_mistake_on_a_node_is_no_rule_of_the_schedulers_and_its_correcti
     one = only(world)
 
     assert (one.category, one.reason) == ("node", mistake)
-    assert one.suggestion == f"node n1, once what is written on it is corrected: {mistake}"
+    assert one.suggestion == f"node n1, once its labels and annotations are corrected: {mistake}"
 
 
 def test_a_resource_that_is_nearly_ours_is_helped_by_its_right_name() -> None:

@@ -59,9 +59,9 @@ async def test_a_pod_that_its_policy_keeps_pending_is_explained(governed: Policy
     assert "reason:      none of 5 nodes takes it; " in shown
     assert reason in shown
     assert "2 nodes: ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pod" in shown
-    assert "suggestion:  a place in one of the units of its ResourcePolicy" in shown
+    assert "suggestion:  capacity in one of the units of its ResourcePolicy" in shown
     assert "category:    policy" in shown
-    assert "about 5 nodes: 0 take it, 5 refuse" in shown
+    assert ": 0 fit, 5 do not" in shown
     assert "no pod of that name" not in shown
     assert listed.splitlines()[1].split()[:2] == ["default", "web"]
     assert reason in listed
@@ -118,5 +118,5 @@ async def test_a_pod_whose_quota_is_used_up_is_explained(world: World) -> None:
     (one,) = line(world)["besides"]
     assert (one["category"], one["suggestion"]) == (
         "rules",
-        "a node with more memory to spare, or a smaller request of it",
+        "a node with more free memory, or a smaller request",
     )

@@ -76,8 +76,7 @@ async def test_kube_schedulers_victims_are_shown_with_the_additional_ones(
     assert low["endsFor"] == [{"pod": "default/high", "by": "kube-scheduler", "node": "n1"}]
     text = why(cluster(world), options("--why", "low"), PLAIN).text
     assert (
-        "It would have to end, where kube-scheduler takes this node, for pod default/high, on node n1."
-        in text
+        "It would be evicted, if kube-scheduler chooses this node, for pod default/high, on node n1." in text
     )
 
     world.api.pods["default/high"]["status"]["nominatedNodeName"] = "n1"
@@ -86,11 +85,11 @@ async def test_kube_schedulers_victims_are_shown_with_the_additional_ones(
     text = why(kubectl, options("--why", "high"), PLAIN).text
     both(lambda form: why(kubectl, options("--why", "high", "-o", form), PLAIN))
 
-    assert "whom it would end on 3 nodes: that leaves room on GPUs of 2, of which it takes one:" in text
+    assert "on 3 nodes: without them GPUs of 2 have enough capacity, and it chooses one:" in text
     assert "n1    default/low (priority 1), the pod with UID uid-plain  default/other (priority 2)" in text
     assert "not on 1: even without the pods that may be ended there its GPUs lack the room" in text
-    assert "Its status names node n1: room is made for it there." in text
-    assert "It waits for the end of default/low (priority 1), default/other (priority 2)." in text
+    assert "Its status names node n1: capacity is being freed for it there." in text
+    assert "It waits until default/low (priority 1), default/other (priority 2) ended." in text
 
     end(world, "low")
     assert [one["pod"] for one in (await get(browser, "/default/high"))["awaited"]] == ["default/other"]
@@ -104,7 +103,7 @@ async def test_where_no_end_in_mind_is_enough_that_is_said(browser: Browser, wor
 
     text = why(cluster(world), options("--why", "high"), PLAIN).text
 
-    assert "whom it would end on 1 node: that leaves room on GPUs of 0." in text
+    assert "on 1 node: without them GPUs of 0 have enough capacity." in text
     assert "not on 1: " in text
 
 
@@ -165,9 +164,9 @@ async def test_our_victims_are_shown_for_both_pods_until_they_are_gone(
     low = why(kubectl, options("--why", "low"), PLAIN).text
     document = both(lambda form: why(kubectl, options("--why", "high", "-o", form), PLAIN))
 
-    assert "room was made for it on node n1 by ending default/low (priority 1)." in high
-    assert "It waits for the end of default/low (priority 1)." in high
-    assert "It has to end for pod default/high, on node n1." in low
+    assert "it preempted default/low (priority 1) on node n1." in high
+    assert "It waits until default/low (priority 1) ended." in high
+    assert "It is evicted for pod default/high, on node n1." in low
     assert document["record"]["awaited"][0]["pod"] == "default/low"
 
     end(world, "low")
@@ -193,7 +192,7 @@ async def test_capacity_freed_by_terminating_pods_is_shown(browser: Browser, wor
 
     text = why(cluster(world), options("--why", "high"), PLAIN).text
 
-    assert "room is kept for it on node n1 since" in text
+    assert "capacity on node n1 is reserved for it since" in text
     assert "pods that end there already leave room enough." in text
 
 
@@ -227,7 +226,7 @@ async def test_the_reason_for_no_eviction_is_shown(browser: Browser, world: Worl
     world.preemptor.post_filter("uid-same", ["n1"])
     await look(world)
     text = why(cluster(world), options("--why", "same"), PLAIN).text
-    assert "Preemption: nobody was ended for it at" in text
+    assert "Preemption: no victims at" in text
     assert "on no node would there be room for it if all the pods that may be ended had ended." in text
 
     # Where it has found a place since, that is no news any more.
@@ -275,5 +274,5 @@ def test_many_victims_are_named_in_part_and_older_schedulers_say_nothing() -> No
         "room": [{"node": "n", "count": 10, "victims": victims}],
     }
     lines = of_preemption({"preemption": found, "state": "bound"}, "n")
-    assert lines[-1].endswith("default/p7 (priority 0) and 2 more.")
+    assert lines[-1].endswith("default/p7 (priority 0) and 2 more on node n.")
     assert of_preemption({"state": "waiting"}, "") == []

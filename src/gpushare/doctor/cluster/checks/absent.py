@@ -18,7 +18,7 @@ _OBJECTS: Final = {
 #: For these an empty list means that no object exists; only a 404 of the API server means that the kind is missing.
 _KINDS: Final = frozenset({"policies", "quota_trees"})
 #: Each node with this label is examined.
-_NO_NODE: Final = f"no node is labelled {names.LABEL_MODE}, so there was none to look at"
+_NO_NODE: Final = f"no node is labelled {names.LABEL_MODE}, so there was none to check"
 
 
 def without(*fields: str) -> Callable[[ClusterFacts], str]:
@@ -29,7 +29,7 @@ def without(*fields: str) -> Callable[[ClusterFacts], str]:
             return ""
         missing = [_OBJECTS[field] for field in fields if _is_missing(field, getattr(facts, field))]
         place = f" in namespace {facts.namespace}" if facts.namespace else ""
-        return f"not installed{place}, and so not looked at: {', '.join(missing)}" if missing else ""
+        return f"not installed{place}, and so not checked: {', '.join(missing)}" if missing else ""
 
     return missing_objects
 

@@ -37,7 +37,7 @@ _SOON_DAYS: Final = 3
 def rules(facts: ClusterFacts) -> Iterator[Result]:
     """Whether wrong requests are refused, records guarded and pods pointed to our scheduler."""
     if facts.playground is not None:
-        yield fine("", "a playground has its rules from the beginning")
+        yield fine("", "a playground always has its rules")
         return
     # Also without the chart: a webhook that a removal left behind is called nevertheless.
     yield from callable_webhook(facts)
@@ -71,11 +71,11 @@ def rules(facts: ClusterFacts) -> Iterator[Result]:
         else:
             ours = [name for name in map(name_of, listed) if name.startswith("gpushare-")]
             if POINTING not in ours:
-                yield _no_rules(facts, "pods that name no scheduler are not pointed to ours")
+                yield _no_rules(facts, "pods that name no scheduler do not get ours")
             for name in ours:
                 yield from _bound(facts, name)
     elif not mutates:
-        yield _no_rules(facts, "pods that name no scheduler are not pointed to ours")
+        yield _no_rules(facts, "pods that name no scheduler do not get ours")
     if named or _has_policies(facts):
         yield from _pods_not_admitted(facts)
 
@@ -96,16 +96,14 @@ def _pods_not_admitted(facts: ClusterFacts) -> Iterator[Result]:
     ):
         yield warning(
             f"namespace {namespace}",
-            "admission leaves pods in it alone, as it is the charts' own: wrong requests are not refused there, and none is pointed to our scheduler",
-            f"let no pod with a GPU be made in it; or install both charts in {_SYSTEM}",
+            "admission skips pods in it, as it is the charts' own: invalid requests are not rejected there, and pods do not get our scheduler",
+            f"create no pods with GPUs in it; or install both charts in {_SYSTEM}",
         )
 
 
 def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Result]:
     if server < _VALIDATES:
-        yield _no_rules(
-            facts, "wrong requests are not refused, and records of who holds what are not guarded"
-        )
+        yield _no_rules(facts, "invalid requests are not rejected, and allocation records are not protected")
         return
     listed, bindings = facts.validating_policies, facts.policy_bindings
     if isinstance(listed, Unread) or isinstance(bindings, Unread):
@@ -115,14 +113,12 @@ def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Result]:
     by_name = {name_of(policy): policy for policy in listed}
     ours = [name for name in by_name if name.startswith("gpushare-")]
     if not ours:
-        yield _no_rules(
-            facts, "wrong requests are not refused, and records of who holds what are not guarded"
-        )
+        yield _no_rules(facts, "invalid requests are not rejected, and allocation records are not protected")
         return
     if AUDITING not in by_name:
         yield warning(
             f"policy {AUDITING}",
-            "it is not there: the API server's audit log says nothing of requests for GPUs that it admits",
+            "it does not exist: the API server's audit log does not show admitted GPU requests",
             upgrade(facts, INSTALLER),
         )
     for name in sorted({*VALIDATING, *ours}):
@@ -134,8 +130,8 @@ def _policies(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Result]:
         for wrong in at(policy, "status", "typeChecking", "expressionWarnings") or ():
             yield warning(
                 f"policy {name}",
-                f"the API server says of {wrong.get('fieldRef')}: {str(wrong.get('warning'))[:200]}",
-                "upgrade the chart to a release that knows this Kubernetes",
+                f"the API server warns about {wrong.get('fieldRef')}: {str(wrong.get('warning'))[:200]}",
+                "upgrade the chart to a release that supports this Kubernetes",
             )
 
 
@@ -144,13 +140,13 @@ def _bound(facts: ClusterFacts, name: str) -> Iterator[Result]:
         return
     bindings = [binding for binding in facts.policy_bindings if name_of(binding) == name]
     if not bindings:
-        yield fault(f"policy {name}", "nothing binds it: it is not in force", upgrade(facts, INSTALLER))
+        yield fault(f"policy {name}", "it has no binding, so it has no effect", upgrade(facts, INSTALLER))
     for binding in bindings:
         actions = at(binding, "spec", "validationActions")
         if actions and "Deny" not in actions and not name.startswith((WARNING, AUDITING)):
             yield fault(
                 f"policy {name}",
-                f"its binding does not refuse what is wrong (validationActions: {', '.join(map(str, actions))})",
+                f"its binding does not reject invalid requests (validationActions: {', '.join(map(str, actions))})",
                 f"{upgrade(facts, INSTALLER)} writes the binding again",
             )
 
@@ -179,12 +175,12 @@ def certificate(facts: ClusterFacts) -> Iterator[Result]:
         for hook in configuration.get("webhooks") or ():
             subject = f"webhook {hook.get('name')}"
             namespace = at(hook, "clientConfig", "service", "namespace") or namespace_of(facts, INSTALLER)
-            suggestion = f"`kubectl -n {namespace} logs deploy/gpushare-admission`: it makes and renews them, and says what keeps it from that"
+            suggestion = f"`kubectl -n {namespace} logs deploy/gpushare-admission`: it creates and renews them, and logs what prevents that"
             ends = _ends(str(at(hook, "clientConfig", "caBundle") or ""))
             if ends is None:
                 yield fault(
                     subject,
-                    f"it has no certificate authority that can be read, so calls to it fail: {meanwhile([hook])}",
+                    f"it has no readable certificate authority, so calls to it fail: {meanwhile([hook])}",
                     suggestion,
                 )
             elif ends < now:

@@ -35,15 +35,15 @@ def permissions(facts: ClusterFacts) -> Iterator[Result]:
     if isinstance(facts.rights, Unread):
         # A playground's own API server has no permissions, and denies none.
         if not (facts.playground is not None and facts.rights.absent):
-            yield unknown("you", f"what you may read is not known: {facts.rights.why}")
+            yield unknown("you", f"your permissions are unknown: {facts.rights.why}")
         denied = []
     else:
         denied = sorted(name for name, allowed in facts.rights.items() if not allowed)
     if denied:
         yield warning(
             "you",
-            f"you may not {', '.join(denied)}; what needs it is not looked at",
-            "ask for the ClusterRole view and for the rights that are named",
+            f"you may not {', '.join(denied)}; checks that need it are incomplete",
+            "ask for the ClusterRole view and for the named permissions",
         )
         return
     # An access review may be wrong, or be refused itself: what was really refused counts, too.
@@ -51,8 +51,8 @@ def permissions(facts: ClusterFacts) -> Iterator[Result]:
     for why in dict.fromkeys(value.why for value in values if isinstance(value, Unread) and value.refused):
         yield warning(
             "you",
-            f"the API server refuses: {why}; what needs it is not looked at",
-            "ask for the right that it names",
+            f"the API server denies: {why}; checks that need it are incomplete",
+            "ask for the named permission",
         )
 
 
@@ -88,7 +88,7 @@ def _parts_versions(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Re
         listed = ", ".join(f"{name} {version or 'of no version'}" for name, version in parts.items())
         yield warning(
             "the charts",
-            f"they are of different versions: {listed}",
+            f"their versions differ: {listed}",
             f"{upgrade(facts, INSTALLER)} or {upgrade(facts, SCHEDULER)}, whichever is older",
         )
     for deployment in facts.deployments:
@@ -100,7 +100,7 @@ def _parts_versions(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Re
                 yield warning(
                     f"deployment {name_of(deployment)}",
                     f"its kube-scheduler is {own[0]}.{own[1]}, the API server {server[0]}.{server[1]}",
-                    f"{upgrade(facts, SCHEDULER, 'kubeScheduler.image.tag=')}: where it is empty it follows the cluster",
+                    f"{upgrade(facts, SCHEDULER, 'kubeScheduler.image.tag=')}: if empty, it follows the cluster",
                 )
 
 
@@ -115,7 +115,7 @@ def clocks(facts: ClusterFacts) -> Iterator[Result]:
         yield warning(
             "this machine",
             f"its clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the API server's",
-            "set it by NTP: tokens and certificates are judged by it",
+            "synchronize it by NTP: tokens and certificates depend on it",
         )
     if isinstance(facts.node_leases, Unread):
         yield unknown("kubelets", f"their Leases cannot be read: {facts.node_leases.why}")
@@ -126,13 +126,13 @@ def clocks(facts: ClusterFacts) -> Iterator[Result]:
             yield warning(
                 f"node {name}",
                 f"its clock is at least {renewed - now_s:.0f} s ahead of the API server's",
-                "set it by NTP",
+                "synchronize it by NTP",
             )
         elif name in gpu_node_names and now_s - renewed > _SILENT_S:
             yield fault(
                 f"node {name}",
                 f"its kubelet has not renewed its Lease for {now_s - renewed:.0f} s",
-                "look at the kubelet (`journalctl -u kubelet` there) and at the node's clock",
+                "check the kubelet (`journalctl -u kubelet` there) and the node's clock",
             )
     for lease in () if isinstance(facts.leases, Unread) else facts.leases:
         at_s = renewed_s(lease)
@@ -140,5 +140,5 @@ def clocks(facts: ClusterFacts) -> Iterator[Result]:
             yield warning(
                 f"lease {name_of(lease)}",
                 f"it was renewed {at_s - now_s:.0f} s in the future",
-                "set the clock of the node that the scheduler leads from by NTP",
+                "synchronize the clock of the leading scheduler's node by NTP",
             )

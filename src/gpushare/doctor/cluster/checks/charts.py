@@ -30,12 +30,12 @@ def installed(facts: ClusterFacts) -> Iterator[Result]:
     if not facts.namespace_is_there:
         yield fault(
             f"namespace {facts.namespace}",
-            "it is not there, and the charts were to be looked for in it alone",
-            "correct --namespace, or leave it out: then they are looked for in all namespaces",
+            "it does not exist, and --namespace limits the search for the charts to it",
+            "correct --namespace, or omit it to search all namespaces",
         )
         return
     if facts.playground is not None:
-        yield fine("", "a playground: its parts are processes, and no chart is needed")
+        yield fine("", "a playground: its components are processes, and no chart is needed")
         return
     removed = list(_removal(facts))
     yield from removed
@@ -53,8 +53,8 @@ def installed(facts: ClusterFacts) -> Iterator[Result]:
     for namespaces, objects in elsewhere.items():
         yield fault(
             f"namespace {facts.namespace}",
-            f"what was to be looked for in it is in namespace {namespaces}: {', '.join(objects)}",
-            "name that one with --namespace, or leave it out: then they are looked for in all namespaces",
+            f"these objects are in namespace {namespaces} instead: {', '.join(objects)}",
+            "name that one with --namespace, or omit it to search all namespaces",
         )
 
 
@@ -70,12 +70,12 @@ def _removal(facts: ClusterFacts) -> Iterator[Result]:
         if not agents:
             yield warning(
                 subject,
-                "ack-ai-installer is being removed: this takes from the nodes what the agents wrote, for about six minutes, and then itself",
-                f"`kubectl -n {namespace} wait --for=delete deployment/{name} --timeout=600s`; where it stays `kubectl -n {namespace} logs deploy/{name}` says why",
+                "ack-ai-installer is being removed: this removes what the agents wrote on the nodes, takes about six minutes, and then deletes itself",
+                f"`kubectl -n {namespace} wait --for=delete deployment/{name} --timeout=600s`; if it stays `kubectl -n {namespace} logs deploy/{name}` says why",
             )
         elif namespace not in agents:
             yield fault(
                 subject,
-                f"it cleans up after a release that was in its namespace, and takes from the nodes what the agents of namespace {', '.join(sorted(agents))} write",
+                f"it cleans up after a former release in its namespace, and removes from the nodes what the agents of namespace {', '.join(sorted(agents))} write",
                 f"`kubectl -n {namespace} delete deployment {name}`, then `kubectl delete clusterrole {name}`",
             )

@@ -38,20 +38,20 @@ def claims(facts: ClusterFacts) -> Iterator[Result]:
     elif facts.features.get(SHARING) is False:
         yield fault(
             "API server",
-            f"its feature {SHARING} is off: a GPU is allocated to one claim alone",
+            f"its feature {SHARING} is off: a GPU is allocated to one claim only",
             f"remove {SHARING}=false from the --feature-gates of API server, scheduler, controllers and kubelets",
         )
     elif facts.features.get(TAINTS) is False:
         yield warning(
             "API server",
-            f"its feature {TAINTS} is off: a GPU that takes nothing new leaves the slice, and pods stay on one that is lost",
-            f"set {TAINTS}=true in --feature-gates and serve what it needs",
+            f"its feature {TAINTS} is off: a GPU that accepts no new claims leaves the slice, and pods stay on a lost one",
+            f"set {TAINTS}=true in --feature-gates and serve the API versions it needs",
         )
     if isinstance(facts.device_classes, list) and names.DRA_DRIVER not in facts.device_classes:
         yield fault(
             f"DeviceClass {names.DRA_DRIVER}",
-            "it is not there: claims that name it are not allocated",
-            f"{upgrade(facts, INSTALLER)}: the chart makes it where the API server serves resource.k8s.io/v1",
+            "it does not exist: claims that name it are not allocated",
+            f"{upgrade(facts, INSTALLER)}: the chart creates it if the API server serves resource.k8s.io/v1",
         )
     yield from _slices(facts, nodes)
 
@@ -60,8 +60,8 @@ def _too_old(subject: str, version: tuple[int, int], nodes: Sequence[SeenNode]) 
     labelled = ", ".join(node.name for node in nodes)
     yield fault(
         subject,
-        f"it is {version[0]}.{version[1]}, and mode {NodeMode.DRA.value} needs 1.36: before, a device is allocated to one claim alone. "
-        f"Labelled so: {labelled}",
+        f"it is {version[0]}.{version[1]}, and mode {NodeMode.DRA.value} needs 1.36: older versions allocate a device to one claim only. "
+        f"Nodes with that label: {labelled}",
         f"`kubectl label node {nodes[0].name} {names.LABEL_MODE}={NodeMode.CORE_MEM.value} --overwrite`, or upgrade",
     )
 
@@ -71,8 +71,8 @@ def _slices(facts: ClusterFacts, nodes: Sequence[SeenNode]) -> Iterator[Result]:
         if facts.slices.absent:
             yield fault(
                 "API server",
-                "it does not serve resource.k8s.io/v1: no claim can be made",
-                "serve it (--runtime-config), or label the nodes otherwise",
+                "it does not serve resource.k8s.io/v1: no claim can be created",
+                "serve it (--runtime-config), or choose another mode label for the nodes",
             )
         return
     by_node = {one.node: one for one in facts.slices if one.is_ours}
@@ -84,12 +84,12 @@ def _slices(facts: ClusterFacts, nodes: Sequence[SeenNode]) -> Iterator[Result]:
             if node.is_ready and devices is not None and any(not gpu.kept_back for gpu in devices.devices):
                 yield fault(
                     node.subject,
-                    "it has no ResourceSlice of ours: no claim gets a GPU of it",
+                    "it has no ResourceSlice of ours: claims get no GPU of it",
                     f"its event ClaimsUnavailable and {agent_log(facts, node.name)} say why",
                 )
         elif not all(device.allow_multiple_allocations for device in published.devices):
             yield fault(
                 node.subject,
-                "GPUs of its ResourceSlice are not for several claims",
+                "GPUs of its ResourceSlice do not allow several claims",
                 f"is the feature {SHARING} on? Its agent writes the slice again: {agent_log(facts, node.name)}",
             )

@@ -35,7 +35,7 @@ from gpushare.doctor.suggested_commands import (
 
 _LED_S: Final = 30.0
 #: kube-scheduler calls only the extender in its own pod.
-_LEADS: Final = "; it leads, so that nothing is placed"
+_LEADS: Final = "; it leads, so no pods are placed"
 _EXTENDER: Final = {
     "filterVerb": "filter",
     "prioritizeVerb": "prioritize",
@@ -53,7 +53,7 @@ def one_scheduler(facts: ClusterFacts) -> Iterator[Result]:
         yield fault(
             f"scheduler {names.SCHEDULER_NAME}",
             f"it is installed {len(facts.deployments)} times: {listed}",
-            "`helm uninstall` all but one: they give away the same memory twice",
+            "`helm uninstall` all but one: together they allocate the same memory twice",
         )
     if isinstance(facts.daemon_sets, Unread):
         return
@@ -61,7 +61,7 @@ def one_scheduler(facts: ClusterFacts) -> Iterator[Result]:
         listed = ", ".join(map(name_of, facts.daemon_sets))
         yield fault(
             f"DaemonSet {names.DAEMON_SET_NAME}",
-            f"it is there {len(facts.daemon_sets)} times: {listed}",
+            f"it exists {len(facts.daemon_sets)} times: {listed}",
             "`helm uninstall` all but one",
         )
 
@@ -69,7 +69,7 @@ def one_scheduler(facts: ClusterFacts) -> Iterator[Result]:
 def node_agents(facts: ClusterFacts) -> Iterator[Result]:
     """Whether a ready agent runs on every node with the label."""
     if facts.playground is not None:
-        yield fine("", "a playground's agents are no pods; node-capacity tells whether they are there")
+        yield fine("", "a playground's agents are not pods; node-capacity shows whether they run")
         return
     if isinstance(facts.daemon_sets, Unread) or not facts.daemon_sets:
         return
@@ -83,8 +83,8 @@ def node_agents(facts: ClusterFacts) -> Iterator[Result]:
             if f"node {node.name}" not in tainted:
                 yield fault(
                     node.subject,
-                    f"it is labelled {names.LABEL_MODE}, and no node agent runs there",
-                    f"{describe_agents(facts)}: the events say why",
+                    f"it is labelled {names.LABEL_MODE}, but no node agent runs there",
+                    f"{describe_agents(facts)}: its events say why",
                 )
         elif not is_ready(pod):
             yield fault(
@@ -113,7 +113,7 @@ def taints(facts: ClusterFacts) -> Iterator[Result]:
                 yield fault(
                     node.subject,
                     f"the taint {', '.join(repelling)} keeps the node agent away",
-                    "tolerate it with `nodeAgent.tolerations`, or take the taint or the label away",
+                    "tolerate it with `nodeAgent.tolerations`, or remove the taint or the label",
                 )
 
 
@@ -148,21 +148,21 @@ def _extender(facts: ClusterFacts, name: str, status_text: str) -> Iterator[Resu
     status = status_of(pod, "extender")
     if status_text.startswith("?"):
         if status.get("ready", True):
-            suggestion = "ask for the right get pods/proxy"
-            yield unknown(name, f"its extender cannot be asked: {status_text[1:]}", suggestion)
+            suggestion = "ask for permission to get pods/proxy"
+            yield unknown(name, f"its extender cannot be queried: {status_text[1:]}", suggestion)
             return
         status_text = why_of(status).removeprefix(": ") or "its container is not ready"
     if not status_text:
         return
     leads = name in _leaders(facts)
     another_ready = any(name_of(part) != name and is_ready(part) and _is_scheduler(part) for part in pods)
-    todo = f"{look(pod, 'extender')} says why" if pod else "look at its log"
+    todo = f"{look(pod, 'extender')} says why" if pod else "check its log"
     if leads and another_ready:
         namespace, _, own = name.partition("/")
-        todo = f"`kubectl -n {namespace} delete pod {own}`: one that is ready leads then; before that {todo}"
+        todo = f"`kubectl -n {namespace} delete pod {own}`: then a ready one becomes leader; first {todo}"
     yield fault(
         name,
-        f"its extender does not say that it is ready: {status_text}{_LEADS if leads else ''}",
+        f"its extender is not ready: {status_text}{_LEADS if leads else ''}",
         todo,
     )
 
@@ -191,8 +191,8 @@ def _leading(facts: ClusterFacts) -> Iterator[Result]:
         elif facts.server_time_s - renewed > _LED_S:
             yield fault(
                 f"lease {name_of(lease)}",
-                f"{holder} leads, and has not said so for {facts.server_time_s - renewed:.0f} s: nothing is placed",
-                f"`kubectl -n {namespace_of(facts, SCHEDULER)} get pods -l app.kubernetes.io/name=ack-co-scheduler`; another takes over when the Lease has run out",
+                f"{holder} is the leader, but has not renewed the Lease for {facts.server_time_s - renewed:.0f} s: no pods are placed",
+                f"`kubectl -n {namespace_of(facts, SCHEDULER)} get pods -l app.kubernetes.io/name=ack-co-scheduler`; another takes over when the Lease expires",
             )
 
 
@@ -226,7 +226,7 @@ def _problems_of(text: str, port: str) -> Iterator[str]:
         entry for entry in at(config, "extenders") or [] if str(at(entry, "urlPrefix")).endswith("/gpushare")
     ]
     if len(extenders) != 1:
-        yield f"it names our extender {len(extenders)} times, not once"
+        yield f"it lists our extender {len(extenders)} times instead of once"
         return
     extender: Any = extenders[0]
     for key, verb in _EXTENDER.items():
@@ -235,11 +235,11 @@ def _problems_of(text: str, port: str) -> Iterator[str]:
     if extender.get("nodeCacheCapable") is not True:
         yield "extenders: nodeCacheCapable is not true"
     if extender.get("ignorable"):
-        yield "extenders: ignorable is true: pods would be placed without a record while the extender is away"
+        yield "extenders: ignorable is true: pods would be placed without an allocation record while the extender is down"
     if extender.get("managedResources"):
         yield "extenders: managedResources is set: ResourcePolicies would not reach pods without GPUs"
     if port and f":{port}/" not in str(extender["urlPrefix"]):
-        yield f"extenders: urlPrefix is {extender['urlPrefix']}, and the extender listens at port {port}"
+        yield f"extenders: urlPrefix is {extender['urlPrefix']}, but the extender listens on port {port}"
 
 
 def _port(facts: ClusterFacts) -> str:

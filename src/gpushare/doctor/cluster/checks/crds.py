@@ -25,7 +25,7 @@ def kinds(facts: ClusterFacts) -> Iterator[Result]:
         if existing is None:
             yield fault(
                 f"crd {name}",
-                "it is not there: the extender waits for it or goes without",
+                "it does not exist: the extender waits for it or works without it",
                 upgrade(facts, SCHEDULER),
             )
         elif not _is_established(existing):
@@ -35,9 +35,9 @@ def kinds(facts: ClusterFacts) -> Iterator[Result]:
             chart = f"charts/{SCHEDULER}/templates/crds/{manifest.name}"
             yield warning(
                 f"crd {name}",
-                f"it is of an older release than this program, and lacks {', '.join(lacks[:_MOST_NAMED])}{more}",
+                f"it is from an older release than this program, and lacks {', '.join(lacks[:_MOST_NAMED])}{more}",
                 # Helm compares a definition with the one that it wrote last, not with the actual one.
-                f"{upgrade(facts, SCHEDULER)} of this release; if it stays as it is `kubectl apply --server-side --force-conflicts -f {chart}`",
+                f"{upgrade(facts, SCHEDULER)} of this release; if it does not change `kubectl apply --server-side --force-conflicts -f {chart}`",
             )
 
 

@@ -21,7 +21,7 @@ def dashboard(facts: ClusterFacts) -> Iterator[Result]:
     if not facts.dashboards and not facts.deployments and facts.playground is None:
         return
     if not facts.dashboards:
-        yield fine("", "it is switched off, or in a playground a process")
+        yield fine("", "it is disabled, or a process of a playground")
     for deployment in facts.dashboards:
         yield from _of(facts, deployment)
 
@@ -39,8 +39,8 @@ def _of(facts: ClusterFacts, deployment: Json) -> Iterator[Result]:
     for pod, status in down:
         yield warning(
             f"pod {name_of(pod)}",
-            f"it does not run, or is not ready{why_of(status)}",
-            f"{look(pod, _CONTAINER)} says why; where no token is there "
+            f"it does not run or is not ready{why_of(status)}",
+            f"{look(pod, _CONTAINER)} says why; if the token is missing "
             f'`kubectl -n {namespace} create secret generic {secret} --from-literal=token="$(openssl rand -hex 32)"`',
         )
     # A pod that is down is no endpoint either, which is not a second fault.
@@ -51,8 +51,8 @@ def _of(facts: ClusterFacts, deployment: Json) -> Iterator[Result]:
     ):
         yield warning(
             f"service {namespace}/{SERVICE}",
-            "nobody is behind it (no ready endpoint), so the page cannot be opened by it",
-            f"`kubectl -n {namespace} describe service {SERVICE}`; {upgrade(facts, SCHEDULER)} where there is none",
+            "it has no ready endpoint, so the page cannot be opened through it",
+            f"`kubectl -n {namespace} describe service {SERVICE}`; {upgrade(facts, SCHEDULER)} if it does not exist",
         )
 
 

@@ -26,8 +26,8 @@ def elastic_quotas(facts: ClusterFacts) -> Iterator[Result]:
         if namespace != names.QUOTA_NAMESPACE:
             yield warning(
                 f"elasticquotatree {name_of(raw)}",
-                f"it counts for nothing: trees count in namespace {names.QUOTA_NAMESPACE} alone",
-                f"make it there, and `kubectl -n {namespace} delete elasticquotatree {name}`",
+                f"it has no effect: only trees in namespace {names.QUOTA_NAMESPACE} count",
+                f"create it there, and `kubectl -n {namespace} delete elasticquotatree {name}`",
             )
             continue
         try:
@@ -39,22 +39,22 @@ def elastic_quotas(facts: ClusterFacts) -> Iterator[Result]:
         if record is not chosen and chosen is not None:
             yield warning(
                 _subject(record),
-                f"it is not in force: tree {chosen.name} is older, and there is one tree",
-                f"remove one of the two: `kubectl -n {names.QUOTA_NAMESPACE} delete elasticquotatree {record.name}`",
+                f"it has no effect: tree {chosen.name} is older, and only one tree counts",
+                f"delete one of the two: `kubectl -n {names.QUOTA_NAMESPACE} delete elasticquotatree {record.name}`",
             )
     if chosen is None:
         return
     if chosen.tree is None and chosen.earlier is None:
         yield fault(
             _subject(chosen),
-            f"it is refused, and no quota is in force: {chosen.problem}",
-            "correct it: it counts at once",
+            f"it is rejected, and no quota is in force: {chosen.problem}",
+            "correct it: it takes effect immediately",
         )
     elif chosen.tree is None:
         yield warning(
             _subject(chosen),
-            f"it is refused, and what was in force before stays: {chosen.problem}",
-            "correct it: it counts at once",
+            f"it is rejected, and the previous quotas stay in force: {chosen.problem}",
+            "correct it: it takes effect immediately",
         )
     in_force = chosen.tree or chosen.earlier
     if in_force is not None and not isinstance(facts.namespaces, Unread):
@@ -74,8 +74,8 @@ def _missing_namespaces(subject: str, tree: QuotaTree, existing: frozenset[str])
         more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
         yield warning(
             subject,
-            f"quota {quota.name} names what is no namespace: {listed}{more}",
-            "correct the name in the tree, or make the namespace: until then nobody's pods count there",
+            f"quota {quota.name} names namespaces that do not exist: {listed}{more}",
+            "correct the name in the tree, or create the namespace",
         )
 
 

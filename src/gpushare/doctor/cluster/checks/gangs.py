@@ -44,8 +44,8 @@ def gangs(facts: ClusterFacts) -> Iterator[Result]:
         if 0 < places < least:
             yield warning(
                 f"gang {key}",
-                f"the cluster could not take it if it were empty: {least} of its pods must run together, and there is room for {places}",
-                f"add nodes, ask for less, or lower {names.LABEL_GANG_LEAST} on all of its pods",
+                f"it would not fit the empty cluster: {least} of its pods must run together, and only {places} fit",
+                f"add nodes, request less, or lower {names.LABEL_GANG_LEAST} on all of its pods",
             )
 
 
@@ -63,13 +63,13 @@ def _lacking(facts: ClusterFacts, key: str, pods: Sequence[Pod], least: int) -> 
         made = {uid: _at_once(owners[uid], runs=runs) for uid in makers}
         if sum(made.values()) < least:
             listed = ", ".join(
-                f"{at(owners[uid], 'kind')} {name_of(owners[uid])} makes {made[uid]} at once"
+                f"{at(owners[uid], 'kind')} {name_of(owners[uid])} creates {made[uid]} at a time"
                 for uid in sorted(made)
             )
             return warning(
                 f"gang {key}",
-                f"it never has its pods: {least} must run together, and {listed}",
-                f"let it make as many (parallelism of a Job, replicas of others, podManagementPolicy: Parallel of a StatefulSet), or lower {names.LABEL_GANG_LEAST} on all of its pods",
+                f"it never gets enough pods: {least} must run together, but {listed}",
+                f"let it create as many (parallelism of a Job, replicas of others, podManagementPolicy: Parallel of a StatefulSet), or lower {names.LABEL_GANG_LEAST} on all of its pods",
             )
     if len(pods) >= least or isinstance(facts.server_time_s, Unread):
         return None
@@ -80,8 +80,8 @@ def _lacking(facts: ClusterFacts, key: str, pods: Sequence[Pod], least: int) -> 
         return None
     return warning(
         f"gang {key}",
-        f"{least} of its pods must run together, and there are {len(pods)}; the last came {waited_s / 60:.0f} min ago",
-        f"make the others, or lower {names.LABEL_GANG_LEAST} on all of its pods",
+        f"{least} of its pods must run together, and there are {len(pods)}; the last was created {waited_s / 60:.0f} min ago",
+        f"create the others, or lower {names.LABEL_GANG_LEAST} on all of its pods",
     )
 
 

@@ -29,9 +29,9 @@ def shut_webhook(facts: ClusterFacts, effect: str) -> Iterator[Result]:
         listed = ", ".join(sorted(map(name_of, selecting)))
         yield warning(
             f"deployment {name_of(deployment)}",
-            f"no NetworkPolicy that is about its pods ({listed}) lets anybody reach port {port}, where API servers call the webhook; "
-            f"where the network goes by them: {effect}",
-            f"let TCP port {port} in, as the chart's own NetworkPolicy does (value `networkPolicy.enabled`), or take away the one that shuts it",
+            f"no NetworkPolicy of its pods ({listed}) allows ingress to port {port}, on which API servers call the webhook; "
+            f"if the network enforces them: {effect}",
+            f"allow TCP port {port}, as the chart's own NetworkPolicy does (value `networkPolicy.enabled`), or delete the one that blocks it",
         )
 
 

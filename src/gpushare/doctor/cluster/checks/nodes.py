@@ -45,10 +45,12 @@ def node_labels(facts: ClusterFacts) -> Iterator[Result]:
         for label in sorted(node.labels.keys() - set(_LABELS)):
             near = next(iter(get_close_matches(label, _LABELS, 1, _ALIKE)), None)
             if near is not None or label.startswith("ack.node.gpu."):
-                yield warning(node.subject, f"nobody reads its label {label}", _relabelled(node, label, near))
+                yield warning(
+                    node.subject, f"its label {label} has no effect", _relabelled(node, label, near)
+                )
         problem = _label_problem(node)
         if problem:
-            yield fault(node.subject, problem, "correct it on the node; until then that takes no new pods")
+            yield fault(node.subject, problem, "correct it on the node; until then it accepts no new pods")
         idle = _idle(node)
         if idle:
             yield warning(
@@ -102,28 +104,28 @@ def node_descriptions(facts: ClusterFacts) -> Iterator[Result]:
             yield fault(
                 node.subject,
                 error.problem,
-                f"a node agent that runs there writes it again within seconds; else {agent_log(facts, node.name)}",
+                f"a running node agent rewrites it within seconds; otherwise {agent_log(facts, node.name)}",
             )
             continue
         if described is None:
             if node.is_ready and mode.offers_gpus and not _reports_no_gpu(node):
                 yield fault(
                     node.subject,
-                    f"it is labelled {names.LABEL_MODE}={mode.value}, and no agent has described its GPUs",
-                    f"{agent_log(facts, node.name)}: no driver, no GPU, or no right to write",
+                    f"it is labelled {names.LABEL_MODE}={mode.value}, but no agent has reported its GPUs",
+                    f"{agent_log(facts, node.name)}: no driver, no GPU, or no permission to write",
                 )
             continue
         if described.mode is not mode:
             yield fault(
                 node.subject,
-                f"its label says {mode.value}, and its agent still {described.mode.value}: it takes no new pods",
-                f"the agent follows within seconds; where it does not, {agent_log(facts, node.name)} says why",
+                f"its label says {mode.value}, but its agent still runs in mode {described.mode.value}: it accepts no new pods",
+                f"the agent follows within seconds; if not, {agent_log(facts, node.name)} says why",
             )
         elif not described.devices and not _reports_no_gpu(node):
             yield fault(
                 node.subject,
                 "its agent finds no GPU",
-                doctor_of_node(facts, node.name) or "`nvidia-smi` on the node: what does it list?",
+                doctor_of_node(facts, node.name) or "`nvidia-smi` on the node: does it list GPUs?",
             )
 
 
@@ -158,8 +160,8 @@ def node_capacity(facts: ClusterFacts) -> Iterator[Result]:
             yield fault(
                 node.subject,
                 f"its kubelet offers {', '.join(deviations)}",
-                "kubelets tell of what an agent says within seconds: look again where something was changed just now; "
-                f"else the agent does not run, or is not registered with the kubelet: {agent_log(facts, node.name)}",
+                "kubelets publish changes within seconds: check again after a recent change; "
+                f"otherwise the agent does not run, or is not registered with the kubelet: {agent_log(facts, node.name)}",
             )
 
 
@@ -176,7 +178,7 @@ def _not_isolated(node: SeenNode) -> Iterator[Result]:
         node.subject,
         f"its containers see their share, but nothing enforces it: {reason}",
         f"repair that; or `kubectl label node {node.name} {names.LABEL_MODE}={fallback.value} --overwrite` "
-        + ("for our own libraries" if fallback.isolated else "where containers are trusted"),
+        + ("to use gpushare's libraries" if fallback.isolated else "if you trust the containers"),
     )
 
 
@@ -189,7 +191,7 @@ def node_health(facts: ClusterFacts) -> Iterator[Result]:
         if any(taint.key == CORDON_TAINT for taint in node.taints):
             yield fine(
                 "",
-                f"{node.subject} is cordoned: no new pod comes there before `kubectl uncordon {node.name}`",
+                f"{node.subject} is cordoned: no new pods are placed there until `kubectl uncordon {node.name}`",
             )
         try:
             described = description_of(node.node)
@@ -227,15 +229,15 @@ def _used_without_allocation(node: SeenNode, device: Device) -> Result:
     return warning(
         node.subject,
         f"{device.foreign_text}, and are not allocated to pods",
-        f"end what uses them, which `kubectl describe node {node.name}` names as well (event UnmanagedGPUUsage); where no process is "
-        f"left, delete what runs on the GPU and reset it (`nvidia-smi -r -i {device.index}`), or reboot",
+        f"end the processes, which `kubectl describe node {node.name}` names as well (event UnmanagedGPUUsage); if none is "
+        f"left, delete the pods on the GPU and reset it (`nvidia-smi -r -i {device.index}`), or reboot",
     )
 
 
 def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Iterator[Result]:
     for device in lost:
         wait = (
-            "after an XID it comes back by itself when it stays quiet for minutes; else "
+            "after an XID it returns by itself after some minutes without another one; otherwise "
             if XID_REASON in device.reason
             else ""
         )
@@ -251,16 +253,16 @@ def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Itera
             yield warning(
                 node.subject,
                 message,
-                f"{wait}`dmesg | grep -i xid` on the node; delete what runs on the GPU, reset it (`nvidia-smi -r -i {device.index}`), or reboot",
+                f"{wait}`dmesg | grep -i xid` on the node; delete the pods on the GPU, reset it (`nvidia-smi -r -i {device.index}`), or reboot",
             )
 
 
 def _suggestion(facts: ClusterFacts, node: SeenNode, condition: NodeCondition) -> str:
     doctor_command = doctor_of_node(facts, node.name)
     if condition.reason == REASON_DRIVER_FAILED:
-        advice = "`nvidia-smi` as root on the node loads the driver's module, or says what is wrong with it; `dmesg | grep -i nvrm` there; after an upgrade of the driver reboot the node"
+        advice = "`nvidia-smi` as root on the node loads the driver's module, or reports its error; `dmesg | grep -i nvrm` there; after an upgrade of the driver reboot the node"
     elif condition.reason == REASON_NO_DRIVER:
-        advice = f"install the driver on the node, or name the folder where it is: {upgrade(facts, INSTALLER, 'nodeAgent.driverRoot=FOLDER')}"
+        advice = f"install the driver on the node, or name its directory: {upgrade(facts, INSTALLER, 'nodeAgent.driverRoot=DIRECTORY')}"
         if facts.playground is not None:
             advice = "install the driver on the node"
     elif condition.reason == REASON_RELEASED:
@@ -270,4 +272,4 @@ def _suggestion(facts: ClusterFacts, node: SeenNode, condition: NodeCondition) -
         )
     else:
         advice = f"`kubectl describe node {node.name}`: its events say what to do"
-    return f"{advice}; {doctor_command} looks it over" if doctor_command else advice
+    return f"{advice}; {doctor_command} checks it" if doctor_command else advice

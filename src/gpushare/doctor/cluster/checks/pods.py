@@ -46,8 +46,8 @@ def pod_records(facts: ClusterFacts) -> Iterator[Result]:
         if allocation is None:
             yield fault(
                 f"pod {pod.key}",
-                f"it is on node {node} without a record of what it holds: {pod.spec.scheduler_name or 'somebody'} put it there",
-                f"delete it, and let it name schedulerName: {names.SCHEDULER_NAME}",
+                f"it is on node {node} without an allocation record: it was placed by {pod.spec.scheduler_name or 'another component'}",
+                f"delete it, and set schedulerName: {names.SCHEDULER_NAME}",
             )
             continue
         devices = known.get(node)
@@ -56,8 +56,8 @@ def pod_records(facts: ClusterFacts) -> Iterator[Result]:
             if devices is not None and devices.devices and devices.device_of(share.uuid, share.index) is None:
                 yield fault(
                     f"pod {pod.key}",
-                    f"it holds GPU {share.uuid}, which node {node} does not have (any more)",
-                    "where the GPU was taken out, delete the pod",
+                    f"it holds GPU {share.uuid}, which node {node} does not have",
+                    "if the GPU was removed, delete the pod",
                 )
     yield from _overfull(known, held)
 
@@ -94,7 +94,7 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Result]:
         except InvalidRequest as error:
             yield warning(
                 f"pod {pod.key}",
-                f"no node can ever take it: {error.problem}",
+                f"no node can ever run it: {error.problem}",
                 "correct the manifest, and recreate the pod",
             )
             continue
@@ -107,7 +107,7 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Result]:
             yield warning(
                 f"pod {pod.key}",
                 _waits_for(pod, facts),
-                f"let it name schedulerName: {names.SCHEDULER_NAME}, or leave the name out where admission points pods",
+                f"set schedulerName: {names.SCHEDULER_NAME}, or omit it if admission sets it",
             )
 
 
@@ -132,8 +132,8 @@ def _waits_for(pod: Pod, facts: ClusterFacts) -> str:
     made_s = seconds_of(pod.metadata.creation_timestamp)
     had_time = isinstance(facts.server_time_s, Unread) or facts.server_time_s - made_s > _TIME_TO_LOOK_S
     if had_time and not any(condition.type == "PodScheduled" for condition in pod.status.conditions or ()):
-        return f"no scheduler has looked at it: none seems to run for schedulerName {named}"
-    return f"it waits for scheduler {named}, which knows nothing of GPUs' shares"
+        return f"no scheduler has handled it: none seems to run for schedulerName {named}"
+    return f"it waits for scheduler {named}, which does not support GPU shares"
 
 
 def _offered(nodes: Iterable[SeenNode]) -> frozenset[str]:
@@ -155,9 +155,7 @@ def _too_large(pod: Pod, request: Request, empty: Ledger, actual: Callable[[], L
         return
     summary, _ = summarized(nodes, verdict)
     help_text = of_nodes(actual(), request, summary.category, {**verdict.refused, **verdict.hopeless})
-    yield warning(
-        f"pod {pod.key}", f"no node could take it if it were empty: {reason_text(summary)}", help_text
-    )
+    yield warning(f"pod {pod.key}", f"no node could run it even if empty: {reason_text(summary)}", help_text)
 
 
 def _unoffered(pod: Pod, offered: Collection[str] | None) -> Iterator[Result]:

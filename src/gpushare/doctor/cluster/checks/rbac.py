@@ -112,7 +112,7 @@ def _missing_rights(facts: ClusterFacts, needed: _Needed, workloads: Sequence[Js
         return
     role_kind, binding_kind = ("clusterrole", "clusterrolebinding") if wide else ("role", "rolebinding")
     place = f"{namespace}/" if namespace else ""
-    suggestion = f"{upgrade(facts, needed.chart)} writes the rights again"
+    suggestion = f"{upgrade(facts, needed.chart)} restores the permissions"
     if needed.allows:
         role = next((item for item in roles if name_of(item) == f"{place}{needed.role}"), None)
         if role is None:
@@ -126,13 +126,13 @@ def _missing_rights(facts: ClusterFacts, needed: _Needed, workloads: Sequence[Js
     subject = f"{binding_kind} {place}{needed.binding}"
     binding = next((item for item in bindings if name_of(item) == f"{place}{needed.binding}"), None)
     if binding is None or at(binding, "roleRef", "name") != needed.role or not at(binding, "subjects"):
-        yield fault(subject, "it is not there, or binds nobody to the role", suggestion)
+        yield fault(subject, "it does not exist, or binds no subject to the role", suggestion)
         return
     account = str(at(workloads[0], "spec", "template", "spec", "serviceAccountName") or "default")
     if len(workloads) == 1 and not any(_is(entry, home, account) for entry in binding["subjects"]):
         bound = ", ".join(map(_named, binding["subjects"]))
         yield fault(
-            subject, f"it binds {bound}, and our pods are serviceaccount {home}/{account}", suggestion
+            subject, f"it binds {bound}, but our pods use serviceaccount {home}/{account}", suggestion
         )
 
 

@@ -34,7 +34,7 @@ def unit_nodes(facts: ClusterFacts) -> Iterator[Result]:
             yield warning(
                 f"resourcepolicy {policy.key}",
                 f"unit {number} has no node: {_lacking(unit, facts.nodes)}",
-                "correct its nodeSelector, or label nodes so; where they come later, all is well",
+                "correct its nodeSelector, or label nodes accordingly; ignore this if nodes will be added later",
             )
 
 
@@ -51,7 +51,7 @@ def pods_of_others(facts: ClusterFacts) -> Iterator[Result]:
                 f"resourcepolicy {policy.key}",
                 others_text(len(pods), capped=any(unit.is_capped for unit in policy.units))
                 + f", as pod {min(pod.key for pod in pods)}",
-                f"write schedulerName: {names.SCHEDULER_NAME} in their template; admission does that for pods that ask for GPUs alone",
+                f"write schedulerName: {names.SCHEDULER_NAME} in their template; admission sets it only for pods that request GPUs",
             )
 
 

@@ -31,7 +31,7 @@ def up_to_date(facts: ClusterFacts) -> Iterator[Result]:
         if old:
             yield warning(
                 f"configmap {name_of(config_map)}",
-                f"it was changed since these have read it, and they still go by what it was: {', '.join(old)}",
+                f"it was changed after these pods read it, and they still use the previous version: {', '.join(old)}",
                 f"`kubectl -n {namespace} rollout restart deployment/{names.SCHEDULER_NAME}`",
             )
 
@@ -46,8 +46,8 @@ def _rolled_out(daemon_set: Json) -> Iterator[Result]:
     elif updated < wanted:
         yield warning(
             subject,
-            f"its present version is on {updated} of {wanted} nodes: the others still have agents from before",
-            f"`kubectl -n {namespace} rollout status ds/{names.DAEMON_SET_NAME}`: it goes node by node, and stands where an agent does not become ready",
+            f"its current version is on {updated} of {wanted} nodes: the others still have earlier agents",
+            f"`kubectl -n {namespace} rollout status ds/{names.DAEMON_SET_NAME}`: it proceeds node by node, and stops if an agent does not become ready",
         )
 
 
@@ -63,8 +63,8 @@ def _deployed(facts: ClusterFacts, deployment: Json) -> Iterator[Result]:
     elif updated < running:
         yield warning(
             subject,
-            f"its present version is in {updated} of {wanted} pods, and {running - updated} from before still run{first_why(facts, name)}",
-            f"`kubectl -n {namespace} rollout status deployment/{name}`: it stands where a new pod does not become ready, and `kubectl -n {namespace} describe pods -l app.kubernetes.io/name={name}` says why",
+            f"its current version is in {updated} of {wanted} pods, and {running - updated} earlier ones still run{first_why(facts, name)}",
+            f"`kubectl -n {namespace} rollout status deployment/{name}`: it stops if a new pod does not become ready, and `kubectl -n {namespace} describe pods -l app.kubernetes.io/name={name}` says why",
         )
 
 
@@ -77,8 +77,8 @@ def _is_unseen(workload: Json) -> bool:
 def _untaken(subject: str) -> Result:
     return warning(
         subject,
-        "it was changed, and no controller has taken that up yet",
-        "kube-controller-manager does it within seconds; where it does not, look at its log",
+        "it was changed, but no controller has processed the change yet",
+        "kube-controller-manager does that within seconds; if not, check its log",
     )
 
 

@@ -18,7 +18,9 @@ from gpushare.doctor.findings import Result, Unread, fault, warning
 from gpushare.doctor.suggested_commands import INSTALLER, SCHEDULER, install, pull, upgrade
 
 _APP: Final = "gpushare-admission"
-_NO_SCHEDULER: Final = "nobody is behind it (no ready endpoint), and `kubectl inspect cgpu --why POD` asks there; pods are placed all the same"
+_NO_SCHEDULER: Final = (
+    "it has no ready endpoint, and `kubectl inspect cgpu --why POD` needs it; pods are placed nevertheless"
+)
 
 
 class _Effect(NamedTuple):
@@ -30,21 +32,21 @@ class _Effect(NamedTuple):
 
 #: By the first part of the hook's name.
 _EFFECTS: Final = {
-    "requests": _Effect("pods that ask for GPUs are refused", "wrong requests are let through"),
+    "requests": _Effect("pods that request GPUs are rejected", "invalid requests are admitted"),
     "scheduler-name": _Effect(
-        "pods that ask for GPUs and name no scheduler are refused",
-        "pods that name no scheduler are let through unchanged, and stay with the default scheduler",
+        "pods that request GPUs and name no scheduler are rejected",
+        "pods that name no scheduler are admitted unchanged, and use the default scheduler",
     ),
     "peoples-units": _Effect(
-        "pods that ask for gpushare.dev/gpu-memory are refused",
-        "pods that ask for gpushare.dev/gpu-memory are let through unchanged, and wait for ever",
+        "pods that request gpushare.dev/gpu-memory are rejected",
+        "pods that request gpushare.dev/gpu-memory are admitted unchanged, and stay pending",
     ),
     "accept": _Effect(
-        "pods whose requests it replaces (of HAMi or KAI, or by ResourceClaims) are refused", ""
+        "pods whose requests it replaces (of HAMi or KAI, or by ResourceClaims) are rejected", ""
     ),
-    "records": _Effect("", "anybody may change records of who holds what"),
+    "records": _Effect("", "anyone may change allocation records"),
     "node-agent": _Effect(
-        "what node agents write is refused", "a node agent's token is good for other nodes, too"
+        "writes of node agents are rejected", "a node agent's token is valid for other nodes, too"
     ),
 }
 #: If requests are refused the consequences of these for pods do not matter.
@@ -61,8 +63,8 @@ def meanwhile(hooks: Collection[Json]) -> str:
         for kind, effect in _EFFECTS.items()
         if kind in policies and not (refused and kind in _OF_PODS)
     ]
-    fate = "refused" if "Fail" in policies.values() else "let through unchanged"
-    return ", ".join(filter(None, effects)) or f"what it judges is {fate}"
+    fate = "rejected" if "Fail" in policies.values() else "admitted unchanged"
+    return ", ".join(filter(None, effects)) or f"its requests are {fate}"
 
 
 def callable_webhook(facts: ClusterFacts) -> Iterator[Result]:
@@ -81,7 +83,7 @@ def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Ite
         if deployment is None:
             yield fault(
                 f"deployment {place}",
-                f"it is not there, and the API server is told to call it; until it answers: {effect}",
+                f"it does not exist, but the API server is configured to call it; until it answers: {effect}",
                 f"{install(facts, INSTALLER)}; after a removal `kubectl delete mutatingwebhookconfiguration,validatingwebhookconfiguration {_APP}`",
             )
             return
@@ -99,7 +101,7 @@ def _answers(facts: ClusterFacts, namespace: str, name: str, effect: str) -> Ite
     ):
         yield fault(
             f"service {place}",
-            f"nobody is behind it (no ready endpoint), and the API server calls the webhook there; until somebody is: {effect}",
+            f"it has no ready endpoint, but the API server calls the webhook there; until then: {effect}",
             f"`kubectl -n {namespace} describe service,deployment {name}`",
         )
 
@@ -112,5 +114,5 @@ def asked_scheduler(facts: ClusterFacts, namespace: str) -> Iterator[Result]:
         yield warning(
             f"service {namespace}/{names.SCHEDULER_NAME}",
             _NO_SCHEDULER,
-            f"`kubectl -n {namespace} describe service {names.SCHEDULER_NAME}`; {upgrade(facts, SCHEDULER)} where there is none",
+            f"`kubectl -n {namespace} describe service {names.SCHEDULER_NAME}`; {upgrade(facts, SCHEDULER)} if it does not exist",
         )

@@ -28,7 +28,7 @@ def pod_shares(facts: ClusterFacts) -> Iterator[Result]:
         except ModelError:
             continue
         for text in problems:
-            yield warning(f"pod {pod.key}", text, "ask for more in the manifest, and create the pod again")
+            yield warning(f"pod {pod.key}", text, "request more in the manifest, and recreate the pod")
 
 
 def _of_placed(pod: Pod, node: NodeDevices | None) -> list[str]:

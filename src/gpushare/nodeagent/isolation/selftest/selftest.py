@@ -201,12 +201,12 @@ class SelfTests:
         self._backoff = Backoff(again_s, AGAIN_MOST_S)
         self._of: object = None
         self._due_s = 0.0
-        self._verdict = Verdict("skipped", "there is no GPU to try them on")
+        self._verdict = Verdict("skipped", "there is no GPU to test them on")
 
     async def verdict(self, release: Release, gpus: Sequence[str]) -> Verdict:
         """The result of testing ``release`` on this node's driver, possibly from an earlier call."""
         if not gpus:
-            return Verdict("skipped", "there is no GPU to try them on")
+            return Verdict("skipped", "there is no GPU to test them on")
         files = await asyncio.to_thread(self._files, self._driver_root)
         key = (release.name, tuple(gpus), None if files is None else tuple(map(_stamp, files.values())))
         now_s = self._clock.monotonic()

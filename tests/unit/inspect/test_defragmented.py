@@ -25,7 +25,7 @@ def event(reason: str, message: str, minute: int, uid: str = "uid-pod") -> dict[
     return {"involvedObject": it, "reason": reason, "message": message, "lastTimestamp": at}
 
 
-async def test_who_moved_for_a_pod_is_told_as_long_as_an_event_says_it(world: World) -> None:
+async def test_moved_pods_are_named_while_an_event_names_them(world: World) -> None:
     world.add_node(gpu_node("n1", 8192))
     await give(Browser(world), world, "pod", "n1", 6)
     lately = [event("Pulled", f"image {minute}", minute) for minute in range(10, 20)]
@@ -36,10 +36,10 @@ async def test_who_moved_for_a_pod_is_told_as_long_as_an_event_says_it(world: Wo
 
     assert "Defragmentation" not in text(event("DefragmentationSucceeded", MOVED, 1, uid="another"))
     made = event("DefragmentationSucceeded", MOVED, 1)
-    assert f"\n\nDefragmentation: room was made for it {MOVED}.\n" in text(made)
+    assert f"\n\nDefragmentation: capacity was freed for it {MOVED}.\n" in text(made)
     world.api.pods["default/pod"]["metadata"]["annotations"][names.ANN_ROOM_MADE] = "1767225600000000000"
-    assert f"\n\nDefragmentation: room was made for it {MOVED}.\n" in text(made)
+    assert f"\n\nDefragmentation: capacity was freed for it {MOVED}.\n" in text(made)
     assert (
-        "\n\nDefragmentation: at 2026-01-01 00:00:00 UTC others were moved for it; who they were no event says any more.\n"
+        "\n\nDefragmentation: at 2026-01-01 00:00:00 UTC pods were moved for it; the events that name them have expired.\n"
         in text()
     )

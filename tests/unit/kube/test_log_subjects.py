@@ -21,7 +21,7 @@ from tests.unit.kube.test_event_recorder import Talk, refusal
     ],
     ids=["pod", "node", "neither", "no-text"],
 )  # fmt: skip
-async def test_the_line_of_an_event_that_is_not_written_says_of_whom_it_is(
+async def test_the_log_line_of_a_dropped_event_names_its_object(
     caplog: Any, regarding: ObjectReference, says: Any
 ) -> None:
     talk = Talk(refusal(403))
@@ -40,7 +40,7 @@ async def test_the_line_of_an_event_that_is_not_written_says_of_whom_it_is(
         ("/apis/example.com/v1/podgroups", None),
     ],
 )
-async def test_the_line_of_an_object_that_cannot_be_read_says_of_whom_it_is(
+async def test_the_log_line_of_an_unreadable_object_names_it(
     caplog: pytest.LogCaptureFixture, path: str, says: object
 ) -> None:
     server = ScriptedServer()

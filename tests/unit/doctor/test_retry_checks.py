@@ -10,7 +10,7 @@ from gpushare.doctor.cluster.facts import ClusterFacts, SeenNode
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import Unread, examine
 from gpushare.doctor.retry_checks import settled
-from tests.unit.doctor.sound import node_of, sound
+from tests.unit.doctor.healthy_cluster import node_of, sound
 
 BEHIND = node_of(allocatable={names.GPU_MEM: "0"})
 AGAIN_S = 0.001
@@ -34,7 +34,7 @@ async def after(facts: ClusterFacts, cluster: Cluster) -> list[str]:
     return [one.check for one in examine(found, CHECKS) if one.state != "ok"]
 
 
-async def test_where_the_kubelet_follows_nothing_is_said() -> None:
+async def test_a_kubelet_that_follows_is_not_reported() -> None:
     cluster = Cluster([BEHIND], [node_of()])
     assert await after(sound(nodes=[BEHIND]), cluster) == []
     assert cluster.looked == 2
@@ -46,7 +46,7 @@ async def test_where_it_does_not_follow_it_is_a_fault_and_the_looking_ends() -> 
     assert cluster.looked == 10
 
 
-async def test_where_nothing_is_behind_nobody_waits() -> None:
+async def test_nothing_is_read_again_if_no_kubelet_lags() -> None:
     cluster = Cluster()
     began = time.monotonic()
     found = await settled(sound(), cluster.nodes, 3600, 3600)
@@ -60,14 +60,14 @@ async def test_what_cannot_be_read_again_stays_as_it_was_seen() -> None:
     assert cluster.looked == 1
 
 
-def test_a_kubelet_that_offers_more_or_less_is_not_said_to_be_without_an_agent_for_sure() -> None:
+def test_a_kubelet_with_deviating_capacity_may_have_an_agent() -> None:
     for offered in ("0", "30"):
         (found,) = [
             one
             for one in examine(sound(nodes=[node_of(allocatable={names.GPU_MEM: offered})]), CHECKS)
             if one.state != "ok"
         ]
-        assert found.suggestion.startswith("kubelets tell of what an agent says within seconds: look again ")
+        assert found.suggestion.startswith("kubelets publish changes within seconds: check again ")
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_a_gpu_that_may_come_back_by_itself_is_waited_for_first(
     lost = Device(0, "GPU-1", 16160, healthy=False, reason=reason)
     node = node_of(gpus=(lost, *others), allocatable={names.GPU_MEM: "15"} if others else {})
     (found,) = [one for one in examine(sound(nodes=[node]), CHECKS) if one.check == "node-health"]
-    assert found.suggestion.startswith("after an XID it comes back by itself when it stays quiet ") is waits
+    assert found.suggestion.startswith("after an XID it returns by itself ") is waits

@@ -44,7 +44,7 @@ WRITE = (
 
 
 @pytest.mark.parametrize("words", [(), ("--why", "cuda")])
-def test_what_to_write_instead_is_told_where_no_node_offers_the_resource(words: tuple[str, ...]) -> None:
+def test_a_correction_is_suggested_if_no_node_offers_the_resource(words: tuple[str, ...]) -> None:
     pods = [asking("cuda", "nvidia.com/gpu")]
     told = f"warning: pod default/cuda: container main asks for nvidia.com/gpu, {WRITE}"
     assert told in remarks(pods, *words)
@@ -74,5 +74,5 @@ def test_of_many_some_are_named_and_those_of_other_namespaces_are_not() -> None:
     pods = [asking(f"p{number}", "nvidia.com/gpu") for number in range(5)]
     found = remarks(pods)
     assert [one.partition(":")[0] for one in found] == ["warning"] * 4
-    assert found[-1] == "warning: so do 2 containers more"
+    assert found[-1] == "warning: and 2 more containers"
     assert remarks(pods, "--pending", "-n", "other") == ()

@@ -8,7 +8,7 @@ import pytest
 from gpushare.api import names
 from gpushare.simulate.__main__ import main
 from gpushare.simulate.snapshot import ClusterState, snapshot_of
-from tests.unit.simulate.making import node, pod
+from tests.unit.simulate.objects import node, pod
 from tests.unit.simulate.test_command import manifests
 
 

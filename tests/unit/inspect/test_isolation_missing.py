@@ -29,7 +29,7 @@ class _Read:
         return json.dumps({"items": nodes}).encode(), b'{"items": []}'
 
 
-def test_it_is_a_warning_with_the_reason_and_none_where_the_agent_is_told_to_isolate_nobody() -> None:
+def test_missing_isolation_is_a_warning_unless_it_is_disabled() -> None:
     shown = look(Kubectl(program="none"), parse([]), cast("Round", _Read()))
     assert shown.remarks == (
         f"warning: containers on node a see their share, but nothing enforces it: {WHY}",

@@ -67,19 +67,19 @@ def cluster(nodes: list[Node], pods: list[Any], world: World) -> Kubectl:
 
 
 def kept_lines(shown: Shown) -> list[str]:
-    return [line for line in shown.text.splitlines() if line.startswith("Kept for ")]
+    return [line for line in shown.text.splitlines() if line.startswith("Reserved for ")]
 
 
-END = "(0 of 2 pods have come; until 1970-01-01 00:17:10 UTC, unless more come)"
+END = "(0 of 2 pods exist; until 1970-01-01 00:17:10 UTC, unless more are created)"
 
 
-async def test_a_line_below_the_table_says_what_is_kept_and_for_whom(world: World) -> None:
+async def test_a_line_below_the_table_shows_reservations_of_gangs(world: World) -> None:
     kubectl = await keeping(world)
     for flags in ((), ("-o", "wide"), ("-d",)):
         shown = look(kubectl, options(*flags))
         assert shown.remarks == ()
         assert shown.text.splitlines()[-1] == (
-            f"Kept for gang tenant/g: 15 GiB on node n1 GPU 0, 15 GiB on node n2 GPU 0 {END}"
+            f"Reserved for gang tenant/g: 15 GiB on node n1 GPU 0, 15 GiB on node n2 GPU 0 {END}"
         )
 
 
@@ -88,26 +88,26 @@ async def test_compute_is_named_and_of_many_gpus_the_first(world: World, monkeyp
     kubectl = await keeping(world, mode=NodeMode.CORE_MEM, core=60)
     all_of_it = "15 GiB and 60% compute on node n1 GPU 0"
     assert kept_lines(look(kubectl, options())) == [
-        f"Kept for gang tenant/g: {all_of_it} and on 1 GPU more {END}"
+        f"Reserved for gang tenant/g: {all_of_it} and on 1 GPU more {END}"
     ]
     assert kept_lines(look(kubectl, options("-d"))) == [
-        f"Kept for gang tenant/g: {all_of_it}, {all_of_it.replace('n1', 'n2')} {END}"
+        f"Reserved for gang tenant/g: {all_of_it}, {all_of_it.replace('n1', 'n2')} {END}"
     ]
 
 
 async def test_of_one_node_what_is_kept_there(world: World) -> None:
     kubectl = await keeping(world)
     assert kept_lines(look(kubectl, options("n2"))) == [
-        f"Kept for gang tenant/g: 15 GiB on node n2 GPU 0 {END}"
+        f"Reserved for gang tenant/g: 15 GiB on node n2 GPU 0 {END}"
     ]
 
 
 async def test_a_gang_of_another_namespace_than_was_asked_for_is_not_named(world: World) -> None:
     kubectl = await keeping(world)
     (line,) = kept_lines(look(kubectl, options("-n", "default")))
-    assert line.startswith("Kept for a gang of another namespace: 15 GiB on node n1 GPU 0")
+    assert line.startswith("Reserved for a gang of another namespace: 15 GiB on node n1 GPU 0")
     (line,) = kept_lines(look(kubectl, options("-n", "tenant")))
-    assert line.startswith("Kept for gang tenant/g: ")
+    assert line.startswith("Reserved for gang tenant/g: ")
 
 
 async def test_programs_read_it_too(world: World) -> None:
@@ -140,15 +140,15 @@ async def test_nothing_is_shown_where_nothing_is_kept(world: World, form: str) -
     assert not [path for path in empty.asked if path.startswith(DECISIONS)]
 
 
-async def test_that_it_is_not_known_is_said_beside_the_table(world: World) -> None:
+async def test_unknown_reservations_are_a_warning(world: World) -> None:
     kubectl = await keeping(world)
     table = look(kubectl, options())
     kubectl.known[DECISIONS] = FORBIDDEN
     shown = look(kubectl, options())
-    assert shown.text == table.text[: table.text.index("Kept for")]
+    assert shown.text == table.text[: table.text.index("Reserved for")]
     (remark,) = shown.remarks
     assert remark.startswith(
-        "warning: what is kept for gangs whose pods wait is not known: the scheduler may not be asked: that needs the right"
+        "warning: capacity reserved for gangs with pending pods is unknown: no permission to query the scheduler: that needs get"
     )
 
 
