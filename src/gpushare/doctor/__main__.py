@@ -51,8 +51,10 @@ def _of_node(options: SimpleNamespace) -> tuple[list[Finding], str]:
     places = Places(
         host_root=options.host_root,
         driver_root=options.driver_root or options.host_root,
+        kubelet_dir=options.kubelet_dir,
         kubelet_root=options.kubelet_root,
         library_dir=options.isolation_library_dir,
+        cdi_dirs=options.cdi_dirs,
         containerd_config=options.containerd_config,
     )
     facts = asyncio.run(read_node(places, options.timeout))

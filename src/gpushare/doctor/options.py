@@ -46,6 +46,13 @@ ROLE: Final = Role(
         ),
         Option("host-root", FOLDER, "the node's root directory as seen by this process", _ROOT, group=_NODE),
         Option(
+            "kubelet-dir",
+            FOLDER,
+            "directory of the kubelet's device plugin sockets, on the node; it does not follow --kubelet-root",
+            Path("/var/lib/kubelet/device-plugins"),
+            group=_NODE,
+        ),
+        Option(
             "kubelet-root",
             FOLDER,
             "the kubelet's --root-dir, on the node",
@@ -57,6 +64,14 @@ ROLE: Final = Role(
             FOLDER,
             "where our isolation libraries and the arbiter are",
             Path("/usr/lib/gpushare/isolation"),
+            group=_NODE,
+        ),
+        Option(
+            "cdi-dirs",
+            TEXT,
+            "where the container runtime looks for CDI specs, on the node, with commas between them",
+            "/etc/cdi,/var/run/cdi",
+            metavar="DIR,…",
             group=_NODE,
         ),
         Option(

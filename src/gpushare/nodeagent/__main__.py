@@ -13,6 +13,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.httpserver.listeners import PROBES, REST, doors
 from gpushare.kube.auth.access import load_access
 from gpushare.kube.client.errors import KubeError
+from gpushare.nodeagent.deviceplugin.socket_names import PLUGINS_REGISTRY
 from gpushare.nodeagent.errors import InvalidSetting
 from gpushare.nodeagent.isolation.options import AskedIsolation, IsolationOptions, Watch
 from gpushare.nodeagent.memory_trim import prepare
@@ -69,6 +70,7 @@ def _settings(options: SimpleNamespace) -> Settings:
     return Settings(
         node=node,
         kubelet_dir=folder,
+        plugins_registry=(options.plugins_registry or folder.parent / PLUGINS_REGISTRY).absolute(),
         pod_resources=options.pod_resources.absolute(),
         unit=MemoryUnit.parse(options.unit, "--unit"),
         doors=tuple(

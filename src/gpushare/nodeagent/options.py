@@ -47,6 +47,12 @@ ROLE: Final = Role(
             "the kubelet's pod resources socket",
             Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
         ),
+        Option(
+            "plugins-registry",
+            FOLDER,
+            "directory in which the kubelet finds DRA drivers",
+            absent="plugins_registry beside --kubelet-dir",
+        ),
         Option("unit", UNIT, "unit of aliyun.com/gpu-mem", "1GiB"),
         Option(
             "metrics-listen",

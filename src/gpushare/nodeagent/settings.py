@@ -50,6 +50,7 @@ class Settings:
     node: str
     kubelet_dir: Path
     pod_resources: Path
+    plugins_registry: Path
     unit: MemoryUnit = MemoryUnit.GIB
     doors: tuple[Door, ...] = ()
     pace: Pace = field(default_factory=Pace)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tests.e2e.cluster import https, record, settings
 from tests.e2e.cluster.components import CONTROL, ON_NODES, Layout
+from tests.e2e.cluster.hosts import HOSTS
 from tests.e2e.cluster.machine import Machine, Process
 from tests.e2e.cluster.network import Plan
 from tests.e2e.cluster.serving import serves
@@ -67,7 +68,7 @@ class Node:
 
     def ctr(self, *argv: str, input: bytes | None = None, timeout: float = 120.0) -> str:  # noqa: A002
         """Run ``ctr`` in Kubernetes' namespace of its containerd; returns stdout."""
-        return self.run("ctr", "-n", "k8s.io", *argv, input=input, timeout=timeout).stdout
+        return self.run(*self.cluster.ctr, *argv, input=input, timeout=timeout).stdout
 
 
 class Cluster:
@@ -81,7 +82,8 @@ class Cluster:
         self.bin = self.record.binaries
         major, minor = self.record.k8s.split(".")
         self.version: settings.Version = (int(major), int(minor))
-        self.layout = Layout(self.state, self.bin, self.plan, self.version)
+        self.host = HOSTS[self.record.host]
+        self.layout = Layout(self.state, self.bin, self.plan, self.version, self.host)
         self.nodes = [Node(self, n.name, n.index, n.preset) for n in self.record.nodes]
 
     @property
@@ -93,6 +95,11 @@ class Cluster:
     def audit_log(self) -> Path:
         """The API server's audit log: a JSON event a line, level Metadata for every request."""
         return self.layout.audit_log
+
+    @property
+    def ctr(self) -> tuple[str, ...]:
+        """How ``ctr`` begins on a node, in Kubernetes' namespace of its containerd."""
+        return "ctr", "--address", self.host.containerd_socket, "-n", "k8s.io"
 
     @property
     def control(self) -> Machine:
@@ -259,7 +266,9 @@ class Cluster:
         started = self.start(component, node, extra=extra)
         if node:
             machine = self.node(node).machine
-            wait_for(f"{component} of {node} to serve", lambda: serves(component, machine), timeout=30)
+            wait_for(
+                f"{component} of {node} to serve", lambda: serves(component, machine, self.host), timeout=30
+            )
         return started
 
     def load_image(self, archive: Path, node: str | None = None) -> None:
@@ -295,7 +304,7 @@ class Cluster:
 def _import(node: Node, archive: Path) -> None:
     with archive.open("rb") as content:
         done = subprocess.run(
-            node.machine.entering(["ctr", "-n", "k8s.io", "images", "import", "--local", "-"]),
+            node.machine.entering([*node.cluster.ctr, "images", "import", "--local", "-"]),
             stdin=content,
             capture_output=True,
             text=True,

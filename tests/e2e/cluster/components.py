@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.e2e.cluster import settings
+from tests.e2e.cluster.hosts import Host
 from tests.e2e.cluster.network import Plan
 
 CONTROL: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
@@ -24,6 +25,7 @@ class Layout:
     binaries: Path
     plan: Plan
     version: settings.Version
+    host: Host
 
     @property
     def credentials(self) -> Path:
@@ -68,14 +70,16 @@ class Layout:
             "kube-scheduler.yaml": settings.kube_scheduler(self.credentials),
         }
         for i, node in enumerate(nodes):
-            files[f"{node}.kubelet.yaml"] = settings.kubelet(node, self.credentials, self.plan, self.version)
+            files[f"{node}.kubelet.yaml"] = settings.kubelet(
+                node, self.credentials, self.plan, self.version, self.host
+            )
             files[f"{node}.kube-proxy.yaml"] = settings.kube_proxy(node, self.credentials, self.plan, mode)
             files[f"{node}.cni.conflist"] = settings.cni(self.plan.pods_of(i))
         self.config.mkdir(parents=True)
         (self.state / "log").mkdir()
         for name, content in files.items():
             (self.config / name).write_text(json.dumps(content, indent=1))
-        (self.config / "containerd.toml").write_text(settings.containerd(self.binaries))
+        (self.config / "containerd.toml").write_text(settings.containerd(self.binaries, self.host))
 
 
 def _etcd(at: Layout) -> list[str]:
@@ -172,7 +176,7 @@ def _kwok(at: Layout) -> list[str]:
 
 
 def _containerd(at: Layout, node: str, index: int) -> list[str]:
-    return ["-c", f"{at.config}/containerd.toml", "-l", "info"]
+    return ["-c", at.host.containerd_config, "-l", "info"]
 
 
 def _kubelet(at: Layout, node: str, index: int) -> list[str]:
@@ -181,7 +185,7 @@ def _kubelet(at: Layout, node: str, index: int) -> list[str]:
         f"--kubeconfig={at.credentials}/{node}.kubeconfig",
         f"--hostname-override={node}",
         f"--node-ip={at.plan.node(index)}",
-        "--root-dir=/var/lib/kubelet",
+        f"--root-dir={at.host.kubelet_root}",
         "--v=2",
     ]
 

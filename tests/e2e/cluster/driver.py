@@ -19,8 +19,6 @@ LIBRARY: Final = ROOT / "build" / "fakegpu" / "libnvidia-ml.so.1"
 CUDA: Final = LIBRARY.with_name("libcuda.so.1")
 SMI: Final = ROOT / "build" / "system" / "usr" / "lib" / "nvidia" / "current" / "nvidia-smi"
 LIBRARIES: Final = "/usr/lib/x86_64-linux-gnu"
-CDI_FILE: Final = "/var/run/cdi/nvidia.yaml"
-"""On the node; where NVIDIA's documentation has it written."""
 
 DESCRIPTION: Final = "/etc/fakegpu"
 STATE: Final = "/run/fakegpu"
@@ -97,11 +95,16 @@ def install(node: Node, *, cdi: bool = True) -> Installed:
 def remove(node: Node) -> None:
     """Take the driver, its device nodes and the CDI specification away while the node runs."""
     lines = [
-        f"rm -f {CDI_FILE} /usr/bin/nvidia-smi {LIBRARIES}/libnvidia-ml.so* {LIBRARIES}/libcuda.so* /dev/nvidia*",
+        f"rm -f {cdi_file(node)} /usr/bin/nvidia-smi {LIBRARIES}/libnvidia-ml.so* {LIBRARIES}/libcuda.so* /dev/nvidia*",
         "ldconfig",
         f"! mountpoint -q {DESCRIPTION} || umount {DESCRIPTION}",
     ]
     node.run("sh", "-c", "\n".join(lines))
+
+
+def cdi_file(node: Node) -> str:
+    """NVIDIA's CDI specification, on the node; ``/var/run/cdi/nvidia.yaml``, as in NVIDIA's documentation, unless its host differs."""
+    return f"{node.cluster.host.cdi_dirs[-1]}/nvidia.yaml"
 
 
 def write_cdi(node: Node) -> str:
@@ -109,7 +112,8 @@ def write_cdi(node: Node) -> str:
     hook = f"{node.cluster.bin}/nvidia-cdi-hook"
     made = node.run("nvidia-ctk", "cdi", "generate", "--format=json", f"--nvidia-cdi-hook-path={hook}")
     text = json.dumps(with_description(json.loads(made.stdout)), indent=1)
-    command = f"mkdir -p {Path(CDI_FILE).parent} && cat >{CDI_FILE}.new && mv {CDI_FILE}.new {CDI_FILE}"
+    file = cdi_file(node)
+    command = f"mkdir -p {Path(file).parent} && cat >{file}.new && mv {file}.new {file}"
     node.run("sh", "-c", command, input=text.encode())
     return made.stderr
 

@@ -32,11 +32,13 @@ def up(
     k8s: str,
     nodes: Sequence[NodeRecord],
     drivers: bool = True,
+    host: str = "kubeadm",
     report: Report = print,
 ) -> Cluster:
     """Start a cluster in the folder ``state``, which must not be there yet; ready when it returns.
 
-    Nodes that have a preset get the stand-in driver and its CDI specification, unless ``drivers`` is false.
+    Nodes that have a preset get the stand-in driver and its CDI specification, unless ``drivers`` is false. ``host`` (of
+    :data:`~tests.e2e.cluster.hosts.HOSTS`) says where nodes have their sockets and folders.
 
     Where it fails or is interrupted, everything is taken down again. Raises ``FileExistsError``,
     :class:`~tests.e2e.cluster.network.NoSlot`, ``RuntimeError`` or ``TimeoutError`` with what to look at.
@@ -57,7 +59,7 @@ def up(
 
     try:
         plan = network.take_slot()
-        record.write(state, Record(k8s, plan.slot, binaries, tuple(nodes)))
+        record.write(state, Record(k8s, plan.slot, binaries, tuple(nodes), host))
         cluster = Cluster(state)
         _prepare(cluster)
         say("credentials and configuration")
@@ -180,10 +182,15 @@ def _prepare_node(cluster: Cluster, node: Node, archives: Future[list[Path]], *,
         driver.describe(node)
     if drivers and node.preset:
         driver.install(node)
-    conflist = cluster.layout.config / f"{node.name}.cni.conflist"
-    node.run("sh", "-c", f"mkdir -p /etc/cni/net.d && cp {conflist} /etc/cni/net.d/10-pods.conflist")
+    for source, target in (
+        (f"{node.name}.cni.conflist", "/etc/cni/net.d/10-pods.conflist"),
+        ("containerd.toml", cluster.host.containerd_config),
+    ):
+        node.run("install", "-D", "-m", "644", f"{cluster.layout.config}/{source}", target)
     cluster.start("containerd", node.name)
-    wait_for(f"containerd of {node.name}", lambda: serves("containerd", node.machine), timeout=30)
+    wait_for(
+        f"containerd of {node.name}", lambda: serves("containerd", node.machine, cluster.host), timeout=30
+    )
     for archive in archives.result():
         cluster.load_image(archive, node.name)
 

@@ -51,7 +51,7 @@ for place in etc/cni etc/cdi etc/containerd etc/kubernetes var/lib/cni opt/cni; 
     mount -t tmpfs -o mode=755 private "$R/$place"
 done
 # On disk, for images and volumes are large and overlayfs wants no overlayfs below it.
-for place in var/lib/kubelet var/lib/containerd var/lib/etcd var/log; do
+for place in var/lib/kubelet var/lib/containerd var/lib/rancher var/snap var/lib/etcd var/log; do
     mkdir -p "$R/$place" "$FOLDER/disk/$place"
     mount --bind "$FOLDER/disk/$place" "$R/$place"
 done

@@ -48,6 +48,8 @@ class Record:
     slot: int
     binaries: Path
     nodes: tuple[NodeRecord, ...]
+    host: str = "kubeadm"
+    """Of :data:`~tests.e2e.cluster.hosts.HOSTS`."""
 
 
 def group(state: Path) -> str:
@@ -58,10 +60,8 @@ def group(state: Path) -> str:
 def write(state: Path, record: Record) -> None:
     """Write ``cluster.json``."""
     nodes = [{"name": n.name, "index": n.index, "preset": n.preset} for n in record.nodes]
-    _put(
-        state / "cluster.json",
-        {"k8s": record.k8s, "slot": record.slot, "binaries": str(record.binaries), "nodes": nodes},
-    )
+    found = {"k8s": record.k8s, "slot": record.slot, "binaries": str(record.binaries), "host": record.host}
+    _put(state / "cluster.json", {**found, "nodes": nodes})
 
 
 def read(state: Path) -> Record:
@@ -71,7 +71,7 @@ def read(state: Path) -> Record:
     except FileNotFoundError:
         raise FileNotFoundError(f"{state}: no cluster here; begin one with: {to_type('up', state)}") from None
     nodes = tuple(NodeRecord(n["name"], n["index"], n["preset"]) for n in found["nodes"])
-    return Record(found["k8s"], found["slot"], Path(found["binaries"]), nodes)
+    return Record(found["k8s"], found["slot"], Path(found["binaries"]), nodes, found["host"])
 
 
 def write_machine(machine: Machine) -> None:

@@ -4,6 +4,7 @@ from typing import Final
 
 import grpc
 
+from tests.e2e.cluster.hosts import Host
 from tests.e2e.cluster.machine import Machine
 
 _KUBELET: Final = (
@@ -13,16 +14,16 @@ _KUBELET: Final = (
 )
 
 
-def serves(component: str, machine: Machine) -> bool:
+def serves(component: str, machine: Machine, host: Host) -> bool:
     """Whether ``containerd`` or ``kubelet`` of the machine answers; of other components nothing is known: true."""
     if component == "containerd":
-        return _answers_kubelets(machine)
+        return _answers_kubelets(machine, host.containerd_socket)
     return component != "kubelet" or machine.run(*_KUBELET, check=False).returncode == 0
 
 
-def _answers_kubelets(machine: Machine) -> bool:
+def _answers_kubelets(machine: Machine, socket: str) -> bool:
     # Its socket is there a while before what kubelets ask for is; a kubelet that asks meanwhile ends.
-    address = f"unix:///proc/{machine.init.pid}/root/run/containerd/containerd.sock"
+    address = f"unix:///proc/{machine.init.pid}/root{socket}"
     with grpc.insecure_channel(address) as channel:
         version = channel.unary_unary("/runtime.v1.RuntimeService/Version")
         try:

@@ -4,34 +4,33 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from tests.e2e.cluster.hosts import Host
 from tests.e2e.cluster.network import Plan
 
 PAUSE_IMAGE: Final = "e2e.local/pause:1"
-CONTAINERD_SOCKET: Final = "/run/containerd/containerd.sock"
-"""Within a node, where every containerd has it."""
-
-CDI_FOLDER: Final = "/etc/cdi"
-"""Within a node; containerd reads ``/var/run/cdi`` as well."""
-
 Version = tuple[int, int]
 
 
-def containerd(binaries: Path) -> str:
-    """containerd's ``config.toml``: its own defaults but for what a machine of namespaces needs."""
+def containerd(binaries: Path, host: Host) -> str:
+    """containerd's ``config.toml``: its own defaults but for the host's paths and what a machine of namespaces needs."""
     off = ("btrfs", "zfs", "devmapper", "blockfile", "erofs")
     disabled = [f"io.containerd.snapshotter.v1.{name}" for name in off]
     disabled += ["io.containerd.differ.v1.erofs", "io.containerd.tracing.processor.v1.otlp"]
     disabled += ["io.containerd.internal.v1.tracing"]
     return f"""version = 3
+root = '{host.containerd_root}'
+state = '{host.containerd_state}'
 imports = []
 disabled_plugins = {json.dumps(disabled)}
+[grpc]
+  address = '{host.containerd_socket}'
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{PAUSE_IMAGE}'
 [plugins.'io.containerd.cri.v1.runtime']
   # Machines without CAP_SYS_RESOURCE may not lower it.
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
-  cdi_spec_dirs = ['{CDI_FOLDER}', '/var/run/cdi']
+  cdi_spec_dirs = {json.dumps(host.cdi_dirs)}
   [plugins.'io.containerd.cri.v1.runtime'.containerd]
     default_runtime_name = 'runc'
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
@@ -59,14 +58,14 @@ def cni(pods: str) -> dict[str, Any]:
     return {"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge, ports]}
 
 
-def kubelet(node: str, credentials: Path, plan: Plan, version: Version) -> dict[str, Any]:
+def kubelet(node: str, credentials: Path, plan: Plan, version: Version, host: Host) -> dict[str, Any]:
     """A ``KubeletConfiguration``."""
     found: dict[str, Any] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "cgroupDriver": "cgroupfs",
         "failSwapOn": False,
-        "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
+        "containerRuntimeEndpoint": f"unix://{host.containerd_socket}",
         "address": "0.0.0.0",
         "tlsCertFile": f"{credentials}/{node}.crt",
         "tlsPrivateKeyFile": f"{credentials}/{node}.key",

@@ -71,12 +71,18 @@ class Product:
 
     # --- commands --------------------------------------------------------------------------------
 
-    def run(self, *argv: str, stdin: str = "", timeout_s: float = 180.0) -> Ran:
-        """Run a command as the user would, in the folder of the checkout."""
+    def run(
+        self,
+        *argv: str,
+        stdin: str = "",
+        timeout_s: float = 180.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> Ran:
+        """Run a command as the user would, in the folder of the checkout; ``environment`` has what differs."""
         done = subprocess.run(
             argv,
             input=stdin,
-            env=self._environment,
+            env={**self._environment, **(environment or {})},
             cwd=CHECKOUT,
             capture_output=True,
             text=True,
@@ -138,13 +144,17 @@ class Product:
 
     # --- life ------------------------------------------------------------------------------------
 
-    def install(self, chart: str, *arguments: str) -> str:
+    def install(self, chart: str, *arguments: str, charts: Path = CHARTS) -> str:
         """``helm install CHART charts/CHART …``, waited for; returns what helm prints."""
-        return self.typed("helm", "install", chart, str(CHARTS / chart), *self._where(), *arguments)
+        return self.typed("helm", "install", chart, str(charts / chart), *self._where(), *arguments)
 
     def upgrade(self, chart: str, *arguments: str) -> str:
         """``helm upgrade CHART charts/CHART …``, waited for."""
         return self.typed("helm", "upgrade", chart, str(CHARTS / chart), *self._where(), *arguments)
+
+    def roll_back(self, chart: str) -> str:
+        """``helm rollback CHART``, to the revision before, waited for."""
+        return self.typed("helm", "rollback", chart, *self._where())
 
     def uninstall(self, chart: str) -> str:
         """``helm uninstall CHART``, waited for."""

@@ -83,7 +83,7 @@ def test_cdi_that_is_required_and_missing_is_reported_and_used_once_it_appears(
     product.upgrade(INSTALLER, "--set", "nodeAgent.containerRuntime=cdi")
     before = event_count(product, CGPU, "CDI")
     try:
-        node.run("mv", driver.CDI_FILE, "/root/nvidia.yaml")
+        node.run("mv", driver.cdi_file(node), "/root/nvidia.yaml")
         try:
             wait_for("an event that says so", lambda: event_count(product, CGPU, "CDI") > before, timeout=120)
             wait_for("no GPU is offered", lambda: not described(product)["healthy"], timeout=120)
@@ -91,7 +91,7 @@ def test_cdi_that_is_required_and_missing_is_reported_and_used_once_it_appears(
             wait_for("the pod says why it waits", lambda: product.events("waits"), timeout=120)
             assert not product.node_of("waits")
         finally:
-            node.run("mv", "/root/nvidia.yaml", driver.CDI_FILE)
+            node.run("mv", "/root/nvidia.yaml", driver.cdi_file(node))
         product.running("app=waits", timeout_s=90)
         assert "GPU-" in product.environment("waits")[names.ENV_VISIBLE_DEVICES]
     finally:

@@ -190,6 +190,7 @@ async def world(short_folder: Path) -> AsyncIterator[World]:
         node=objects.NODE,
         kubelet_dir=kubelet.plugins_dir,
         pod_resources=kubelet.resources_socket,
+        plugins_registry=kubelet.plugins_dir.parent / "plugins_registry",
         unit=MemoryUnit.GIB,
         pace=QUICK,
         xid_recovery_s=0.05,

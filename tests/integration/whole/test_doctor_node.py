@@ -41,7 +41,8 @@ async def doctor(
     """(check, state) → what it says, of all that is not ok; the clock is this machine's own business."""
     root = seen.cluster.state / "nodes" / "first"
     command = [sys.executable, "-m", "gpushare", "doctor", "node", "-o", "json", "--host-root", str(host)]
-    command += ["--kubelet-root", str(root), "--isolation-library-dir", str(libraries), *options]
+    command += ["--kubelet-root", str(root), "--kubelet-dir", str(root / "device-plugins")]
+    command += ["--isolation-library-dir", str(libraries), *options]
     ran = await run(
         *command,
         env={"LD_LIBRARY_PATH": str(driver), "FAKEGPU_NODE": str(seen.cluster.gpu_file("first"))},
@@ -124,5 +125,5 @@ async def test_a_kubelet_and_an_agent_that_are_away_are_missed(seen: World, host
         return await doctor(seen, host) == {}
 
     await until(well, "the node is well")
-    found = await doctor(seen, host, "--kubelet-root", str(host))
+    found = await doctor(seen, host, "--kubelet-root", str(host), "--kubelet-dir", str(host))
     assert "no kubelet.sock" in found["kubelet", "fault"] or "no socket" in found["kubelet", "fault"]

@@ -84,7 +84,7 @@ def kubelet(facts: NodeFacts) -> Iterator[Result]:
         yield fault(
             facts.plugin_folder,
             "there is no kubelet.sock: no device plugin can register",
-            "is the kubelet running, and is this its --root-dir? (chart: `nodeAgent.kubeletRootDir`)",
+            "is the kubelet running? It has that socket in /var/lib/kubelet/device-plugins, whatever its --root-dir",
         )
     if facts.kubelet_lists:
         yield fault(

@@ -7,7 +7,7 @@ import re
 import socket
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 _DEVICE_NODE: Final = re.compile(r"nvidia\d+|nvidiactl|nvidia-uvm|dxg")
 _ARBITER: Final = "arbiter"
-_CDI: Final = ("etc/cdi", "var/run/cdi", "run/cdi")
 _RUNTIMES: Final = ("usr/bin/nvidia-container-runtime", "usr/local/nvidia/toolkit/nvidia-container-runtime")
 _OURS: Final = "gpushare-"
 #: A trial opens the driver several times, which takes seconds per GPU without persistence mode.
@@ -43,20 +42,22 @@ _MOST_CONFIG_BYTES: Final = 1 << 20
 
 
 class Places(msgspec.Struct, frozen=True):
-    """Paths as seen by this program; ``containerd_config`` is below ``host_root``."""
+    """Paths as seen by this program; ``cdi_dirs`` (with commas between them) and ``containerd_config`` are below ``host_root``."""
 
     host_root: Path
     driver_root: Path
+    kubelet_dir: Path
     kubelet_root: Path
     library_dir: Path
+    cdi_dirs: str
     containerd_config: str
 
 
 async def read_node(places: Places, timeout_s: float) -> NodeFacts:
     """Read everything; a response that takes longer than ``timeout_s`` seconds counts as none."""
-    root, plugins = places.host_root, places.kubelet_root / "device-plugins"
+    root, plugins = places.host_root, places.kubelet_dir
     driver = await _driver(places.driver_root, timeout_s)
-    cdi = [root / folder for folder in _CDI if (root / folder).is_dir()]
+    cdi = [folder for folder in _below(root, places.cdi_dirs) if folder.is_dir()]
     specs = CdiFolders(cdi).read() if cdi else None
     registry = places.kubelet_root / PLUGINS_REGISTRY
     drivers = sorted(name for name in _names_in(registry) if name.startswith(names.DRA_DRIVER))
@@ -88,6 +89,15 @@ async def read_node(places: Places, timeout_s: float) -> NodeFacts:
         disk=_or_unread(lambda: _disk(root)),
         selinux_type=type_of(root / _LIBRARIES_ON_NODE) if is_enforced(root) else None,
     )
+
+
+def _below(root: Path, folders: str) -> Iterator[Path]:
+    for folder in folders.split(","):
+        path = folder.strip().lstrip("/")
+        yield root / path
+        # The node's /var/run is a link to /run, and leads out of where its root is mounted.
+        if path.startswith("var/run/"):
+            yield root / path.removeprefix("var/")
 
 
 def _or_unread(read: Callable[[], T]) -> T | Unread:

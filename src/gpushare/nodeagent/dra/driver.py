@@ -15,7 +15,6 @@ from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.kube.client.session import Session, segment
 from gpushare.kube.clock import Clock
 from gpushare.nodeagent.allocate.allocator import GiveAccess
-from gpushare.nodeagent.deviceplugin.socket_names import PLUGINS_REGISTRY
 from gpushare.nodeagent.dra.claim_files import ClaimFiles, PreparedClaim
 from gpushare.nodeagent.dra.claims import ClaimReference, claim_uid
 from gpushare.nodeagent.dra.health import DeviceHealth
@@ -69,7 +68,7 @@ class DraDriver:
         self._server = PluginServer(
             self._plugin,
             self._health,
-            settings.kubelet_dir.parent / PLUGINS_REGISTRY,
+            settings.plugins_registry,
             generation,
             clock=clock,
             on_change=on_change,
