@@ -35,6 +35,8 @@ signal.pause()
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 #: How long a state is waited for, in seconds.
 WITHIN_S = 120.0
+#: The chart's values of ``claims``.
+UNCLAIMED = ("extendedResource=false", "defaultMemoryMiB=0", "defaultCompute=0")
 Json = dict[str, Any]
 
 
@@ -260,6 +262,69 @@ def test_manifests_for_other_modes_run_with_claims(claiming: Product, tmp_path: 
     finally:
         product.delete_all()
         product.upgrade(INSTALLER, "--set", "admission.toClaims=false")
+
+
+def test_plain_pods_get_a_share_by_extended_resource(claiming: Product, cluster: Cluster) -> None:
+    product = claiming
+    container = {
+        "name": "main",
+        "image": CUDA_SAMPLE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sleep", "100000"],
+        "resources": {"limits": {names.GPU_SHARE: "1"}},
+    }
+    template = {
+        "metadata": {"labels": {"app": "plain"}},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]},
+    }
+    plain: Json = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "plain", "namespace": "default"},
+        "spec": {"replicas": 9, "selector": {"matchLabels": {"app": "plain"}}, "template": template},
+    }
+    values = ("extendedResource=true", "defaultMemoryMiB=7000", "defaultCompute=30")
+    product.upgrade(INSTALLER, *(one for value in values for one in ("--set", f"claims.{value}")))
+    try:
+        product.rolled_out()
+        product.apply(plain)
+
+        # Two on each of four GPUs of 16160 MiB, and one waits.
+        def held() -> list[list[str]]:
+            rows = (line.split() for line in product.inspect("-d", NODE).splitlines())
+            return [row for row in rows if row[:1] and row[0].startswith("plain-")]
+
+        until("eight have shares", lambda: len(held()) == 8)
+        until("eight run", lambda: len([one for one in product.pods("app=plain") if ready(one)]) == 8)
+        made = cluster.get(CLAIMS)["items"]
+        assert len(made) == 8
+        assert all("-extended-resources-" in one["metadata"]["name"] for one in made)
+        pods = product.pods("app=plain")
+        (late,) = (one["metadata"]["name"] for one in pods if not one["spec"].get("nodeName"))
+        product.wait_for_event(late, "cannot allocate all claims")
+        assert f"1 of {names.GPU_SHARE}" in product.inspect("--pending")
+        assert "is made with its node" in product.inspect("--why", late)
+        name = next(one["metadata"]["name"] for one in pods if one["metadata"]["name"] != late)
+        assert "/  7000MiB" in product.kubectl("exec", name, "--", "nvidia-smi")
+        assert product.environment(name)[names.ENV_CORE_PERCENT] == "30"
+        assert f"{name}-extended-resources-" in product.inspect("--why", name)
+
+        # What ends makes room, and its claim goes with it.
+        product.kubectl("delete", "pod", name, "--grace-period=1")
+        until(
+            "the one that waited runs", lambda: ready(product.get(f"/api/v1/namespaces/default/pods/{late}"))
+        )
+        product.kubectl("delete", "deployment", "plain")
+        until("no claim is left", lambda: not cluster.get(CLAIMS)["items"] and not files(cluster))
+    finally:
+        product.delete_all()
+        product.upgrade(INSTALLER, *(one for value in UNCLAIMED for one in ("--set", f"claims.{value}")))
+        product.rolled_out()
+
+
+def ready(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def kill_agent(product: Product, cluster: Cluster) -> None:
