@@ -68,7 +68,7 @@ def _settings(options: SimpleNamespace) -> Settings:
         )
     if options.claim_compute % _COMPUTE_STEP:
         raise InvalidSetting(
-            f"--claim-compute {options.claim_compute}", f"give a multiple of {_COMPUTE_STEP}"
+            f"--claim-compute {options.claim_compute}", "give a multiple of 5"
         )
     folder = options.kubelet_dir.absolute()
     check_socket_paths(folder)
