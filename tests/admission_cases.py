@@ -379,6 +379,16 @@ PODS: tuple[PodCase, ...] = (
         spec=SCRATCH | CLAIM,
         says=hiding_words(("a", "/run/gpushare"), ("i", "/etc/ld.so.preload")),
     ),
+    PodCase("shares-by-extended-resource", (box(**{names.GPU_SHARE: "1"}),)),
+    PodCase(
+        "extended-resources-mount-over-isolation",
+        (
+            box("a", mounts=("/run/gpushare",), **{names.GPU_SHARE: "1"}),
+            box("b", mounts=("/run/gpushare",), **{f"{names.DEVICE_CLASS_PREFIX}gpushare.dev": "1"}),
+        ),
+        spec=SCRATCH,
+        says=hiding_words(("a", "/run/gpushare"), ("b", "/run/gpushare")),
+    ),
     # --- nodes
     PodCase("has-a-node", (box(mem="3"),), spec={"nodeName": "n1"}, says=node_words("n1")),
     PodCase(

@@ -29,6 +29,10 @@ GPU_WHOLE: Final = "aliyun.com/gpu"
 
 DRA_DRIVER: Final = "gpushare.dev"
 """Ours: the DRA driver of nodes in mode ``dra``, and the DeviceClass of their GPUs."""
+GPU_SHARE: Final = "gpushare.dev/share"
+"""Ours, in limits: shares of the default size, for which kube-scheduler makes the claim (``extendedResourceName`` of the DeviceClass)."""
+DEVICE_CLASS_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+"""Kubernetes': with the name of a DeviceClass, an extended resource that every DeviceClass has."""
 
 # --- elastic quotas --------------------------------------------------------------------------
 QUOTA_GROUP: Final = "scheduling.sigs.k8s.io/v1beta1"

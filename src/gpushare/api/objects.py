@@ -138,6 +138,19 @@ class PodClaimStatus(msgspec.Struct, rename="camel", gc=False):
     resource_claim_name: str | None = None
 
 
+class ExtendedResourceMapping(msgspec.Struct, rename="camel", gc=False):
+    """A container that uses the claim for extended resources."""
+
+    container_name: str = ""
+
+
+class ExtendedResourceClaim(msgspec.Struct, rename="camel", gc=False):
+    """The ResourceClaim that kube-scheduler made for a pod's extended resources."""
+
+    resource_claim_name: str = ""
+    request_mappings: list[ExtendedResourceMapping] | None = None
+
+
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
     """``spec`` of a pod."""
 
@@ -175,6 +188,7 @@ class PodStatus(msgspec.Struct, rename="camel", gc=False):
     conditions: list[PodCondition] | None = None
     nominated_node_name: str = ""
     resource_claim_statuses: list[PodClaimStatus] | None = None
+    extended_resource_claim_status: ExtendedResourceClaim | None = None
 
 
 class Pod(msgspec.Struct, rename="camel", gc=False):
@@ -188,6 +202,11 @@ class Pod(msgspec.Struct, rename="camel", gc=False):
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def uses_claims(self) -> bool:
+        """Whether it uses ResourceClaims, its own or one that was made for its extended resources."""
+        return bool(self.spec.resource_claims) or self.status.extended_resource_claim_status is not None
 
     @property
     def finished(self) -> bool:

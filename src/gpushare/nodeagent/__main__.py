@@ -19,13 +19,15 @@ from gpushare.nodeagent.isolation.options import AskedIsolation, IsolationOption
 from gpushare.nodeagent.memory_trim import prepare
 from gpushare.nodeagent.options import ROLE
 from gpushare.nodeagent.runtime.selection import Asked
-from gpushare.nodeagent.settings import Pace, Settings, check_socket_paths
+from gpushare.nodeagent.settings import DefaultShare, Pace, Settings, check_socket_paths
 from gpushare.options.option import InvalidSettings
 from gpushare.options.reading import read
 from gpushare.options.usage_error import refuse
 from gpushare.options.variables import warn_of_typos
 from gpushare.process.log_setup import configure
 
+#: As in ResourceSlices.
+_COMPUTE_STEP: Final = 5
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -65,6 +67,10 @@ def _settings(options: SimpleNamespace) -> Settings:
         raise InvalidSetting(
             f"--cdi-dirs {options.cdi_dirs}", "give absolute paths, with commas between them"
         )
+    if options.claim_compute % _COMPUTE_STEP:
+        raise InvalidSetting(
+            f"--claim-compute {options.claim_compute}", "give a multiple of 5"
+        )
     folder = options.kubelet_dir.absolute()
     check_socket_paths(folder)
     return Settings(
@@ -92,6 +98,7 @@ def _settings(options: SimpleNamespace) -> Settings:
         cdi_folders=cdi_folders,
         host_root=options.host_root.absolute(),
         isolation=_isolation(options),
+        default_share=DefaultShare(options.claim_memory_mib, options.claim_compute),
     )
 
 

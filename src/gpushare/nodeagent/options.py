@@ -146,6 +146,24 @@ ROLE: Final = Role(
             group=_ISOLATION,
         ),
         Option(
+            "claim-memory-mib",
+            INTEGER,
+            "memory of a GPU that a ResourceClaim gets if it requests no amount, in MiB; 0: all of it",
+            0,
+            least=0,
+            most=10_000_000,
+            metavar="MIB",
+        ),
+        Option(
+            "claim-compute",
+            INTEGER,
+            "percent of a GPU's compute that a ResourceClaim gets if it requests none, a multiple of 5; 0: not limited",
+            0,
+            least=0,
+            most=100,
+            metavar="PERCENT",
+        ),
+        Option(
             "watchdog",
             CHOICE,
             "what to do about processes that use more of a GPU than their container's share: nothing (off), report, or report "

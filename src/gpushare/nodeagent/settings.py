@@ -44,6 +44,14 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
+class DefaultShare:
+    """What a claim gets that requests no amount; 0 MiB: all of a GPU, 0 percent: compute is not limited."""
+
+    mib: int = 0
+    core_percent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Settings of one node agent."""
 
@@ -60,6 +68,7 @@ class Settings:
     cdi_folders: tuple[Path, ...] = CDI_DIRS
     host_root: Path = Path("/")
     isolation: IsolationOptions = field(default_factory=IsolationOptions)
+    default_share: DefaultShare = field(default_factory=DefaultShare)
 
 
 def check_socket_paths(folder: Path) -> None:

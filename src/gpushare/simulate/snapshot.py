@@ -301,7 +301,9 @@ def _pod(pod: Json, read_annotations: Container[str]) -> Json:
         ]
     if spec.get("resourceClaims"):
         kept_spec["resourceClaims"] = [_selected(claim, _POD_CLAIM) for claim in spec["resourceClaims"]]
-    status = _selected(status_of(pod), ("phase", "nominatedNodeName", "resourceClaimStatuses"))
+    status = _selected(
+        status_of(pod), ("phase", "nominatedNodeName", "resourceClaimStatuses", "extendedResourceClaimStatus")
+    )
     conditions = [
         condition
         for condition in status_of(pod).get("conditions") or ()

@@ -186,6 +186,13 @@ REFUSED = [
         "admission.toClaims=true,admission.mode=policy",
         "admission.toClaims: the webhook does it, and admission.mode: policy leaves the webhook out",
     ),
+    (
+        INSTALLER,
+        "admission.toClaims=true,claims.defaultMemoryMiB=4096",
+        "claims.defaultMemoryMiB: with admission.toClaims, requests for whole GPUs become claims without an amount",
+    ),
+    (INSTALLER, "claims.extendedResource=true", "a share has no size, and each pod would get a whole GPU"),
+    (INSTALLER, "claims.defaultCompute=7", "'/claims/defaultCompute'"),
     (INSTALLER, "admission.trustedServiceAccounts={a b}", "write a user as the API server knows it"),
     (
         SCHEDULER,

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from documentation.blocks import read_page
+from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster import THREE_NODES, Cluster, down, up
+from tests.e2e.product.claiming import NODE, PAGE, TYPED_BY, offered, typed, until
 from tests.e2e.product.left_on_nodes import Traces
 from tests.e2e.product.pages import Pages
-from tests.e2e.product.product import INSTALLER, MODES, NAMESPACE, SCHEDULER, Product
+from tests.e2e.product.product import CHECKOUT, INSTALLER, MODES, NAMESPACE, SCHEDULER, Product
 from tests.e2e.product.stream import APP, ON_TWO_NODES, REPLICAS, deployment
 
 IMAGES = Path(__file__).parents[3] / "build" / "images"
@@ -94,6 +97,26 @@ def product(installed: Product) -> Iterator[Product]:
     """The product, with no pods of other tests; those of this test are removed after it."""
     yield installed
     installed.delete_all()
+
+
+@pytest.fixture
+def claiming(product: Product, tmp_path: Path, k8s: str) -> Iterator[Product]:
+    """The product with a ``dra`` node, labelled as the guide says."""
+    if tuple(map(int, k8s.split(".")[:2])) < (1, 36):
+        pytest.skip("devices are shared by capacity from Kubernetes 1.36 on")
+    for block in read_page(PAGE, (CHECKOUT / PAGE).read_text()).blocks:
+        if block.file:
+            (tmp_path / block.file).write_text("\n".join(block.content) + "\n")
+    label, *_ = commands_typed_by(str(CHECKOUT / TYPED_BY), PAGE)
+    typed(product, label.text, tmp_path)
+    try:
+        until("the node's slice", lambda: offered(product) == 4)
+        yield product
+    finally:
+        product.delete_all()
+        product.kubectl("delete", "resourceclaimtemplates,resourceclaims", "--all", "--timeout=60s")
+        product.label(NODE, MODES[NODE])
+        product.offers(NODE, gpu_mem=60, gpu_core=400)
 
 
 @pytest.fixture(scope="module")

@@ -1,28 +1,31 @@
 """Shares through ResourceClaims on the real cluster: kube-scheduler allocates them, the kubelet has them prepared, containers are held."""
 
 import json
-import re
 import signal
-import subprocess
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from documentation.blocks import read_page
 from gpushare.api import names
 from gpushare_playground import gpus
 from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster import Cluster
-from tests.e2e.cluster.waiting import wait_for
-from tests.e2e.product.product import CHECKOUT, INSTALLER, MODES, NAMESPACE, Product, gpu_pod
+from tests.e2e.product.claiming import (
+    CLAIMS,
+    CUDA_SAMPLE,
+    NODE,
+    Json,
+    claim,
+    files,
+    kill_agent,
+    offered,
+    pod,
+    slices,
+    typed,
+    until,
+)
+from tests.e2e.product.product import INSTALLER, MODES, NAMESPACE, Product, gpu_pod
 from tests.e2e.product.test_isolation import ALLOCATES, LEAST, MOST, busy_percent
 
-NODE = "core-mem-v100x4"
-PAGE = "docs/guide/dra.md"
-CUDA_SAMPLE = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
 #: Takes 2 GiB and keeps them.
 HOLDS = """
 import ctypes, signal
@@ -32,23 +35,8 @@ cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
 print("holds", cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(2 << 30)), flush=True)
 signal.pause()
 """
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-#: How long a state is waited for, in seconds.
-WITHIN_S = 120.0
-Json = dict[str, Any]
-
-
-def slices(product: Product) -> list[Json]:
-    """The node's ResourceSlices of our driver."""
-    found: list[Json] = product.get(
-        f"/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.nodeName%3D{NODE}"
-    )["items"]
-    return [one for one in found if one["spec"]["driver"] == names.DRA_DRIVER]
-
-
-def offered(product: Product) -> int:
-    """How many GPUs the node's slice has."""
-    return sum(len(one["spec"]["devices"]) for one in slices(product))
+#: The chart's values of ``claims``.
+UNCLAIMED = ("extendedResource=false", "defaultMemoryMiB=0", "defaultCompute=0")
 
 
 def taints(product: Product) -> list[tuple[str, str]]:
@@ -70,92 +58,6 @@ def health(product: Product, name: str) -> str:
         for resource in one["resources"]
     ]
     return found[0] if found else ""
-
-
-def until(what: str, reached: Any) -> None:
-    wait_for(what, reached, timeout=WITHIN_S, every=0.5)
-
-
-@pytest.fixture
-def claiming(product: Product, tmp_path: Path, k8s: str) -> Iterator[Product]:
-    """The product with a ``dra`` node, labelled as the guide says."""
-    if tuple(map(int, k8s.split(".")[:2])) < (1, 36):
-        pytest.skip("devices are shared by capacity from Kubernetes 1.36 on")
-    for block in read_page(PAGE, (CHECKOUT / PAGE).read_text()).blocks:
-        if block.file:
-            (tmp_path / block.file).write_text("\n".join(block.content) + "\n")
-    label, *_ = commands_typed_by(__file__, "docs/guide/dra.md")
-    typed(product, label.text, tmp_path)
-    try:
-        until("the node's slice", lambda: offered(product) == 4)
-        yield product
-    finally:
-        product.delete_all()
-        product.kubectl("delete", "resourceclaimtemplates,resourceclaims", "--all", "--timeout=60s")
-        product.label(NODE, MODES[NODE])
-        product.offers(NODE, gpu_mem=60, gpu_core=400)
-
-
-def typed(product: Product, command: str, folder: Path) -> str:
-    """A command of the guide, in a folder with its manifest."""
-    done = subprocess.run(
-        ["bash", "-c", re.sub(r"\bNODE\b", NODE, command)],
-        cwd=folder,
-        env=dict(product.environment_of_commands),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-    return done.stdout
-
-
-def pod(name: str, claim: str) -> Json:
-    """A pod that uses a claim."""
-    container = {
-        "name": "main",
-        "image": CUDA_SAMPLE,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["sleep", "100000"],
-        "resources": {"claims": [{"name": "gpu"}]},
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "labels": {"app": name}},
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "resourceClaims": [{"name": "gpu", "resourceClaimName": claim}],
-            "containers": [container],
-        },
-    }
-
-
-def claim(name: str, memory: str, compute: int, count: int = 1) -> Json:
-    """A claim for so much of each of ``count`` GPUs."""
-    request = {
-        "deviceClassName": names.DRA_DRIVER,
-        "count": count,
-        "capacity": {"requests": {"memory": memory, "compute": str(compute)}},
-    }
-    devices: Json = {"requests": [{"name": "gpu", "exactly": request}]}
-    if count > 1:
-        devices["constraints"] = [{"distinctAttribute": f"{names.DRA_DRIVER}/uuid"}]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"devices": devices},
-    }
-
-
-def files(cluster: Cluster) -> list[str]:
-    """What the node has of claims: CDI files and directories."""
-    node = cluster.node(NODE)
-    found = node.run("sh", "-c", "ls /var/run/cdi; ls /var/lib/gpushare/containers").stdout.split()
-    uids = {one["metadata"]["uid"] for one in cluster.get(CLAIMS)["items"]}
-    return [one for one in found if one.startswith("gpushare.dev-claim-") or one in uids]
 
 
 def test_claims_are_allocated_held_to_their_share_and_released(
@@ -262,26 +164,67 @@ def test_manifests_for_other_modes_run_with_claims(claiming: Product, tmp_path: 
         product.upgrade(INSTALLER, "--set", "admission.toClaims=false")
 
 
-def kill_agent(product: Product, cluster: Cluster) -> None:
-    """``kill -9`` of the node's agent; returns once its successor is registered with the kubelet."""
-    node = cluster.node(NODE)
-    sockets = "ls /var/lib/kubelet/plugins_registry"
-    before = node.run("sh", "-c", sockets).stdout
-    (agent,) = (
-        one
-        for one in product.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
-        if one["spec"]["nodeName"] == NODE
-    )
-    identifier = agent["status"]["containerStatuses"][0]["containerID"].rpartition("/")[2]
-    tasks = node.run("ctr", "-n", "k8s.io", "tasks", "ls").stdout
-    pid = next(line.split()[1] for line in tasks.splitlines() if line.startswith(identifier))
-    node.run("kill", f"-{signal.SIGKILL.value}", pid)
-    until("another agent's socket alone", lambda: _is_another(node.run("sh", "-c", sockets).stdout, before))
+def test_plain_pods_get_a_share_by_extended_resource(claiming: Product, cluster: Cluster) -> None:
+    product = claiming
+    container = {
+        "name": "main",
+        "image": CUDA_SAMPLE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sleep", "100000"],
+        "resources": {"limits": {names.GPU_SHARE: "1"}},
+    }
+    template = {
+        "metadata": {"labels": {"app": "plain"}},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]},
+    }
+    plain: Json = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "plain", "namespace": "default"},
+        "spec": {"replicas": 9, "selector": {"matchLabels": {"app": "plain"}}, "template": template},
+    }
+    values = ("extendedResource=true", "defaultMemoryMiB=7000", "defaultCompute=30")
+    product.upgrade(INSTALLER, *(one for value in values for one in ("--set", f"claims.{value}")))
+    try:
+        product.rolled_out()
+        product.apply(plain)
+
+        # Two on each of four GPUs of 16160 MiB, and one waits.
+        def held() -> list[list[str]]:
+            rows = (line.split() for line in product.inspect("-d", NODE).splitlines())
+            return [row for row in rows if row[:1] and row[0].startswith("plain-")]
+
+        until("eight have shares", lambda: len(held()) == 8)
+        until("eight run", lambda: len([one for one in product.pods("app=plain") if ready(one)]) == 8)
+        made = cluster.get(CLAIMS)["items"]
+        assert len(made) == 8
+        assert all("-extended-resources-" in one["metadata"]["name"] for one in made)
+        pods = product.pods("app=plain")
+        (late,) = (one["metadata"]["name"] for one in pods if not one["spec"].get("nodeName"))
+        product.wait_for_event(late, "cannot allocate all claims")
+        assert f"1 of {names.GPU_SHARE}" in product.inspect("--pending")
+        assert "is made with its node" in product.inspect("--why", late)
+        name = next(one["metadata"]["name"] for one in pods if one["metadata"]["name"] != late)
+        assert "/  7000MiB" in product.kubectl("exec", name, "--", "nvidia-smi")
+        assert product.environment(name)[names.ENV_CORE_PERCENT] == "30"
+        assert f"{name}-extended-resources-" in product.inspect("--why", name)
+
+        # What ends makes room, and its claim goes with it.
+        product.kubectl("delete", "pod", name, "--grace-period=1")
+        until(
+            "the one that waited runs", lambda: ready(product.get(f"/api/v1/namespaces/default/pods/{late}"))
+        )
+        product.kubectl("delete", "deployment", "plain")
+        until("no claim is left", lambda: not cluster.get(CLAIMS)["items"] and not files(cluster))
+    finally:
+        product.delete_all()
+        product.upgrade(INSTALLER, *(one for value in UNCLAIMED for one in ("--set", f"claims.{value}")))
+        product.rolled_out()
 
 
-def _is_another(now: str, before: str) -> bool:
-    ours = [one for one in now.split() if one.startswith(names.DRA_DRIVER)]
-    return len(ours) == 1 and ours[0] not in before.split()
+def ready(pod: Json) -> bool:
+    conditions = pod["status"].get("conditions", ())
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 def test_a_claim_gets_its_share_of_the_gpus_time(claiming: Product) -> None:

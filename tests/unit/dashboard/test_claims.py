@@ -112,6 +112,33 @@ async def test_what_claims_hold_is_on_the_map_and_goes_with_them() -> None:
     assert (await board(shown))["allocated_mib"] == [0, 1024]
 
 
+async def test_a_pod_with_a_share_by_extended_resource_waits_and_then_holds_the_claim_that_was_made_for_it() -> (
+    None
+):
+    shown = await dra_cluster()
+    plain = pod("plain", "", says="0/1 nodes are available")
+    del plain["spec"]["resourceClaims"], plain["status"]["resourceClaimStatuses"]
+    plain["spec"]["containers"] = [{"name": "main", "resources": {"limits": {"gpushare.dev/share": "2"}}}]
+    put(shown, plain)
+    (waits,) = shown.cluster.claims.waiting()
+    assert (waits.pod, shown.cluster.claims.asks_of(waits)) == ("default/plain", "2 of gpushare.dev/share")
+    plain["spec"]["nodeName"] = "a"
+    plain["status"] = {
+        "phase": "Running",
+        "extendedResourceClaimStatus": {
+            "resourceClaimName": "plain-extended-resources-x",
+            "requestMappings": [
+                {"containerName": "main", "resourceName": "gpushare.dev/share", "requestName": "r"}
+            ],
+        },
+    }
+    put(shown, claim("plain-extended-resources-x", ("gpu-a-1", "2Gi", 0), pods=("plain",)), plain)
+    await shown.live.tick()
+    assert not list(shown.cluster.claims.waiting())
+    found = await ask(shown, "pod", key="default/plain")
+    assert [(one["index"], one["mib"]) for one in found["shares"]] == [(1, 2048)]
+
+
 async def test_a_gpu_lists_its_claims_with_the_pods_that_use_them_and_what_these_use() -> None:
     shown = await dra_cluster()
     shown.addresses["a"] = "agent"

@@ -127,6 +127,35 @@ def test_a_claim_that_is_not_allocated_comes_with_the_reason_and_what_is_free() 
     assert table[3].startswith("  large: GPU gpu-00000001 of node n fits: something else blocks it")
 
 
+def plain(name: str, claim: str = "", at: str = "") -> dict[str, Any]:
+    """A pod that requests a share by extended resource, with the ``claim`` that was made for it."""
+    found = pod(name, "", at)
+    del found["spec"]["resourceClaims"], found["status"]["resourceClaimStatuses"]
+    found["spec"]["containers"] = [{"name": "main", "resources": {"limits": {names.GPU_SHARE: "1"}}}]
+    if claim:
+        mapping = {
+            "containerName": "main",
+            "resourceName": names.GPU_SHARE,
+            "requestName": "container-0-request-0",
+        }
+        found["status"]["extendedResourceClaimStatus"] = {
+            "resourceClaimName": claim,
+            "requestMappings": [mapping],
+        }
+    return found
+
+
+def test_a_share_by_extended_resource_is_explained_before_and_after_its_claim_is_made() -> None:
+    full = allocated("o", (0, "8Gi", 0))
+    text = lines(kubectl(plain("late"), full, slices=offered([])))
+    assert f"It requests 1 of {names.GPU_SHARE}; its ResourceClaim is made with its node." in text
+    assert any("gpu-00000000" in line and "7168/15360" in line for line in text)
+    claim = allocated("late-extended-resources-x", (1, "3Gi", 30), pods=("late",))
+    text = lines(kubectl(plain("late", "late-extended-resources-x", at="n"), claim))
+    assert any("late-extended-resources-x requests" in line and "holds on node n" in line for line in text)
+    assert not any("no record of a GPU" in line for line in text)
+
+
 def test_what_does_not_fit_is_named() -> None:
     cordoned = [{"key": "gpushare.dev/cordoned", "effect": "NoSchedule"}]
     for claim, others, slices, expected in (

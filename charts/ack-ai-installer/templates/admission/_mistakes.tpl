@@ -9,7 +9,7 @@ of them, too.
 {{/* CEL: whether the name of a resource looks like ours and is none. Takes the name of the variable. */}}
 {{- define "gpushare.mistakes.resource" -}}
 (!({{ . }} in ['aliyun.com/gpu-mem', 'aliyun.com/gpu-core.percentage', 'aliyun.com/gpu', 'aliyun.com/gpu-count',
-  'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage'])
+  'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage', 'gpushare.dev/share'])
   && {{ . }}.matches(r'(?i)^(gpushare\.dev/|((al[iy]|ail)[a-z]*n(\.[a-z]+)*|(gpu|gup|pgu)-?share[a-z.-]*|gpsuhare\.dev)/[cv]?(gpu|gup|pgu))'))
 {{- end }}
 

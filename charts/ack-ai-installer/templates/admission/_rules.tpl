@@ -17,9 +17,9 @@ object.spec.template; what they mean is in docs/guide/admission.md.
   .exists(r, r in c.?resources.limits.orValue({})))
 {{- end }}
 
-{{/* CEL: whether container c uses a ResourceClaim. Of which device class cannot be seen here. */}}
+{{/* CEL: whether container c uses a ResourceClaim, or kube-scheduler makes one for it. Of which device class cannot be seen here. */}}
 {{- define "gpushare.admission.usesClaim" -}}
-size(c.?resources.claims.orValue([])) > 0
+(size(c.?resources.claims.orValue([])) > 0 || c.?resources.limits.orValue({}).exists(r, r == 'gpushare.dev/share' || r.startsWith('deviceclass.resource.kubernetes.io/')))
 {{- end }}
 
 {{/* Pods that request something of ours, or use a ResourceClaim, when they are created or what is validated changes. */}}

@@ -74,7 +74,7 @@ class _Asking:
     core: float
     whole: float
     claims: bool
-    """Whether it uses a ResourceClaim, of whichever device class."""
+    """Whether it uses a ResourceClaim, of whichever device class, or kube-scheduler makes one for it."""
     early: bool
     """Whether it is an init container."""
     over_isolation: tuple[str, ...]
@@ -161,7 +161,7 @@ def _asking(pod: Pod) -> Iterator[_Asking]:
     apps = len(pod.spec.containers)
     for at, container in enumerate((*pod.spec.containers, *(pod.spec.init_containers or ()))):
         texts = _texts(container)
-        claims = container.resources is not None and bool(container.resources.claims)
+        claims = _uses_claim(container)
         if texts or claims:
             units, core, whole = (
                 _number(texts.get(one)) for one in (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
@@ -170,6 +170,16 @@ def _asking(pod: Pod) -> Iterator[_Asking]:
             mounts = [one.mount_path for one in container.volume_mounts or ()]
             over = tuple(path for path in mounts if _OVER_ISOLATION.search(path))
             yield _Asking(container.name, texts, memory, units, core, whole, claims, at >= apps, over)
+
+
+def _uses_claim(container: Container) -> bool:
+    resources = container.resources
+    if resources is None:
+        return False
+    extended = (
+        one == names.GPU_SHARE or one.startswith(names.DEVICE_CLASS_PREFIX) for one in resources.limits or {}
+    )
+    return bool(resources.claims) or any(extended)
 
 
 def _texts(container: Container) -> dict[str, str]:

@@ -125,7 +125,9 @@ class DeviceRequest(msgspec.Struct, frozen=True, rename="camel"):
         of = "a GPU" if self.count == 1 else f"each of {self.count} GPUs"
         if self.admin_access:
             return f"monitoring of {of.removeprefix('each of ')}"
-        return f"{memory or 'all memory'}{'' if compute == '0' else f' and {compute}% compute'} of {of}"
+        return (
+            f"{memory or 'the default memory'}{'' if compute == '0' else f' and {compute}% compute'} of {of}"
+        )
 
 
 class _Request(msgspec.Struct, frozen=True, rename="camel"):
@@ -249,8 +251,15 @@ def holding_of(claim: ResourceClaim, node: str, devices: Iterable[Device]) -> Cl
     return ClaimHolding(tuple(sorted(shares, key=lambda share: share.index)), tuple(problems))
 
 
+#: The entry of a claim that kube-scheduler made; a pod's own entries are DNS labels.
+_EXTENDED: Final = "<extended-resources>"
+
+
 class PodClaims(NamedTuple):
-    """The ResourceClaims of a pod, by the name of its entry; empty: not made yet. ``containers``: entries that each container uses."""
+    """The ResourceClaims of a pod, by the name of its entry; empty: not made yet. ``containers``: entries that each container uses.
+
+    The claim that kube-scheduler made for the pod's extended resources is among them.
+    """
 
     names: Mapping[str, str]
     containers: Mapping[str, tuple[str, ...]]
@@ -263,15 +272,30 @@ def claims_of(pod: Pod) -> PodClaims:
         entry.name: entry.resource_claim_name or made.get(entry.name) or ""
         for entry in pod.spec.resource_claims or ()
     }
-    containers = (*pod.spec.containers, *(pod.spec.init_containers or ()))
-    return PodClaims(
-        entries,
-        {
-            container.name: tuple(use.name for use in container.resources.claims)
-            for container in containers
-            if container.resources is not None and container.resources.claims
-        },
+    uses = {
+        container.name: tuple(use.name for use in container.resources.claims)
+        for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
+        if container.resources is not None and container.resources.claims
+    }
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None:
+        entries[_EXTENDED] = extended.resource_claim_name
+        for name in dict.fromkeys(one.container_name for one in extended.request_mappings or ()):
+            uses[name] = (*uses.get(name, ()), _EXTENDED)
+    return PodClaims(entries, uses)
+
+
+def shares_requested(pod: Pod) -> int:
+    """How many shares of the default size the pod's containers request by extended resource."""
+    amounts = (
+        (container.resources.limits or {}).get(names.GPU_SHARE, "0")
+        for container in (*pod.spec.containers, *(pod.spec.init_containers or ()))
+        if container.resources is not None
     )
+    try:
+        return sum(parse_amount(amount, names.GPU_SHARE) for amount in amounts)
+    except InvalidQuantity:
+        return 0
 
 
 class _Selector(msgspec.Struct, frozen=True):

@@ -13,8 +13,13 @@ from gpushare.api.quantity import parse_amount
 _MIB: Final = 1 << 20
 
 
-class _Amount(msgspec.Struct, frozen=True):
+class _Policy(msgspec.Struct, frozen=True):
+    default: str = "0"
+
+
+class _Amount(msgspec.Struct, frozen=True, rename="camel"):
     value: str = "0"
+    request_policy: _Policy | None = None
 
 
 class DeviceTaint(msgspec.Struct, frozen=True):
@@ -80,6 +85,8 @@ class OfferedGpu(NamedTuple):
     free_core_percent: int
     free_shares: int
     taint: str = ""
+    default_mib: int = 0
+    """What a claim consumes that requests no amount of memory."""
 
 
 def decode_resource_slices(raw: bytes | bytearray) -> Collection[ResourceSlice]:
@@ -109,6 +116,7 @@ def offered_gpus(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim
 def _offered(node: str, device: _Device, consumed: "tuple[int, int, int]") -> OfferedGpu:
     capacity = {name: amount.value for name, amount in (device.capacity or {}).items()}
     mib, core_percent, shares = _consumed(capacity)
+    policy = (device.capacity or {}).get(MEMORY, _Amount()).request_policy
     taint = next(iter(device.taints or ()), None)
     return OfferedGpu(
         node,
@@ -119,6 +127,7 @@ def _offered(node: str, device: _Device, consumed: "tuple[int, int, int]") -> Of
         max(core_percent - consumed[1], 0),
         max(shares - consumed[2], 0),
         "" if taint is None else f"{taint.key}={taint.value}" if taint.value else taint.key,
+        _consumed({MEMORY: policy.default})[0] if policy is not None else mib,
     )
 
 

@@ -6,7 +6,13 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import Allocation
-from gpushare.api.allocation.resource_claim import DeviceClass, ResourceClaim, claims_of, holding_of
+from gpushare.api.allocation.resource_claim import (
+    DeviceClass,
+    ResourceClaim,
+    claims_of,
+    holding_of,
+    shares_requested,
+)
 from gpushare.api.objects import Pod
 from gpushare.ledger import Ledger
 from gpushare.reasons.unscheduled import unplaced_of
@@ -26,11 +32,13 @@ class ClaimPod(msgspec.Struct, frozen=True):
     priority: int = 0
     leaving: bool = False
     says: str = ""
+    shares: int = 0
+    """Requested by extended resource, without a claim of its own."""
 
 
 def claim_pod_of(pod: Pod) -> ClaimPod | None:
     """The record of ``pod``; ``None`` if it has finished or uses no claim."""
-    if pod.finished or not pod.spec.resource_claims:
+    if pod.finished or not (pod.uses_claims or shares_requested(pod)):
         return None
     meta, node = pod.metadata, pod.spec.node_name
     claims = tuple(f"{meta.namespace}/{name}" for name in claims_of(pod).names.values() if name)
@@ -43,6 +51,7 @@ def claim_pod_of(pod: Pod) -> ClaimPod | None:
         pod.spec.priority or 0,
         meta.deletion_timestamp is not None,
         "" if node else unplaced_of(pod).says,
+        shares_requested(pod),
     )
 
 
@@ -113,15 +122,17 @@ class Claims:
 
     def asks_of(self, pod: ClaimPod) -> str:
         """What the pod's claims request, for people."""
-        return ", ".join(
+        requests = [
             f"{request} through claim {claim.metadata.name}"
             for claim in self.of_pod(pod)
             for request in claim.requests_of(self.classes.names)
-        )
+        ]
+        by_resource = [f"{pod.shares} of {names.GPU_SHARE}"] if pod.shares else []
+        return ", ".join(requests + by_resource)
 
     def waiting(self) -> Iterator[ClaimPod]:
-        """Pods without a node that have a claim on our GPUs."""
-        return (pod for pod in self.pods.values() if not pod.node and self.of_pod(pod))
+        """Pods without a node that have a claim on our GPUs, or get one with their node."""
+        return (pod for pod in self.pods.values() if not pod.node and (pod.shares or self.of_pod(pod)))
 
     def _hold(self, claim: ResourceClaim, name: str) -> None:
         node = self._ledger.node(name)

@@ -38,10 +38,12 @@ def users_of_claims(pods: Iterable[Pod]) -> "dict[str, ClaimUsers]":
     """The users of every ResourceClaim that the ``pods`` use, by the claim's ``namespace/name``."""
     users: dict[str, ClaimUsers] = {}
     for pod in pods:
-        if not pod.spec.resource_claims:
+        if not pod.uses_claims:
             continue
         meta, claims = pod.metadata, claims_of(pod)
-        templates = {entry.name: entry.resource_claim_template_name for entry in pod.spec.resource_claims}
+        templates = {
+            entry.name: entry.resource_claim_template_name for entry in pod.spec.resource_claims or ()
+        }
         for container, uses in claims.containers.items():
             for use in uses:
                 name, template = claims.names.get(use), templates.get(use)

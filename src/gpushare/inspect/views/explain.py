@@ -340,12 +340,13 @@ def _of_annotations(pod: Json, *, has_claims: bool) -> list[str]:
 
 def _explain_claims(kubectl: Kubectl, pod: Json) -> "ClaimAnswer | None":
     """What is known of the pod's claims on our GPUs; ``None`` for a pod without any."""
-    if not pod["spec"].get("resourceClaims") or _is_finished(pod):
-        return None
-    from gpushare.inspect.views.explain_claims import explain_claims
+    from gpushare.api.objects import decode_pod
+    from gpushare.inspect.views.explain_claims import explain_claims, is_claiming
 
+    if not is_claiming(decode_pod(pod)) or _is_finished(pod):
+        return None
     answer = explain_claims(kubectl, pod)
-    return answer if answer.claims else None
+    return answer if answer.lines else None
 
 
 def _requests_share(pod: Json) -> bool:

@@ -5,18 +5,20 @@ from typing import Any, Final
 
 import msgspec
 
+from gpushare.api import names
 from gpushare.api.allocation.resource_claim import (
     ClaimHolding,
     DeviceRequest,
     ResourceClaim,
     claims_of,
     holding_of,
+    shares_requested,
 )
 from gpushare.api.allocation.resource_slice import OfferedGpu
 from gpushare.api.errors import ModelError
 from gpushare.api.node.device import node_devices
 from gpushare.api.node.modes import NodeMode
-from gpushare.api.objects import Node, decode_pod
+from gpushare.api.objects import Node, Pod, decode_pod
 from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.sources.claims import claims_of_pod, claims_with_classes, offered_to_claims
 from gpushare.inspect.sources.kubectl import Kubectl
@@ -41,9 +43,15 @@ class ClaimAnswer(msgspec.Struct):
 def explain_claims(kubectl: Kubectl, pod: Json) -> ClaimAnswer:
     """What the pod's claims hold; of those that are not allocated, what is free. Raises ``KubectlMissing``."""
     answer = ClaimAnswer([], [], [], [])
-    meta, entries = pod["metadata"], claims_of(decode_pod(pod))
-    made = [name for name in entries.names.values() if name]
+    meta, decoded = pod["metadata"], decode_pod(pod)
+    made = [name for name in claims_of(decoded).names.values() if name]
     if not made:
+        if (shares := shares_requested(decoded)) and not decoded.spec.node_name:
+            answer.lines += [
+                "",
+                f"It requests {shares} of {names.GPU_SHARE}; its ResourceClaim is made with its node.",
+            ]
+            _explain_free(kubectl, (), (), answer)
         return answer
     facts = claims_of_pod(kubectl, meta["namespace"], made)
     for claim in facts.claims:
@@ -55,37 +63,46 @@ def explain_claims(kubectl: Kubectl, pod: Json) -> ClaimAnswer:
             problem for holding in holdings.values() if holding for problem in holding.problems
         ]
     if any(not claim.is_allocated for claim in facts.claims):
-        gpus, problem = offered_to_claims(kubectl)
-        if problem:
-            answer.remarks.append(f"free capacity for claims is unknown: {problem}")
-        else:
-            answer.lines += ["", *_free(gpus)]
-            for claim in facts.claims if gpus else ():
-                for alternatives in () if claim.is_allocated else claim.device_requests(facts.classes):
-                    room = [_room(request, gpus) for request in alternatives]
-                    answer.lines += [f"  {claim.metadata.name}: {text}." for text in room if text]
-            answer.free = [_free_document(gpu) for gpu in gpus[:_MAX_GPUS]]
+        _explain_free(kubectl, facts.claims, facts.classes, answer)
     return answer
+
+
+def _explain_free(
+    kubectl: Kubectl, claims: "Iterable[ResourceClaim]", classes: Collection[str], answer: ClaimAnswer
+) -> None:
+    """Add what is free, and why ``claims`` that are not allocated do not fit."""
+    gpus, problem = offered_to_claims(kubectl)
+    if problem:
+        answer.remarks.append(f"free capacity for claims is unknown: {problem}")
+        return
+    answer.lines += ["", *_free(gpus)]
+    for claim in claims if gpus else ():
+        for alternatives in () if claim.is_allocated else claim.device_requests(classes):
+            room = [_room(request, gpus) for request in alternatives]
+            answer.lines += [f"  {claim.metadata.name}: {text}." for text in room if text]
+    answer.free = [_free_document(gpu) for gpu in gpus[:_MAX_GPUS]]
 
 
 def pending_with_claims(kubectl: Kubectl, pods: Iterable[Json]) -> "list[Json]":
     """Records, as the scheduler's, of those of the pending ``pods`` that have claims on our GPUs. Raises ``KubectlMissing``."""
-    using = [pod for pod in pods if pod["spec"].get("resourceClaims")]
+    using = [(pod, decoded) for pod in pods if is_claiming(decoded := decode_pod(pod))]
     if not using:
         return []
     from gpushare.inspect.views.timestamps import seconds_of
 
     claims, classes = claims_with_classes(kubectl)
     records = []
-    for pod in using:
+    for pod, decoded in using:
         meta = pod["metadata"]
-        keys = [f"{meta['namespace']}/{name}" for name in claims_of(decode_pod(pod)).names.values()]
+        keys = [f"{meta['namespace']}/{name}" for name in claims_of(decoded).names.values()]
         asks = [
             f"{request} through claim {claims[key].metadata.name}"
             for key in keys
             if key in claims
             for request in claims[key].requests_of(classes)
         ]
+        if shares := shares_requested(decoded):
+            asks.append(f"{shares} of {names.GPU_SHARE}")
         if asks:
             records.append(
                 {
@@ -99,6 +116,11 @@ def pending_with_claims(kubectl: Kubectl, pods: Iterable[Json]) -> "list[Json]":
                 }
             )
     return records
+
+
+def is_claiming(pod: Pod) -> bool:
+    """Whether the pod uses claims, or requests shares for which kube-scheduler makes one."""
+    return pod.uses_claims or shares_requested(pod) > 0
 
 
 def _condition(pod: Json) -> str:
@@ -188,11 +210,11 @@ def _room(request: DeviceRequest, gpus: Collection[OfferedGpu]) -> str:
     wanted = request.wanted
     if wanted is None:
         return ""
-    amount = f"{wanted.mib} MiB" if wanted.mib else "all of its memory"
+    amount = f"{wanted.mib} MiB" if wanted.mib else "the default memory"
     open_gpus = [gpu for gpu in gpus if not gpu.taint]
     if wanted.mib > max(gpu.total_mib for gpu in gpus):
         return f"no GPU offers {amount}, the most is {max(gpu.total_mib for gpu in gpus)} MiB"
-    roomy = [gpu for gpu in open_gpus if gpu.free_mib >= (wanted.mib or gpu.total_mib)]
+    roomy = [gpu for gpu in open_gpus if gpu.free_mib >= (wanted.mib or gpu.default_mib)]
     if not roomy:
         return f"no GPU without a taint has {amount} free"
     with_compute = [gpu for gpu in roomy if gpu.free_core_percent >= wanted.core_percent]

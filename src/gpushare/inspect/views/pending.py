@@ -94,12 +94,8 @@ def _with_claims(kubectl: Kubectl, pending: "bytes | KubectlFailed", known: "set
         return []
     from gpushare.inspect.views.explain_claims import pending_with_claims
 
-    pods = [pod for pod in json.loads(pending).get("items") or () if pod["spec"].get("resourceClaims")]
-    return (
-        [record for record in pending_with_claims(kubectl, pods) if record["key"] not in known]
-        if pods
-        else []
-    )
+    pods = json.loads(pending).get("items") or ()
+    return [record for record in pending_with_claims(kubectl, pods) if record["key"] not in known]
 
 
 def _table(pods: "list[Json]", paint: Paint) -> list[str]:

@@ -27,7 +27,7 @@ class ClaimingPod(msgspec.Struct, frozen=True):
 
 def claiming_pod(pod: ReportingPod) -> ClaimingPod | None:
     """``pod`` as a record; ``None`` if it has finished or uses no claim."""
-    if pod.finished or not pod.spec.resource_claims:
+    if pod.finished or not pod.uses_claims:
         return None
     entries = claims_of(pod)
     namespace = pod.metadata.namespace

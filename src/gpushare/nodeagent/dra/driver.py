@@ -52,6 +52,7 @@ class DraDriver:
         on_change: Callable[[], None],
     ) -> None:
         self._session = session
+        self._default = settings.default_share
         self._clock = clock
         self._preparer = ClaimPreparer(
             settings.node,
@@ -107,7 +108,7 @@ class DraDriver:
             self._publisher.want(None, ())
             return
         self._needed.set()
-        self._publisher.want(owner, devices_of(gpus, hardware, most_shares, dead, held))
+        self._publisher.want(owner, devices_of(gpus, hardware, most_shares, dead, held, self._default))
 
     def _dead(self, lost: Collection[str]) -> Collection[str]:
         """GPUs that have not responded for ``EVICT_AFTER_S``; ``on_change`` is called when this has changed."""

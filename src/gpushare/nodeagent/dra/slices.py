@@ -18,6 +18,7 @@ from gpushare.api.errors import InvalidQuantity
 from gpushare.api.node.device import Device
 from gpushare.api.quantity import parse_quantity
 from gpushare.nodeagent.driver.nvml import Hardware
+from gpushare.nodeagent.settings import DefaultShare
 
 Json = dict[str, Any]
 
@@ -31,6 +32,7 @@ _LEAST_MIB: Final = 2
 CORDONED: Final = "gpushare.dev/cordoned"
 UNHEALTHY: Final = "gpushare.dev/unhealthy"
 
+_WHOLE: Final = DefaultShare()
 _PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 _MOST_CHARACTERS: Final = 64
 _MOST_OF_A_LABEL: Final = 63
@@ -96,18 +98,20 @@ def devices_of(
     most_shares: int,
     dead: Collection[str] = (),
     held: Mapping[str, Sequence[GpuShare]] | None = None,
+    default: DefaultShare = _WHOLE,
 ) -> tuple[Json, ...]:
     """The devices of a node's GPUs, except those of which nothing is left, and those that pods hold whole.
 
     ``most_shares``: how many claims can be isolated on one GPU. ``dead`` (UUIDs): pods with claims on these are evicted. ``held``: by
-    UUID, shares of pods from before the node's mode changed.
+    UUID, shares of pods from before the node's mode changed. ``default``: what a claim gets that requests no amount; not offered are GPUs
+    without the compute that it has.
     """
     remainders = ((gpu, remainder_of(gpu, (held or {}).get(gpu.uuid, ()), most_shares)) for gpu in gpus)
     return tuple(
-        _device(gpu, hardware.get(gpu.uuid, Hardware()), remainder)
+        _device(gpu, hardware.get(gpu.uuid, Hardware()), remainder, default)
         | ({"taints": taints} if (taints := _taints(gpu, dead=gpu.uuid in dead)) else {})
         for gpu, remainder in remainders
-        if remainder.is_offered and not gpu.kept_back
+        if remainder.is_offered and not gpu.kept_back and (remainder.core_percent or not default.core_percent)
     )
 
 
@@ -143,7 +147,7 @@ def slice_of(owner: Owner, devices: Iterable[Json], before: Published | None) ->
     }
 
 
-def _device(gpu: Device, hardware: Hardware, remainder: Remainder) -> Json:
+def _device(gpu: Device, hardware: Hardware, remainder: Remainder, default: DefaultShare) -> Json:
     attributes: Json = {
         "uuid": _text(gpu.uuid),
         "productName": _text(gpu.model),
@@ -160,10 +164,10 @@ def _device(gpu: Device, hardware: Hardware, remainder: Remainder) -> Json:
         "allowMultipleAllocations": True,
         "attributes": {name: value for name, value in attributes.items() if value is not None},
         "capacity": {
-            # A claim without an amount gets the whole GPU, as with other drivers.
-            MEMORY: _capacity(f"{remainder.mib}Mi", f"{remainder.mib}Mi", least="1Mi", step="1Mi"),
+            # A claim without an amount gets the whole GPU, as with other drivers, unless the administrator has chosen a default.
+            MEMORY: _capacity(remainder.mib, default.mib or remainder.mib, "Mi", least=1, step=1),
             # 0 is no limit. A range must have room for one step.
-            COMPUTE: _capacity(str(remainder.core_percent), "0", least="0", step=str(COMPUTE_STEP))
+            COMPUTE: _capacity(remainder.core_percent, default.core_percent, "", least=0, step=COMPUTE_STEP)
             if remainder.core_percent
             else {"value": "0", "requestPolicy": {"default": "0", "validValues": ["0"]}},
             # Not requested: each allocation consumes one, so that no pod is bound that the node must refuse.
@@ -199,10 +203,14 @@ def _dated(device: Json, before: Published | None) -> Json:
     return device | {"taints": taints}
 
 
-def _capacity(value: str, default: str, *, least: str, step: str) -> Json:
+def _capacity(value: int, default: int, unit: str, *, least: int, step: int) -> Json:
+    valid = {"min": f"{least}{unit}", "max": f"{value}{unit}", "step": f"{step}{unit}"}
+    if default > value:
+        # The default must be in the range. Without the maximum it is, and is still more than there is.
+        del valid["max"]
     return {
-        "value": value,
-        "requestPolicy": {"default": default, "validRange": {"min": least, "max": value, "step": step}},
+        "value": f"{value}{unit}",
+        "requestPolicy": {"default": f"{default}{unit}", "validRange": valid},
     }
 
 

@@ -13,7 +13,14 @@ from gpushare.api.request.choice_formats import FORMATS
 from gpushare.api.request.unit_conversion import CONVERTED_RESOURCES
 
 #: Resources that containers may request; ``aliyun.com/gpu-count`` is handled separately.
-_RESOURCES: Final = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE, names.GPU_COUNT, *CONVERTED_RESOURCES)
+_RESOURCES: Final = (
+    names.GPU_MEM,
+    names.GPU_CORE,
+    names.GPU_WHOLE,
+    names.GPU_COUNT,
+    names.GPU_SHARE,
+    *CONVERTED_RESOURCES,
+)
 _LIKE_RESOURCES: Final = re.compile(
     r"(?i)^(gpushare\.dev/|((al[iy]|ail)[a-z]*n(\.[a-z]+)*|(gpu|gup|pgu)-?share[a-z.-]*|gpsuhare\.dev)/[cv]?(gpu|gup|pgu))"
 )

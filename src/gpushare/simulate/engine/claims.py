@@ -137,15 +137,18 @@ class Claims:
 
     def _of(self, pod: Pod) -> Iterator[tuple[str, ResourceClaim]]:
         """Those of the pod's claims that are known, or whose template is."""
-        if not pod.spec.resource_claims:
+        if not pod.uses_claims:
             return
-        namespace, made = pod.metadata.namespace, claims_of(pod).names
-        for entry in pod.spec.resource_claims:
-            key = f"{namespace}/{made[entry.name]}"
+        namespace = pod.metadata.namespace
+        templates = {
+            entry.name: entry.resource_claim_template_name for entry in pod.spec.resource_claims or ()
+        }
+        for entry, made in claims_of(pod).names.items():
+            key = f"{namespace}/{made}"
             claim = self._claims.get(key)
-            if not made[entry.name] and entry.resource_claim_template_name:
-                key = f"{pod.key}/{entry.name}"
-                claim = self._templates.get(f"{namespace}/{entry.resource_claim_template_name}")
+            if not made and (template := templates[entry]):
+                key = f"{pod.key}/{entry}"
+                claim = self._templates.get(f"{namespace}/{template}")
             if claim is not None:
                 yield key, claim
 

@@ -13,6 +13,7 @@ from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.node.device import Device
 from gpushare.nodeagent.dra.slices import Owner, Published, devices_of, read_slice, slice_of
 from gpushare.nodeagent.driver.nvml import Hardware
+from gpushare.nodeagent.settings import DefaultShare
 
 UUID = "GPU-8A6F0000-1111-2222-3333-444444444444"
 GPU = Device(0, UUID, 15360, model="Tesla T4", numa_node=1)
@@ -75,6 +76,30 @@ def test_claims_get_what_pods_of_an_earlier_mode_and_unmanaged_processes_leave()
     }
     assert values(GPU, share(15359, 0)) == {}
     assert values(GPU, *[share(1, 0)] * 16) == {}
+
+
+def test_a_default_share_is_what_a_claim_without_amounts_consumes_and_never_less() -> None:
+    default = DefaultShare(8192, 30)
+    (found,) = devices_of([GPU], {}, 16, default=default)
+    policies = {name: one["requestPolicy"] for name, one in found["capacity"].items()}
+    assert (policies["memory"]["default"], policies["memory"]["validRange"]["max"]) == ("8192Mi", "15360Mi")
+    assert (policies["compute"]["default"], policies["compute"]["validRange"]["max"]) == ("30", "100")
+    # A GPU with less left takes no such claim. The API server refuses a default above the maximum, so there is none.
+    less = GpuShare(UUID, 0, 8192, 1, 15, 80)
+    (found,) = devices_of([GPU], {}, 16, held={UUID: [less]}, default=default)
+    assert found["capacity"] == {
+        "memory": {
+            "value": "7168Mi",
+            "requestPolicy": {"default": "8192Mi", "validRange": {"min": "1Mi", "step": "1Mi"}},
+        },
+        "compute": {
+            "value": "20",
+            "requestPolicy": {"default": "30", "validRange": {"min": "0", "step": "5"}},
+        },
+        "shares": {"value": "15", "requestPolicy": {"default": "1", "validValues": ["1"]}},
+    }
+    without_compute = GpuShare(UUID, 0, 1024, 1, 15, 100)
+    assert devices_of([GPU], {}, 16, held={UUID: [without_compute]}, default=default) == ()
 
 
 def test_claims_can_select_by_what_the_gpu_is() -> None:
