@@ -90,6 +90,7 @@ def _settings(options: SimpleNamespace) -> Settings:
         cdi_folders=cdi_folders,
         host_root=options.host_root.absolute(),
         isolation=_isolation(options),
+        mig_dynamic=options.mig_dynamic,
     )
 
 

@@ -59,6 +59,8 @@ class Settings:
     cdi_folders: tuple[Path, ...] = CDI_DIRS
     host_root: Path = Path("/")
     isolation: IsolationOptions = field(default_factory=IsolationOptions)
+    mig_dynamic: bool = False
+    """Whether MIG instances are created for claims."""
 
 
 def check_socket_paths(folder: Path) -> None:
