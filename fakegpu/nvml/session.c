@@ -48,6 +48,7 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result)
         {19, "In use by another client"},
         {NVML_ERROR_MEMORY, "Insufficient Memory"},
         {21, "No data"},
+        {NVML_ERROR_INSUFFICIENT_RESOURCES, "Insufficient Resources"},
         {NVML_ERROR_ARGUMENT_VERSION_MISMATCH, "Argument version mismatch"},
     };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from gpushare.api.errors import InvalidQuantity, MalformedDevices
 from gpushare.api.node.device import Device, NodeDevices, devices_annotation, mode_of, with_cordons
 from gpushare.api.node.modes import NodeMode
@@ -41,8 +39,9 @@ from gpushare.nodeagent.deviceplugin.shutdown import handed_over, permissions_ar
 from gpushare.nodeagent.deviceplugin.socket_names import new_generation, socket_name
 from gpushare.nodeagent.dra.claiming_pods import ClaimHolders
 from gpushare.nodeagent.dra.driver import DraDriver
+from gpushare.nodeagent.dra.partitions import claim_devices_of
 from gpushare.nodeagent.dra.slices import Owner
-from gpushare.nodeagent.driver.discovery import GpuWatch, Inventory
+from gpushare.nodeagent.driver.discovery import DivisibleGpu, GpuWatch, Inventory
 from gpushare.nodeagent.driver.health import XID_REASON, HealthBook
 from gpushare.nodeagent.driver.nvml import Nvml
 from gpushare.nodeagent.driver.telemetry import Readings
@@ -55,6 +54,7 @@ from gpushare.nodeagent.isolation.watchdog.watchdog import Watchdog
 from gpushare.nodeagent.memory_trim import settle, trim
 from gpushare.nodeagent.modes.rules import all_plugins, rules_of
 from gpushare.nodeagent.node.condition import condition_of, mislabelled
+from gpushare.nodeagent.node.described_gpus import Known, described, offered_to_claims
 from gpushare.nodeagent.node.driver_upgrade import closing_label
 from gpushare.nodeagent.node.node_events import NodeEvents
 from gpushare.nodeagent.node.node_handler import NodeHandler, ReportingNode
@@ -223,16 +223,6 @@ class Agent:
             on_change=self._on_handover,
             may_take_over=lambda: self._started and not self._unregistered(),
         )
-        self._dra = DraDriver(
-            settings,
-            session,
-            self._handover.generation,
-            gpus=lambda: self._book.node.devices,
-            isolation=self._isolation,
-            give=self._access.give,
-            clock=clock,
-            on_change=self._converge,
-        )
         self._gpus = GpuWatch(
             nvml,
             self._on_inventory,
@@ -243,6 +233,19 @@ class Agent:
             look_now=self._bursts.wants_sample,
             between=self._limits.look_at_new,
             on_xid=self._readings.take_xid,
+            placements=settings.mig_dynamic,
+        )
+        self._dra = DraDriver(
+            settings,
+            session,
+            self._handover.generation,
+            gpus=lambda: self._book.node.devices,
+            divisible=lambda: self._divisible,
+            maker=self._gpus,
+            isolation=self._isolation,
+            give=self._access.give,
+            clock=clock,
+            on_change=self._converge,
         )
 
     async def run(self) -> None:
@@ -303,7 +306,7 @@ class Agent:
             return [self._access.trouble]
         if self._isolation.trouble:
             return [self._isolation.trouble]
-        if not self._inventory.devices:
+        if not self._inventory.devices and not self._divisible:
             # Only the driver is missing: no other agent would be more ready, so no rollout should wait for it.
             return []
         claims = self._dra.missing if self._mode.claims else []
@@ -338,6 +341,7 @@ class Agent:
         if mode is not self._mode:
             logger.info("mode of node %s: %s → %s", node.metadata.name, self._mode.value, mode.value)
             self._mode, self._rules = mode, rules_of(mode)
+        self._gpus.want_placements(wanted=self._settings.mig_dynamic and mode.claims)
         label = closing_label(node.metadata.labels or {})
         self._gpus.release(f"the node has the label {label}" if label else "")
         self._access.take_report(node.reported)
@@ -444,6 +448,11 @@ class Agent:
         inventory = self._inventory or Inventory()
         return inventory.without_instances() if self._mode.gives_whole else inventory
 
+    @property
+    def _divisible(self) -> Sequence[DivisibleGpu]:
+        """GPUs in MIG mode on which instances are created for claims."""
+        return self._inventory.divisible if self._inventory is not None else ()
+
     def _present(self) -> NodeDevices:
         lacking = self._isolation.lacking() | self._access.lacking()
         kept = self._reconciler.blocked(self._rules)
@@ -452,27 +461,11 @@ class Agent:
         # ACK's tables count it where shares are not enforced; where they are, no container could use it.
         reserved_mib = dict(self._inventory.reserved_mib) if self._inventory and self._mode.isolated else {}
         contexts_mib = {**self._before.contexts_mib, **self._isolation.contexts_mib}
-        found = []
-        for device in self._found:
-            if device.uuid in reserved_mib:
-                usable_mib = device.total_mib - reserved_mib[device.uuid]
-                device = msgspec.structs.replace(device, total_mib=usable_mib)
-            foreign_mib = self._watchdog.foreign_mib(device.uuid)
-            if foreign_mib:
-                device = msgspec.structs.replace(
-                    device,
-                    foreign_mib=min(foreign_mib, device.total_mib),
-                    foreign_by=self._watchdog.foreign_by(device.uuid),
-                )
-            if device.uuid in contexts_mib:
-                device = msgspec.structs.replace(device, context_mib=contexts_mib[device.uuid])
-            why = lacking.get(device.uuid) or kept.get(device.uuid)
-            if device.healthy and why:
-                well = device.uuid not in lacking
-                device = msgspec.structs.replace(device, healthy=False, reason=why, kept_back=well)
-            found.append(device)
+        claim_devices = claim_devices_of(self._divisible, self._dra.instances)
+        known = Known(reserved_mib, self._watchdog.foreign, contexts_mib, lacking, kept, claim_devices)
+        devices = tuple(described(device, known) for device in self._found)
         return NodeDevices(
-            self._settings.node, self._mode, self._settings.unit, tuple(found), near=self._offered.near
+            self._settings.node, self._mode, self._settings.unit, devices, near=self._offered.near
         )
 
     def _converge(self) -> None:
@@ -538,12 +531,15 @@ class Agent:
         if self._node is None or self._inventory is None:
             return
         owner = Owner(node.name, self._node.metadata.uid) if node.mode.claims else None
-        lost = [gpu.uuid for gpu in self._found if not gpu.healthy and not gpu.reason.startswith(XID_REASON)]
+        trouble = self._isolation.trouble or self._access.trouble
+        divisible = offered_to_claims(self._divisible, trouble, node, self._node)
+        found = (*self._found, *(gpu.device for gpu in self._inventory.divisible))
+        lost = [gpu.uuid for gpu in found if not gpu.healthy and not gpu.reason.startswith(XID_REASON)]
         if self._inventory.is_released:
             lost = []  # who replaces the driver decides when pods end
         most_shares = self._settings.isolation.pods_per_gpu
         hardware = dict(self._inventory.hardware)
-        self._dra.offer(owner, node.devices, lost, hardware, most_shares, self._book.held())
+        self._dra.offer(owner, node.devices, lost, hardware, most_shares, self._book.held(), divisible)
 
     def _advertise(self, plugin: PluginResource, node: NodeDevices) -> None:
         devices = device_list(plugin, node, self._book.ids)

@@ -13,7 +13,7 @@ from gpushare.nodeagent.isolation.options import (
 )
 from gpushare.nodeagent.runtime.selection import Asked
 from gpushare.nodeagent.settings import CDI_DIRS
-from gpushare.options.kinds import ADDRESS, CHOICE, FOLDER, INTEGER, SECONDS, SOCKET, TEXT, UNIT
+from gpushare.options.kinds import ADDRESS, CHOICE, FOLDER, INTEGER, SECONDS, SOCKET, SWITCH, TEXT, UNIT
 from gpushare.options.option import Option, Role
 from gpushare.options.shared import ACCESS, LOGGING
 
@@ -103,6 +103,12 @@ ROLE: Final = Role(
             FOLDER,
             "where this process sees the node's root directory; removed from paths that are passed to the kubelet",
             _ROOT,
+        ),
+        Option(
+            "mig-dynamic",
+            SWITCH,
+            "create MIG instances for ResourceClaims on GPUs in MIG mode, and destroy them afterwards, on nodes in mode dra",
+            False,
         ),
         Option(
             "isolation",

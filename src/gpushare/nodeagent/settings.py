@@ -69,6 +69,8 @@ class Settings:
     host_root: Path = Path("/")
     isolation: IsolationOptions = field(default_factory=IsolationOptions)
     default_share: DefaultShare = field(default_factory=DefaultShare)
+    mig_dynamic: bool = False
+    """Whether MIG instances are created for claims."""
 
 
 def check_socket_paths(folder: Path) -> None:

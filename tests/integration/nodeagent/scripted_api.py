@@ -41,6 +41,8 @@ class ScriptedApi:
         """Answer lists late, with what was true when they were asked for."""
         self.shares_devices = True
         """Whether the feature DRAConsumableCapacity is on."""
+        self.partitions_devices = True
+        """Whether the feature DRAPartitionableDevices is on."""
         self.taints_devices = True
         """Whether the feature DRADeviceTaints is on."""
         self._version = 10
@@ -214,9 +216,13 @@ class ScriptedApi:
             if body["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
                 return _status(409, "Conflict", "the object has been modified")
         if not self.shares_devices:
-            for device in body["spec"]["devices"]:
+            for device in body["spec"].get("devices", ()):
                 del device["allowMultipleAllocations"]
-        for device in body["spec"]["devices"]:
+        if not self.partitions_devices:
+            body["spec"].pop("sharedCounters", None)
+        for device in body["spec"].get("devices", ()):
+            if not self.partitions_devices:
+                device.pop("consumesCounters", None)
             if not self.taints_devices:
                 device.pop("taints", None)
             for taint in device.get("taints", ()):

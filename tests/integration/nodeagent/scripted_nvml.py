@@ -3,10 +3,12 @@
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from gpushare.api.node.device import instance_index
 from gpushare.nodeagent.driver.cgroup_memory_limits import NO_LIMIT
-from gpushare.nodeagent.driver.nvml import Enumeration, FoundGpu, Unreadable, XidEvent
+from gpushare.nodeagent.driver.nvml import Enumeration, FoundGpu, Hardware, Unreadable, XidEvent
+from gpushare.nodeagent.driver.placements import Placement, PlacementTaken
 from gpushare.nodeagent.driver.telemetry import GpuReading
 from gpushare.nodeagent.errors import DriverMissing, NvmlFailed
 from gpushare.nodeagent.isolation.watchdog.violations import GpuProcess
@@ -19,11 +21,29 @@ def gpu(index: int, total_mib: int = 15360, **known: object) -> FoundGpu:
     return FoundGpu(**{**{name: getattr(found, name) for name in FoundGpu.__slots__}, **known})  # type: ignore[arg-type]
 
 
+def divisible(index: int) -> FoundGpu:
+    """A GPU in MIG mode without instances; it takes seven of 1g.10gb, two of 3g.40gb or one of 7g.80gb, or a mixture."""
+    whole = gpu(index, 81920, mig=True, model="NVIDIA A100-SXM4-80GB")
+    kinds = (
+        ("1g.10gb", 19, range(7), 1, 9728),
+        ("3g.40gb", 9, (0, 4), 4, 40192),
+        ("7g.80gb", 0, (0,), 8, 80896),
+    )
+    placements = tuple(
+        Placement(whole.uuid, profile, profile_id, start, size, mib, (("compute-slices", int(profile[0])),))
+        for profile, profile_id, starts, size, mib in kinds
+        for start in starts
+    )
+    return replace(whole, placements=placements)
+
+
 @dataclass
 class ScriptedNvml:
     """``gpus`` are found; ``faults`` by UUID make probes fail; ``driver`` False: no driver at all.
 
     ``refuses``: the driver does not open for that reason; ``breaks``: it opens, and every probe finds that it fails.
+
+    ``before`` and ``after`` are called around each change of MIG instances; ``busy`` placements have one that a process uses.
 
     ``no_limits`` says why the driver has no limits by cgroup, where it has none; ``limits`` are those that it has, in bytes by
     UUID and directory, and ``refused`` what it says of directories that it cannot limit.
@@ -46,6 +66,9 @@ class ScriptedNvml:
     on_limits: Callable[[str], object] = lambda cgroup: None
     set_limits: list[tuple[str, str, int]] = field(default_factory=list)
     rounds_to: int = 1
+    before: Callable[[], object] = lambda: None
+    after: Callable[[], object] = lambda: None
+    busy: list[Placement] = field(default_factory=list)
     unreadable: tuple[Unreadable, ...] = ()
     opened: int = 0
     is_open: bool = False
@@ -76,9 +99,53 @@ class ScriptedNvml:
     def gpus_changed(self) -> bool:
         return self.gpus != self.enumerated
 
-    def enumerate(self) -> Enumeration:
+    def enumerate(self, *, placements: bool = False) -> Enumeration:
         self.enumerated = list(self.gpus)
-        return Enumeration(tuple(self.gpus), self.unreadable, dict(self.near))
+        found = self.gpus if placements else [replace(one, placements=(), occupied=()) for one in self.gpus]
+        return Enumeration(tuple(found), self.unreadable, dict(self.near))
+
+    def create_instance(self, placement: Placement, *, ours: bool) -> None:
+        self.threads.add(threading.get_ident())
+        self.before()
+        occupied = self._parent(placement).occupied
+        if placement in occupied and not ours:
+            raise PlacementTaken(str(placement))
+        if placement not in occupied and any(map(placement.overlaps, occupied)):
+            raise NvmlFailed(str(placement), "Insufficient Resources", 23)
+        self.divide(placement.gpu, *{*occupied, placement})
+        self.after()
+
+    def destroy_instance(self, placement: Placement) -> None:
+        self.threads.add(threading.get_ident())
+        self.before()
+        if placement.name in [one.name for one in self.busy]:
+            raise NvmlFailed(str(placement), "In use by another client", 19)
+        self.divide(
+            placement.gpu, *(one for one in self._parent(placement).occupied if one.name != placement.name)
+        )
+        self.after()
+
+    def divide(self, uuid: str, *occupied: Placement) -> None:
+        """The GPU has these instances from now on."""
+        parent = next(one for one in self.gpus if one.uuid == uuid)
+        others = [one for one in self.gpus if one.parent != uuid and one.uuid != uuid]
+        instances = [
+            FoundGpu(
+                instance_index(parent.index, one.start) or 0,
+                f"MIG-{one.name}",
+                one.mib,
+                f"{parent.model} MIG {one.profile}",
+                minor=parent.minor,
+                parent=uuid,
+                hardware=Hardware(parent_uuid=uuid, profile=one.profile),
+                capabilities=(30 + one.start, 31 + one.start),
+            )
+            for one in occupied
+        ]
+        self.gpus = [*others, replace(parent, occupied=tuple(sorted(occupied))), *instances]
+
+    def _parent(self, placement: Placement) -> FoundGpu:
+        return next(one for one in self.gpus if one.uuid == placement.gpu)
 
     def probe(self, uuid: str) -> str:
         self.threads.add(threading.get_ident())

@@ -23,11 +23,6 @@ SHARES: Final = "shares"
 _MIB: Final = 1 << 20
 
 
-def device_name(uuid: str) -> str:
-    """The name of a GPU in slices and allocations."""
-    return uuid.lower()
-
-
 class Consumed(NamedTuple):
     """Memory and compute that an allocation consumes of a GPU; 0 percent: compute is not limited."""
 
@@ -231,7 +226,7 @@ def claim_share(device: Device, mib: int, core_percent: int) -> GpuShare:
 
 def holding_of(claim: ResourceClaim, node: str, devices: Iterable[Device]) -> ClaimHolding:
     """What ``claim`` holds of the ``devices`` of ``node``, as kube-scheduler counts it; monitoring (``adminAccess``) holds nothing."""
-    by_name = {device_name(device.uuid): device for device in devices}
+    by_name = {device.offered_as: device for device in devices}
     consumed: dict[str, Consumed] = {}
     problems: list[str] = []
     for result in claim.results_in(node):

@@ -82,6 +82,13 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     (``reason`` names one). ``healthy`` is then false, too, for readers of earlier versions."""
     architecture: str = msgspec.field(name="arch", default="")
     """One of ``ARCHITECTURES``; empty if unknown."""
+    claim_device: str = msgspec.field(name="claimDevice", default="")
+    """The name in ResourceSlices of a MIG instance that was created for claims; empty: that of its UUID."""
+
+    @property
+    def offered_as(self) -> str:
+        """Its name in ResourceSlices, and in what is allocated to claims."""
+        return self.claim_device or self.uuid.lower()
 
     @property
     def foreign_text(self) -> str:

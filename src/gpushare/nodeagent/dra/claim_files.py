@@ -1,7 +1,8 @@
 """The CDI file of each prepared claim: what its containers get in addition to GPUs. Also the record of prepared claims.
 
 Runtimes resolve CDI names at every container start, so a file is written before the kubelet gets its response, and stays until the
-claim is unprepared. It is in memory (``/var/run/cdi``), because the kubelet prepares every claim again after a reboot.
+claim is unprepared. It is in memory (``/var/run/cdi``), because the kubelet prepares every claim again after a reboot. A claim for
+which MIG instances are created has a record of them before, which no runtime reads.
 """
 
 import json
@@ -21,8 +22,10 @@ logger = logging.getLogger(__name__)
 KIND: Final = "gpushare.dev/claim"
 _PREFIX: Final = "gpushare.dev-claim-"
 _SUFFIX: Final = ".json"
+_BEGUN: Final = ".begun"
 _NAME: Final = "gpushare.dev/claim"
 _SHARES: Final = "gpushare.dev/shares"
+_INSTANCES: Final = "gpushare.dev/instances"
 
 
 class ClaimedShare(NamedTuple):
@@ -35,10 +38,14 @@ class ClaimedShare(NamedTuple):
 
 
 class PreparedClaim(NamedTuple):
-    """A prepared claim, and its shares of GPUs; none if it only monitors them."""
+    """A prepared claim, and its shares of GPUs; none if it only monitors them, or while its MIG instances are being created.
+
+    ``instances``: the MIG instances that were created for it and perhaps others, by the names of their devices.
+    """
 
     claim: ClaimReference
     shares: tuple[ClaimedShare, ...]
+    instances: tuple[str, ...] = ()
 
 
 def qualified(uid: str) -> str:
@@ -72,6 +79,7 @@ def claim_spec(prepared: PreparedClaim, injection: Injection) -> bytes:
                 f"{share.gpu}={share.mib}/{share.core_percent}/{share.core_policy or ''}"
                 for share in prepared.shares
             ),
+            **({_INSTANCES: ",".join(prepared.instances)} if prepared.instances else {}),
         },
         "devices": [
             {
@@ -89,13 +97,20 @@ class ClaimFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    def begin(self, prepared: PreparedClaim) -> None:
+        """Record the MIG instances that a claim is about to get; raises ``OSError``."""
+        self._replace(self._path(prepared.claim.uid, _BEGUN), claim_spec(prepared, Injection()))
+
     def write(self, prepared: PreparedClaim, injection: Injection) -> None:
         """Write the claim's file atomically; raises ``OSError``."""
+        self._replace(self._path(prepared.claim.uid), claim_spec(prepared, injection))
+        self._path(prepared.claim.uid, _BEGUN).unlink(missing_ok=True)
+
+    def _replace(self, path: Path, content: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(prepared.claim.uid)
         new = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            new.write_bytes(claim_spec(prepared, injection))
+            new.write_bytes(content)
             new.chmod(0o644)
             new.replace(path)
         except OSError:
@@ -103,25 +118,31 @@ class ClaimFiles:
             raise
 
     def remove(self, uid: str) -> None:
-        """Remove the claim's file, if it exists; raises ``OSError``."""
+        """Remove the claim's files, if they exist; raises ``OSError``."""
         self._path(uid).unlink(missing_ok=True)
+        self._path(uid, _BEGUN).unlink(missing_ok=True)
 
     def read(self) -> Iterator[PreparedClaim]:
-        """Every claim that has a file; unreadable files are skipped."""
+        """Every claim that has a file, its CDI file last; unreadable files are skipped."""
         try:
-            paths = sorted(self._folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+            paths = [
+                path
+                for suffix in (_BEGUN, _SUFFIX)
+                for path in sorted(self._folder.glob(f"{_PREFIX}*{suffix}"))
+            ]
         except OSError:
             return
         for path in paths:
-            uid = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+            uid = path.stem.removeprefix(_PREFIX)
             try:
                 notes = json.loads(path.read_bytes())["annotations"]
                 namespace, _, name = notes[_NAME].partition("/")
                 shares = tuple(map(_read_share, filter(None, notes[_SHARES].split(","))))
+                instances = tuple(filter(None, notes.get(_INSTANCES, "").split(",")))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 logger.warning("%s cannot be read and is passed over: %s", path, error)
                 continue
-            yield PreparedClaim(ClaimReference(namespace, name, uid), shares)
+            yield PreparedClaim(ClaimReference(namespace, name, uid), shares, instances)
 
     def sweep(self) -> None:
         """Remove partly written files of processes that died; never raises."""
@@ -129,8 +150,8 @@ class ClaimFiles:
             for path in self._folder.glob(f".{_PREFIX}*"):
                 path.unlink(missing_ok=True)
 
-    def _path(self, uid: str) -> Path:
-        return self._folder / f"{_PREFIX}{uid}{_SUFFIX}"
+    def _path(self, uid: str, suffix: str = _SUFFIX) -> Path:
+        return self._folder / f"{_PREFIX}{uid}{suffix}"
 
 
 def _read_share(text: str) -> ClaimedShare:

@@ -12,7 +12,6 @@ from gpushare.api.allocation.resource_claim import (
     Configuration,
     claim_share,
     decode_resource_claim,
-    device_name,
 )
 from gpushare.api.errors import InvalidQuantity
 from gpushare.api.node.device import Device
@@ -110,7 +109,7 @@ def shares_of(
 
     If several requests were allocated the same GPU their shares are added up; compute is not limited if one of them has no limit.
     """
-    by_name: Mapping[str, Device] = {device_name(gpu.uuid): gpu for gpu in gpus}
+    by_name: Mapping[str, Device] = {gpu.offered_as: gpu for gpu in gpus}
     shares: dict[str, GpuShare] = {}
     for device in allocated:
         gpu = by_name.get(device.device)

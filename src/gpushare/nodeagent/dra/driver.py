@@ -16,12 +16,15 @@ from gpushare.kube.client.session import Session, segment
 from gpushare.kube.clock import Clock
 from gpushare.nodeagent.allocate.allocator import GiveAccess
 from gpushare.nodeagent.dra.claim_files import ClaimFiles, PreparedClaim
+from gpushare.nodeagent.dra.claim_instances import ClaimInstances, InstanceMaker, instances_of
 from gpushare.nodeagent.dra.claims import ClaimReference, claim_uid
 from gpushare.nodeagent.dra.health import DeviceHealth
+from gpushare.nodeagent.dra.partitions import counter_sets_of, partitions_of
 from gpushare.nodeagent.dra.plugin import DraPlugin, PluginServer
 from gpushare.nodeagent.dra.preparer import READ_S, ClaimPreparer
 from gpushare.nodeagent.dra.publisher import SlicePublisher
 from gpushare.nodeagent.dra.slices import Owner, devices_of
+from gpushare.nodeagent.driver.discovery import DivisibleGpu
 from gpushare.nodeagent.driver.nvml import Hardware
 from gpushare.nodeagent.errors import AllocationRefused
 from gpushare.nodeagent.isolation.controller import Isolation
@@ -37,7 +40,10 @@ _SWEEP_S: Final = 600.0
 
 
 class DraDriver:
-    """``gpus`` are those that the driver finds; ``on_change`` is called when the value of any property changes."""
+    """``gpus`` are those that the driver finds, ``divisible`` those on which ``maker`` creates MIG instances.
+
+    ``on_change`` is called when the value of any property changes.
+    """
 
     def __init__(
         self,
@@ -46,6 +52,8 @@ class DraDriver:
         generation: int,
         *,
         gpus: Callable[[], Sequence[Device]],
+        divisible: Callable[[], Sequence[DivisibleGpu]],
+        maker: InstanceMaker,
         isolation: Isolation,
         give: GiveAccess,
         clock: Clock,
@@ -54,9 +62,12 @@ class DraDriver:
         self._session = session
         self._default = settings.default_share
         self._clock = clock
+        files = ClaimFiles(settings.cdi_folders[-1])
+        self._instances = ClaimInstances(maker, files, divisible=divisible, gpus=gpus)
         self._preparer = ClaimPreparer(
             settings.node,
-            ClaimFiles(settings.cdi_folders[-1]),
+            files,
+            self._instances,
             read_claim=self._read_claim,
             gpus=gpus,
             backend_of=isolation.backend_of,
@@ -96,6 +107,7 @@ class DraDriver:
         hardware: Mapping[str, Hardware],
         most_shares: int,
         held: Mapping[str, Sequence[GpuShare]],
+        divisible: Sequence[DivisibleGpu] = (),
     ) -> None:
         """Offer the node's GPUs, and report their health; no ``owner``: the node is in another mode, and offers none.
 
@@ -103,12 +115,17 @@ class DraDriver:
         pods from before the node's mode changed.
         """
         self._health.update(gpus)
+        self._instances.changed()
         dead = self._dead(lost)
         if owner is None:
             self._publisher.want(None, ())
             return
         self._needed.set()
-        self._publisher.want(owner, devices_of(gpus, hardware, most_shares, dead, held, self._default))
+        existing = devices_of(
+            [gpu for gpu in gpus if not gpu.claim_device], hardware, most_shares, dead, held, self._default
+        )
+        partitions = partitions_of(divisible, self.instances, most_shares, dead)
+        self._publisher.want(owner, existing + partitions, counter_sets_of(divisible))
 
     def _dead(self, lost: Collection[str]) -> Collection[str]:
         """GPUs that have not responded for ``EVICT_AFTER_S``; ``on_change`` is called when this has changed."""
@@ -131,6 +148,11 @@ class DraDriver:
     def claims(self) -> Mapping[str, PreparedClaim]:
         """Prepared claims, by UID."""
         return self._preparer.prepared
+
+    @property
+    def instances(self) -> Collection[str]:
+        """The MIG instances that were created for claims, by the names of their devices."""
+        return instances_of(self._preparer.prepared.values())
 
     def held(self) -> Mapping[str, str]:
         """GPUs (UUIDs) of which prepared claims have a share, and why they are not allocated in another mode."""

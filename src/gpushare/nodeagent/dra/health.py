@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-from gpushare.api.allocation.resource_claim import device_name
 from gpushare.api.node.device import Device
 from gpushare.kube.clock import Clock
 from gpushare.kubeletapi import drahealth_pb2 as pb
@@ -30,7 +29,7 @@ class DeviceHealth(DRAResourceHealthServicer):
 
     def update(self, gpus: Iterable[Device]) -> None:
         """These are the node's GPUs; open streams report what changed at once."""
-        reasons = {device_name(gpu.uuid): gpu.reason if gpu.is_faulty else "" for gpu in gpus}
+        reasons = {gpu.offered_as: gpu.reason if gpu.is_faulty else "" for gpu in gpus}
         if reasons != self._reasons:
             self._reasons = reasons
             changed, self._changed = self._changed, asyncio.Event()

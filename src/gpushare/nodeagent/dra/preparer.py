@@ -2,7 +2,8 @@
 
 Repeated calls return the same result: a claim's directory is named after its UID and stays, with the memory accounts of running
 containers, and everything else is derived from the claim. Files are written before the kubelet gets its response. Their order
-ensures that a process that dies leaves nothing ambiguous: directory, then CDI file; the CDI file is removed first.
+ensures that a process that dies leaves nothing ambiguous: MIG instances, directory, then CDI file; MIG instances go first, then the CDI
+file.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from gpushare.kube.client.errors import ApiError, KubeError
 from gpushare.nodeagent.allocate.allocator import GiveAccess
 from gpushare.nodeagent.allocate.container_response import Backend, Grant, Injection, core_envs, memory_envs
 from gpushare.nodeagent.dra.claim_files import ClaimedShare, ClaimFiles, PreparedClaim, qualified
+from gpushare.nodeagent.dra.claim_instances import ClaimInstances
 from gpushare.nodeagent.dra.claims import AllocatedDevice, ClaimReference, allocated_devices, shares_of
 from gpushare.nodeagent.errors import AllocationRefused
 
@@ -41,6 +43,7 @@ class ClaimPreparer:
         self,
         pool: str,
         files: ClaimFiles,
+        instances: ClaimInstances,
         *,
         read_claim: Callable[[ClaimReference], Awaitable[bytes]],
         gpus: Callable[[], Sequence[Device]],
@@ -51,6 +54,7 @@ class ClaimPreparer:
     ) -> None:
         self._pool = pool
         self._files = files
+        self._instances = instances
         self._read_claim = read_claim
         self._gpus = gpus
         self._backend_of = backend_of
@@ -75,6 +79,9 @@ class ClaimPreparer:
         """What containers that use ``claim`` receive; raises ``AllocationRefused``."""
         async with self._turn:
             allocated, config = allocated_devices(await self._read(claim), claim, self._pool)
+            earlier = self._prepared.get(claim.uid)
+            is_new = earlier is None or (bool(earlier.instances) and not earlier.shares)
+            instances = await self._created(claim, allocated)
             gpus = self._gpus()
             shares = shares_of(claim, allocated, gpus)
             grant = Grant(
@@ -96,6 +103,7 @@ class ClaimPreparer:
                     ClaimedShare(share.uuid, share.mib, share.core_percent, config.core_policy)
                     for share in held
                 ),
+                instances,
             )
             # Before its directory exists, which would otherwise be collected as unused.
             before = self._prepared.get(claim.uid)
@@ -106,12 +114,14 @@ class ClaimPreparer:
             except (AllocationRefused, OSError) as error:
                 if before is None:
                     del self._prepared[claim.uid]
+                else:
+                    self._prepared[claim.uid] = before
                 if isinstance(error, AllocationRefused):
                     raise AllocationRefused(f"ResourceClaim {claim.key}", error.problem) from None
                 raise AllocationRefused(
                     f"ResourceClaim {claim.key}", f"its CDI file cannot be written: {error.strerror or error}"
                 ) from None
-        if before is None:
+        if is_new:
             logger.info(
                 "ResourceClaim %s: prepared with %s",
                 claim.key,
@@ -123,7 +133,7 @@ class ClaimPreparer:
                 ),
             )
             self._on_change()
-        by_device = {gpu.uuid.lower(): cdi_names[gpu.uuid] for gpu in gpus if gpu.uuid in cdi_names}
+        by_device = {gpu.offered_as: cdi_names[gpu.uuid] for gpu in gpus if gpu.uuid in cdi_names}
         return [
             PreparedDevice(device, (*by_device[device.device], qualified(claim.uid))) for device in allocated
         ]
@@ -131,6 +141,7 @@ class ClaimPreparer:
     async def unprepare(self, claim: ClaimReference) -> None:
         """Undo ``prepare``, also for a claim that is gone; raises ``AllocationRefused``."""
         async with self._turn:
+            await self._instances.destroy(claim, self._prepared)
             try:
                 await asyncio.to_thread(self._files.remove, claim.uid)
                 before = self._prepared.pop(claim.uid, None)
@@ -142,6 +153,16 @@ class ClaimPreparer:
         if before is not None:
             logger.info("ResourceClaim %s: unprepared", claim.key)
             self._on_change()
+
+    async def _created(self, claim: ClaimReference, allocated: Sequence[AllocatedDevice]) -> tuple[str, ...]:
+        """Create the claim's MIG instances; who only monitors finds those that exist."""
+        devices = [device.device for device in allocated if not device.admin_access]
+        try:
+            return await self._instances.create(claim, devices, self._prepared)
+        except OSError as error:
+            raise AllocationRefused(
+                f"ResourceClaim {claim.key}", f"its CDI file cannot be written: {error.strerror or error}"
+            ) from None
 
     def _monitoring(self, shares: Iterable[GpuShare]) -> tuple[dict[str, tuple[str, ...]], Injection]:
         """CDI names by GPU, and what is added to all of them, for containers that are not limited."""

@@ -1,6 +1,6 @@
-"""Keeps this node's ResourceSlice at the API server up to date; writes it only when it changes.
+"""Keeps this node's ResourceSlices at the API server up to date; writes them only when one changes.
 
-The slice is watched, because others may delete it: a kubelet does so at startup, and if no agent has responded for a while.
+They are watched, because others may delete them: a kubelet does so at startup, and if no agent has responded for a while.
 """
 
 import asyncio
@@ -19,10 +19,11 @@ from gpushare.kube.watch.informer import Informer
 from gpushare.nodeagent.dra.slices import (
     Json,
     Owner,
+    Part,
     Published,
+    parts_of,
     read_slice,
-    slice_name,
-    slice_of,
+    slices_of,
     untainted,
 )
 
@@ -34,17 +35,18 @@ _WRITE_S: Final = 5.0
 _FIRST_S: Final = 1.0
 _MOST_S: Final = 15.0
 NEEDED: Final = "node mode dra needs Kubernetes 1.36 or newer with the feature DRAConsumableCapacity, which is on by default there"
+NEEDED_FOR_MIG: Final = "MIG instances on demand need Kubernetes 1.36 or newer with the feature DRAPartitionableDevices, which is on by default there"
 
 
 class SlicePublisher:
-    """The slice of ``node``. ``on_change`` is called when ``fault`` or ``there`` changes."""
+    """The slices of ``node``. ``on_change`` is called when ``fault`` or ``there`` changes."""
 
     def __init__(self, node: str, session: Session, *, clock: Clock, on_change: Callable[[], None]) -> None:
         self._node = node
         self._session = session
         self._clock = clock
         self._on_change = on_change
-        self._wanted: tuple[Owner, tuple[Json, ...]] | None = None
+        self._wanted: tuple[Owner, tuple[Json, ...], tuple[Json, ...]] | None = None
         self._published: dict[str, Published] = {}
         self._woken = asyncio.Event()
         self._informer = Informer(
@@ -59,7 +61,7 @@ class SlicePublisher:
         self._acts = False
         self._taints_dropped = False
         self.fault = ""
-        """Why the slice is not as it should be."""
+        """Why the slices are not as they should be."""
 
     @property
     def there(self) -> bool:
@@ -71,9 +73,9 @@ class SlicePublisher:
         """Whether a slice is wanted, and none is published."""
         return self._wanted is not None and not self.there
 
-    def want(self, owner: Owner | None, devices: tuple[Json, ...]) -> None:
-        """Publish a slice of these devices; none without devices."""
-        wanted = (owner, devices) if owner is not None and devices else None
+    def want(self, owner: Owner | None, devices: tuple[Json, ...], counters: tuple[Json, ...] = ()) -> None:
+        """Publish these devices, and the counter sets of which they consume; no slice without devices."""
+        wanted = (owner, devices, counters) if owner is not None and devices else None
         if wanted != self._wanted or not self._acts:
             self._wanted, self._acts = wanted, True
             self._woken.set()
@@ -127,17 +129,22 @@ class SlicePublisher:
             await self._clock.sleep(wait_s)
 
     async def _reconcile(self) -> str:
-        """Write the slice if needed; returns why that failed."""
-        name = slice_name(self._node)
+        """Write the slices if needed; returns why that failed."""
         try:
-            for other in [one for one in self._published if one != name or self._wanted is None]:
+            parts: list[Part] = []
+            if self._wanted is not None:
+                owner, devices, counters = self._wanted
+                devices = untainted(devices) if self._taints_dropped else devices
+                parts = parts_of(self._node, devices, counters)
+                bodies = slices_of(owner, parts, self._published)
+                # Until all of a generation are there, kube-scheduler allocates nothing of this node.
+                for part, body in zip(parts, bodies, strict=False):
+                    fault = await self._put(part, body)
+                    if fault:
+                        return fault
+            for other in self._published.keys() - {part.name for part in parts}:
                 await self._delete(other)
-            if self._wanted is None:
-                return ""
-            before = self._published.get(name)
-            owner, devices = self._wanted
-            body = slice_of(owner, untainted(devices) if self._taints_dropped else devices, before)
-            return "" if body is None else await self._put(name, body, before)
+            return ""
         except ApiError as error:
             if error.conflict:
                 # There was another writer; its result is watched.
@@ -147,8 +154,9 @@ class SlicePublisher:
         except KubeError as error:
             return str(error)
 
-    async def _put(self, name: str, body: Json, before: Published | None) -> str:
-        path, method = (f"{_SLICES}/{segment(name)}", "PUT") if before is not None else (_SLICES, "POST")
+    async def _put(self, part: Part, body: Json) -> str:
+        name, is_new = part.name, part.name not in self._published
+        path, method = (_SLICES, "POST") if is_new else (f"{_SLICES}/{segment(name)}", "PUT")
         answer = await self._session.request(method, path, body=msgspec.json.encode(body), timeout_s=_WRITE_S)
         try:
             written = read_slice(answer)
@@ -158,8 +166,12 @@ class SlicePublisher:
             # Whole GPUs would be allocated, each to one claim.
             await self._delete(name)
             return f"the API server does not keep that GPUs may be shared; {NEEDED}"
+        if not written.keeps(part):
+            # Instances that exclude each other would be allocated.
+            await self._delete(name)
+            return f"the API server does not keep what MIG instances take of a GPU; {NEEDED_FOR_MIG}"
         self.upsert(written)
-        if untainted(written.devices) == written.devices and any(map(_has_taints, body["spec"]["devices"])):
+        if untainted(written.devices) == written.devices and any(map(_has_taints, part.devices)):
             logger.warning(
                 "the API server drops taints of devices (feature DRADeviceTaints): GPUs that take nothing new leave the slice"
             )

@@ -1,19 +1,20 @@
-"""A node's GPUs as a ResourceSlice (``resource.k8s.io/v1``). Pure.
+"""A node's GPUs as ResourceSlices (``resource.k8s.io/v1``). Pure.
 
 Each GPU is one device that may be allocated to many claims, which consume its capacity. It is named after its UUID, so that an
 allocation still names the same GPU after a reboot, whatever its index is then. A GPU that takes no new claims stays in the slice
-with a taint: what claims hold of it must remain accounted for.
+with a taint: what claims hold of it must remain accounted for. All slices of a node have one generation; only with MIG instances on
+demand (``partitions``) there is more than one, because API servers take no slice with both counters and devices.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gpushare.api import names
 from gpushare.api.allocation.allocation import GpuShare
-from gpushare.api.allocation.resource_claim import COMPUTE, MEMORY, SHARES, device_name
+from gpushare.api.allocation.resource_claim import COMPUTE, MEMORY, SHARES
 from gpushare.api.errors import InvalidQuantity
 from gpushare.api.node.device import Device
 from gpushare.api.quantity import parse_quantity
@@ -33,6 +34,10 @@ CORDONED: Final = "gpushare.dev/cordoned"
 UNHEALTHY: Final = "gpushare.dev/unhealthy"
 
 _WHOLE: Final = DefaultShare()
+#: What API servers take in one slice: devices that consume counters, and counter sets.
+_MOST_CONSUMING: Final = 64
+_MOST_COUNTER_SETS: Final = 8
+
 _PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 _MOST_CHARACTERS: Final = 64
 _MOST_OF_A_LABEL: Final = 63
@@ -57,16 +62,57 @@ class Published(msgspec.Struct, frozen=True):
     generation: int
     node_uid: str
     devices: tuple[Json, ...]
+    counters: tuple[Json, ...] = ()
+    of: int = 1
+    """How many slices its node has in this generation."""
 
     @property
     def is_shared(self) -> bool:
         """Whether the API server kept the field that allows several allocations: it drops fields of disabled features."""
         return all(device.get("allowMultipleAllocations") for device in self.devices)
 
+    def keeps(self, part: "Part") -> bool:
+        """Whether the API server kept the counters of ``part``, and what its devices consume of them."""
+        consumed = [bool(device.get("consumesCounters")) for device in self.devices]
+        return len(self.counters) == len(part.counters) and consumed == [
+            bool(device.get("consumesCounters")) for device in part.devices
+        ]
+
+
+class Part(NamedTuple):
+    """What one of a node's slices has: devices, or the counters of which they consume."""
+
+    name: str
+    devices: tuple[Json, ...] = ()
+    counters: tuple[Json, ...] = ()
+
 
 def slice_name(node: str) -> str:
-    """The name of a node's only slice: a slice can hold more GPUs than a node has."""
+    """The name of a node's first slice, which holds more GPUs than a node has."""
     return f"{node}-{names.DRA_DRIVER}"
+
+
+def parts_of(node: str, devices: Sequence[Json], counters: Sequence[Json]) -> list[Part]:
+    """The slices of ``node``, those with counters first. kube-scheduler tries devices in the order of the slices' names."""
+    name = slice_name(node)
+    consuming = [device for device in devices if device.get("consumesCounters")]
+    others = tuple(device for device in devices if not device.get("consumesCounters"))
+    return [
+        *(
+            Part(f"{name}-counters-{number}", counters=group)
+            for number, group in enumerate(_groups(counters, _MOST_COUNTER_SETS))
+        ),
+        *([Part(name, others)] if others or not consuming else ()),
+        *(
+            Part(f"{name}-mig-{number}", group)
+            for number, group in enumerate(_groups(consuming, _MOST_CONSUMING))
+        ),
+    ]
+
+
+def _groups(items: Sequence[Json], most: int) -> Iterator[tuple[Json, ...]]:
+    for start in range(0, len(items), most):
+        yield tuple(items[start : start + most])
 
 
 class Remainder(NamedTuple):
@@ -108,8 +154,7 @@ def devices_of(
     """
     remainders = ((gpu, remainder_of(gpu, (held or {}).get(gpu.uuid, ()), most_shares)) for gpu in gpus)
     return tuple(
-        _device(gpu, hardware.get(gpu.uuid, Hardware()), remainder, default)
-        | ({"taints": taints} if (taints := _taints(gpu, dead=gpu.uuid in dead)) else {})
+        device_of(gpu, hardware.get(gpu.uuid, Hardware()), remainder, dead=gpu.uuid in dead, default=default)
         for gpu, remainder in remainders
         if remainder.is_offered and not gpu.kept_back and (remainder.core_percent or not default.core_percent)
     )
@@ -120,14 +165,33 @@ def untainted(devices: Iterable[Json]) -> tuple[Json, ...]:
     return tuple(device for device in devices if not device.get("taints"))
 
 
-def slice_of(owner: Owner, devices: Iterable[Json], before: Published | None) -> Json | None:
-    """The slice to write, of the next generation; ``None`` if ``before`` is the same."""
-    devices = tuple(_dated(device, before) for device in devices)
-    if before is not None and before.node_uid == owner.uid and _same(before.devices, devices):
-        return None
-    generation = before.generation + 1 if before is not None else 1
+def slices_of(owner: Owner, parts: Sequence[Part], before: Mapping[str, Published]) -> list[Json]:
+    """The slices to write, all of the next generation; none if ``before``, by name, has the same."""
+    parts = [
+        part._replace(devices=tuple(_dated(device, before.get(part.name)) for device in part.devices))
+        for part in parts
+    ]
+    there = [before[part.name] for part in parts if part.name in before]
+    generations = {one.generation for one in there}
+    if (
+        len(there) == len(parts)
+        and len(generations) == 1
+        and all(
+            one.node_uid == owner.uid
+            and one.of == len(parts)
+            and _same(one.devices, part.devices)
+            and _same(one.counters, part.counters)
+            for part, one in zip(parts, there, strict=True)
+        )
+    ):
+        return []
+    generation = max(generations, default=0) + 1
+    return [_slice(owner, part, before.get(part.name), generation, len(parts)) for part in parts]
+
+
+def _slice(owner: Owner, part: Part, before: Published | None, generation: int, of: int) -> Json:
     metadata: Json = {
-        "name": slice_name(owner.name),
+        "name": part.name,
         "ownerReferences": [
             {"apiVersion": "v1", "kind": "Node", "name": owner.name, "uid": owner.uid, "controller": True}
         ],
@@ -141,13 +205,16 @@ def slice_of(owner: Owner, devices: Iterable[Json], before: Published | None) ->
         "spec": {
             "driver": names.DRA_DRIVER,
             "nodeName": owner.name,
-            "pool": {"name": owner.name, "generation": generation, "resourceSliceCount": 1},
-            "devices": list(devices),
+            "pool": {"name": owner.name, "generation": generation, "resourceSliceCount": of},
+            **({"sharedCounters": list(part.counters)} if part.counters else {"devices": list(part.devices)}),
         },
     }
 
 
-def _device(gpu: Device, hardware: Hardware, remainder: Remainder, default: DefaultShare) -> Json:
+def device_of(
+    gpu: Device, hardware: Hardware, remainder: Remainder, *, dead: bool, default: DefaultShare = _WHOLE
+) -> Json:
+    """A device from which claims get ``remainder``, by default ``default``; ``dead``: pods with claims on it are evicted."""
     attributes: Json = {
         "uuid": _text(gpu.uuid),
         "productName": _text(gpu.model),
@@ -159,8 +226,9 @@ def _device(gpu: Device, hardware: Hardware, remainder: Remainder, default: Defa
         "parentUUID": _text(hardware.parent_uuid),
         "profile": _text(hardware.profile),
     }
+    taints = _taints(gpu, dead=dead)
     return {
-        "name": device_name(gpu.uuid),
+        "name": gpu.offered_as,
         "allowMultipleAllocations": True,
         "attributes": {name: value for name, value in attributes.items() if value is not None},
         "capacity": {
@@ -173,6 +241,7 @@ def _device(gpu: Device, hardware: Hardware, remainder: Remainder, default: Defa
             # Not requested: each allocation consumes one, so that no pod is bound that the node must refuse.
             SHARES: {"value": str(remainder.shares), "requestPolicy": {"default": "1", "validValues": ["1"]}},
         },
+        **({"taints": taints} if taints else {}),
     }
 
 
@@ -231,7 +300,9 @@ def _same(before: tuple[Json, ...], devices: tuple[Json, ...]) -> bool:
 
 def _plain(value: Any, *, amounts: bool = False) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(one, amounts=amounts or key == "capacity") for key, one in value.items()}
+        return {
+            key: _plain(one, amounts=amounts or key in ("capacity", "counters")) for key, one in value.items()
+        }
     if isinstance(value, list | tuple):
         return [_plain(one, amounts=amounts) for one in value]
     if amounts and isinstance(value, str):
@@ -249,13 +320,15 @@ class _Metadata(msgspec.Struct, rename="camel"):
     owner_references: list[Json] | None = None
 
 
-class _Pool(msgspec.Struct):
+class _Pool(msgspec.Struct, rename="camel"):
     generation: int = 0
+    resource_slice_count: int = 1
 
 
-class _Spec(msgspec.Struct):
+class _Spec(msgspec.Struct, rename="camel"):
     pool: _Pool
     devices: list[Json] | None = None
+    shared_counters: list[Json] | None = None
 
 
 class _Slice(msgspec.Struct):
@@ -278,4 +351,6 @@ def read_slice(raw: bytes) -> Published:
         decoded.spec.pool.generation,
         owner,
         tuple(decoded.spec.devices or ()),
+        tuple(decoded.spec.shared_counters or ()),
+        decoded.spec.pool.resource_slice_count,
     )

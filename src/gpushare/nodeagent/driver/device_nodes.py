@@ -11,7 +11,7 @@ from typing import Final
 
 logger = logging.getLogger(__name__)
 
-_NODES: Final = re.compile(r"nvidia\d+|nvidiactl|nvidia-(modeset|uvm|uvm-tools)|dxg")
+_NODES: Final = re.compile(r"nvidia\d+|nvidiactl|nvidia-(caps|modeset|uvm|uvm-tools)|dxg")
 
 
 def link_device_nodes(root: Path, dev: Path = Path("/dev")) -> None:

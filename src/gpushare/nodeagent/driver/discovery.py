@@ -8,10 +8,13 @@ no longer finds it.
 
 import asyncio
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+import pynvml
 
 from gpushare.api.node.device import Device
 from gpushare.api.node.shared_event_texts import (
@@ -33,6 +36,7 @@ from gpushare.nodeagent.driver.nvml import (
     Nvml,
     Unreadable,
 )
+from gpushare.nodeagent.driver.placements import Placement
 from gpushare.nodeagent.driver.topology import pair_of
 from gpushare.nodeagent.errors import DriverMissing, NodeAgentError, NvmlFailed
 from gpushare.nodeagent.settings import Pace
@@ -48,6 +52,8 @@ TROUBLES: Final[tuple[DriverProblem, ...]] = (
 )
 
 _JOIN_S: Final = 3.0
+#: How long a MIG instance may take to be created or destroyed, with the GPUs read again: a kubelet waits 45 s for its claim.
+_CHANGE_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,16 @@ class Trouble:
 
     reason: DriverProblem
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class DivisibleGpu:
+    """A GPU in MIG mode on which instances are created on demand: where they may be, and where there are some."""
+
+    device: Device
+    hardware: Hardware
+    placements: tuple[Placement, ...]
+    occupied: tuple[Placement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +95,8 @@ class Inventory:
     """UUID and last critical XID of each GPU that is unhealthy because of one."""
     capabilities: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """UUID of each MIG instance, and the numbers of the device nodes that give access to it."""
+    divisible: tuple[DivisibleGpu, ...] = ()
+    """GPUs in MIG mode whose instances are created on demand; not among ``devices``."""
 
     def without_instances(self) -> "Inventory":
         """The same without MIG instances."""
@@ -99,12 +117,29 @@ class Inventory:
         return self.trouble is None or (self.trouble.reason == REASON_NO_GPU and bool(self.devices))
 
 
+@dataclass(slots=True)
+class _Change:
+    """What the event loop asks the thread to do with the driver."""
+
+    make: Callable[[Nvml], None]
+    done: asyncio.Future[None]
+    error: NodeAgentError | None = None
+
+    def settle(self) -> None:
+        if self.done.done():
+            return
+        if self.error is not None:
+            self.done.set_exception(self.error)
+        else:
+            self.done.set_result(None)
+
+
 class GpuWatch:
     """Runs the thread. ``on_change`` is called in the event loop with each new inventory.
 
     ``on_xid`` is called in the thread with every XID, critical or not (UUID, number). ``look`` is called in the thread every
     ``Pace.watch_s`` seconds while there are GPUs, or when the thread wakes, after at most ``Pace.wait_s``, and ``look_now`` returns true; it may
-    use NVML. ``between`` is called each other time that the thread wakes.
+    use NVML. ``between`` is called each other time that the thread wakes. ``placements``: whether ``Inventory.divisible`` is read.
     """
 
     def __init__(
@@ -119,6 +154,7 @@ class GpuWatch:
         look_now: Callable[[], bool] = lambda: False,
         between: Callable[[Nvml], None] | None = None,
         on_xid: Callable[[str, int], None] = lambda uuid, xid: None,
+        placements: bool = False,
     ) -> None:
         self._nvml = nvml
         self._on_change = on_change
@@ -135,6 +171,10 @@ class GpuWatch:
         self._unreadable: tuple[Unreadable, ...] = ()
         self._missing: dict[str, str] = {}
         self._published: Inventory | None = None
+        self._divisible: dict[str, FoundGpu] = {}
+        self._on_demand = self._opened_on_demand = placements
+        self._changes: queue.SimpleQueue[_Change] = queue.SimpleQueue()
+        self._made: list[_Change] = []
         self._released = ""
         self._stop = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -143,6 +183,33 @@ class GpuWatch:
     def release(self, why: str) -> None:
         """Keep NVML closed, for the reason ``why``; empty: open it. Takes effect within ``Pace.wait_s``."""
         self._released = why
+
+    def want_placements(self, *, wanted: bool) -> None:
+        """Set whether ``Inventory.divisible`` is read. Takes effect within ``Pace.wait_s``."""
+        self._on_demand = wanted
+
+    async def create_instance(self, placement: Placement, *, ours: bool) -> None:
+        """Create a MIG instance unless it exists and is ``ours``. The GPUs are read again before this returns.
+
+        Raises ``PlacementTaken``, ``NvmlFailed``.
+        """
+        await self._change(lambda nvml: nvml.create_instance(placement, ours=ours))
+
+    async def destroy_instance(self, placement: Placement) -> None:
+        """Destroy a MIG instance if it exists. The GPUs are read again before this returns; raises ``NvmlFailed``."""
+
+        await self._change(lambda nvml: nvml.destroy_instance(placement))
+
+    async def _change(self, make: Callable[[Nvml], None]) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._changes.put(_Change(make, done))
+        try:
+            async with asyncio.timeout(_CHANGE_S):
+                await done
+        except TimeoutError:
+            raise NvmlFailed(
+                "NVML", "the driver does not respond, or is closed to be replaced", pynvml.NVML_ERROR_TIMEOUT
+            ) from None
 
     async def run(self) -> None:
         """Watch until cancelled. Raises what the thread failed with, except failures of NVML."""
@@ -205,11 +272,13 @@ class GpuWatch:
         except (DriverMissing, NvmlFailed) as error:
             return self._without_driver(error)
         try:
-            listed = self._nvml.enumerate()
+            self._opened_on_demand = self._on_demand
+            listed = self._nvml.enumerate(placements=self._on_demand)
         except NvmlFailed as error:
             self._nvml.close()
             return self._without_driver(error)
-        divided = {gpu.parent for gpu in listed.gpus if gpu.parent}
+        divisible = {gpu.uuid: gpu for gpu in listed.gpus if gpu.placements}
+        divided = {gpu.parent for gpu in listed.gpus if gpu.parent} | divisible.keys()
         mig = tuple(
             f"GPU {gpu.index} ({gpu.uuid}) is in MIG mode, has no instances and is left out; create instances, switch MIG off to "
             f"share it whole (`nvidia-smi -i {gpu.index} -mig 0`) or serve it with NVIDIA's own device plugin"
@@ -217,8 +286,18 @@ class GpuWatch:
             if gpu.mig and gpu.uuid not in divided
         )
         whole = {gpu.uuid: gpu for gpu in listed.gpus if not gpu.mig}
+        # An instance that is gone while its GPU is there was destroyed.
+        self._known = {
+            uuid: gpu for uuid, gpu in self._known.items() if uuid in whole or gpu.parent not in divisible
+        }
+        if not self._on_demand:
+            self._divisible = {}
+        self._divisible = {
+            uuid: gpu for uuid, gpu in self._divisible.items() if uuid not in whole
+        } | divisible
         lost = {gpu.index: uuid for uuid, gpu in self._known.items() if uuid not in whole}
         self._missing = dict.fromkeys(self._known.keys() - whole.keys(), NOT_FOUND)
+        self._missing |= dict.fromkeys(self._divisible.keys() - divisible.keys(), NOT_FOUND)
         self._missing |= {lost[one.index]: one.why for one in listed.unreadable if one.index in lost}
         self._missing |= {
             gpu.uuid: IN_MIG_MODE for gpu in listed.gpus if gpu.mig and gpu.uuid in self._missing
@@ -228,7 +307,7 @@ class GpuWatch:
         self._known |= whole
         # A GPU that does not respond keeps its topology.
         self._near |= listed.near
-        if whole:
+        if whole or divisible:
             return None
         self._nvml.close()
         excluded = mig + tuple(map(str, listed.unreadable))
@@ -242,12 +321,14 @@ class GpuWatch:
         )
 
     def _without_driver(self, error: NodeAgentError) -> Trouble:
-        self._missing = dict.fromkeys(self._known, error.problem)
+        self._missing = dict.fromkeys((*self._known, *self._divisible), error.problem)
         note = f"{error}. {suggestion_of(error)}"
         return Trouble(REASON_DRIVER_FAILED if isinstance(error, NvmlFailed) else REASON_NO_DRIVER, note)
 
     def _without_nvml(self, why: str) -> Trouble:
-        self._missing = dict.fromkeys(self._known, "the node agent has closed the driver")
+        self._missing = dict.fromkeys(
+            (*self._known, *self._divisible), "the node agent has closed the driver"
+        )
         return Trouble(
             REASON_RELEASED, f"the node agent has closed the driver, so that it can be replaced: {why}"
         )
@@ -257,13 +338,15 @@ class GpuWatch:
         opened_s = probe_at_s = watch_at_s = self._clock.monotonic()
         changed = False
         while not self._stop.is_set() and not self._released:
+            if self._make_changes() or self._on_demand != self._opened_on_demand:
+                return None
             now_s = self._clock.monotonic()
             if now_s >= probe_at_s:
                 if self._nvml.replaced():
                     logger.warning("the NVIDIA driver was removed or replaced; reopening NVML")
                     return None
                 try:
-                    for uuid in self._known.keys() - self._missing.keys():
+                    for uuid in (self._known.keys() | self._divisible.keys()) - self._missing.keys():
                         self._health.take_probe(uuid, self._nvml.probe(uuid), now_s)
                 except NvmlFailed as error:
                     # A failure of the driver, not of each GPU.
@@ -294,6 +377,20 @@ class GpuWatch:
                 )
         return None
 
+    def _make_changes(self) -> bool:
+        """Do what the event loop has asked for; returns whether the GPUs must be read again."""
+        before = len(self._made)
+        while not self._changes.empty():
+            change = self._changes.get()
+            if change.done.done():
+                continue  # nobody waits for it any more
+            try:
+                change.make(self._nvml)
+            except NodeAgentError as error:
+                change.error = error
+            self._made.append(change)
+        return len(self._made) > before
+
     def _publish(self, trouble: Trouble | None) -> None:
         # A missing GPU is replaced by the GPU that has its index now.
         by_index = {gpu.index: gpu for uuid, gpu in self._known.items() if uuid in self._missing}
@@ -312,10 +409,17 @@ class GpuWatch:
             tuple((uuid, self._known[uuid].hardware) for uuid in uuids),
             tuple(self._health.xids.items()),
             tuple((uuid, numbers) for uuid in uuids if (numbers := self._known[uuid].capabilities)),
+            tuple(
+                DivisibleGpu(self._device(gpu), gpu.hardware, gpu.placements, gpu.occupied)
+                for gpu in sorted(self._divisible.values(), key=lambda gpu: gpu.index)
+            ),
         )
         if inventory != self._published:
             self._published = inventory
             self._in_loop(lambda: self._on_change(inventory))
+        for change in self._made:
+            self._in_loop(change.settle)
+        self._made = []
 
     def _device(self, gpu: FoundGpu) -> Device:
         reason = self._missing.get(gpu.uuid) or self._health.reason(gpu.uuid)

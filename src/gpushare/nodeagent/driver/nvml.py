@@ -20,6 +20,13 @@ from gpushare.nodeagent.driver.cgroup_memory_limits import limit_bytes, set_limi
 from gpushare.nodeagent.driver.driver_faults import is_drivers
 from gpushare.nodeagent.driver.driver_loading import Driver
 from gpushare.nodeagent.driver.instances import instance_uuids, instances_of
+from gpushare.nodeagent.driver.placements import (
+    Placement,
+    create_instance,
+    destroy_instance,
+    occupied_of,
+    placements_of,
+)
 from gpushare.nodeagent.driver.process_usage import ProcessUsage
 from gpushare.nodeagent.driver.telemetry import GpuReading, reading_of
 from gpushare.nodeagent.driver.topology import GpuPairs, Seen, near_of
@@ -78,6 +85,10 @@ class FoundGpu:
     """UUID of the GPU of which it is a MIG instance; empty for a whole GPU."""
     capabilities: tuple[int, ...] = ()
     """Numbers of the device nodes ``/dev/nvidia-caps/nvidia-capN`` that give access to a MIG instance."""
+    placements: tuple[Placement, ...] = ()
+    """Where a GPU in MIG mode can have instances, if that was read."""
+    occupied: tuple[Placement, ...] = ()
+    """Those of ``placements`` that have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +128,17 @@ class Nvml(Protocol):
     def close(self) -> None:
         """Release everything; never raises."""
 
-    def enumerate(self) -> Enumeration:
-        """The GPUs of this node; raises ``NvmlFailed``. Also starts to listen for XIDs on them."""
+    def enumerate(self, *, placements: bool = False) -> Enumeration:
+        """The GPUs of this node; raises ``NvmlFailed``. Also starts to listen for XIDs on them.
+
+        With ``placements`` it reads those of GPUs in MIG mode, and XIDs of such a GPU are its own and those of its instances.
+        """
+
+    def create_instance(self, placement: Placement, *, ours: bool) -> None:
+        """Create a MIG instance unless it exists and is ``ours``; raises ``PlacementTaken``, ``NvmlFailed``."""
+
+    def destroy_instance(self, placement: Placement) -> None:
+        """Destroy a MIG instance if it exists; raises ``NvmlFailed``, as while a process uses it."""
 
     def probe(self, uuid: str) -> str:
         """Probe the GPU; returns what is wrong, for people, or an empty text.
@@ -169,6 +189,8 @@ class DriverNvml:
         self._enumerated: object = None
         self._handles: dict[str, Any] = {}
         """Of each GPU that is not in MIG mode, and of each MIG instance, by UUID."""
+        self._divided: dict[str, FoundGpu] = {}
+        """GPUs in MIG mode whose placements were read, by UUID."""
         self._listened: tuple[tuple[str, Any], ...] = ()
         """UUID and handle of each GPU that reports XIDs."""
         self._uuids: dict[int, list[str]] = {}
@@ -192,18 +214,23 @@ class DriverNvml:
         """Release everything; never raises."""
         self._free_events()
         self._handles.clear()
+        self._divided.clear()
         self._uuids.clear()
         try:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError as error:
             logger.debug("NVML shutdown: %s", _text(error))
 
-    def enumerate(self) -> Enumeration:
-        """The GPUs of this node; raises ``NvmlFailed``. Also starts to listen for XIDs on them."""
+    def enumerate(self, *, placements: bool = False) -> Enumeration:
+        """The GPUs of this node; raises ``NvmlFailed``. Also starts to listen for XIDs on them.
+
+        With ``placements`` it reads those of GPUs in MIG mode, and XIDs of such a GPU are its own and those of its instances.
+        """
         try:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
             raise _failed("NVML", error) from None
+        self._divided.clear()
         # Before reading: a change meanwhile then counts as a change since.
         self._enumerated = self._listing()
         gpus: list[FoundGpu] = []
@@ -220,9 +247,12 @@ class DriverNvml:
                     raise _failed("NVML", error) from None
                 unreadable.append(Unreadable(index, _text(error)))
                 continue
+            if gpu.mig and placements:
+                gpu = self._with_placements(gpu, handle)
             shared = self._instances(gpu, handle) if gpu.mig else [(gpu, handle)]
             self._handles |= {one.uuid: of for one, of in shared}
-            self._uuids[_address(handle)] = [one.uuid for one, _ in shared]
+            own = [gpu.uuid] if gpu.uuid in self._divided else []
+            self._uuids[_address(handle)] = [*own, *(one.uuid for one, _ in shared)]
             listened.append((gpu.uuid, handle))
             gpus += [gpu, *(one for one, _ in shared if one is not gpu)]
         self._listened = tuple(listened)
@@ -236,13 +266,39 @@ class DriverNvml:
         )
         return Enumeration(tuple(gpus), tuple(unreadable), near)
 
+    def _with_placements(self, gpu: FoundGpu, handle: Any) -> FoundGpu:
+        try:
+            found = placements_of(handle, gpu.uuid)
+            occupied = occupied_of(handle, found)
+        except pynvml.NVMLError as error:
+            if is_drivers(error.value):
+                raise _failed("NVML", error) from None
+            logger.warning("GPU %s: its MIG placements cannot be read (%s)", gpu.uuid, _text(error))
+            return gpu
+        self._divided[gpu.uuid] = replace(gpu, placements=found, occupied=occupied)
+        return self._divided[gpu.uuid]
+
+    def create_instance(self, placement: Placement, *, ours: bool) -> None:
+        """Create a MIG instance unless it exists and is ``ours``; raises ``PlacementTaken``, ``NvmlFailed``."""
+        try:
+            create_instance(pynvml.nvmlDeviceGetHandleByUUID(placement.gpu), placement, ours=ours)
+        except pynvml.NVMLError as error:
+            raise _failed(str(placement), error) from None
+
+    def destroy_instance(self, placement: Placement) -> None:
+        """Destroy a MIG instance if it exists; raises ``NvmlFailed``, as while a process uses it."""
+        try:
+            destroy_instance(pynvml.nvmlDeviceGetHandleByUUID(placement.gpu), placement)
+        except pynvml.NVMLError as error:
+            raise _failed(str(placement), error) from None
+
     def replaced(self) -> bool:
         """Whether the driver was removed, or another one installed, since ``open``."""
         return self._driver.replaced()
 
     def gpus_changed(self) -> bool:
         """Whether ``enumerate`` would now find other GPUs, or the same ones with other indices or MIG instances."""
-        return self._listing() != self._enumerated
+        return self._listing() != self._enumerated or any(map(_is_divided_otherwise, self._divided.values()))
 
     def _listing(self) -> object:
         """What an enumeration depends on.
@@ -301,6 +357,8 @@ class DriverNvml:
         Raises ``NvmlFailed`` if the driver is at fault, not the GPU.
         """
         handle = self._handles.get(uuid)
+        if handle is None and uuid in self._divided:
+            handle = _optional(lambda: pynvml.nvmlDeviceGetHandleByUUID(uuid), None)
         if handle is None:
             return NOT_FOUND
         try:
@@ -346,7 +404,8 @@ class DriverNvml:
         uuids = self._uuids.get(_address(device))
         if uuids is None:
             uuids = [_optional(lambda: _str(pynvml.nvmlDeviceGetUUID(device)), "")]
-        return uuids if all(uuid in self._handles for uuid in uuids) else list(self._handles)
+        known = self._handles.keys() | self._divided.keys()
+        return uuids if all(uuid in known for uuid in uuids) else list(self._handles)
 
     def _read(self, index: int, handle: Any) -> FoundGpu:
         bus_id = _optional(lambda: _str(pynvml.nvmlDeviceGetPciInfo(handle).busId), "")
@@ -478,6 +537,14 @@ def _identity(index: int) -> tuple[str, Sequence[str] | None] | None:
         return _str(pynvml.nvmlDeviceGetUUID(handle)), instances
     except pynvml.NVMLError:
         return None
+
+
+def _is_divided_otherwise(gpu: FoundGpu) -> bool:
+    """Whether there are other MIG instances now than ``occupied`` has, with or without compute instances."""
+    try:
+        return occupied_of(pynvml.nvmlDeviceGetHandleByUUID(gpu.uuid), gpu.placements) != gpu.occupied
+    except pynvml.NVMLError:
+        return False
 
 
 def _is_in_mig_mode(handle: Any) -> bool:

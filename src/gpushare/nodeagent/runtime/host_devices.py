@@ -5,6 +5,7 @@ them when systemd is reloaded or the kubelet updates the container (a static CPU
 kubelet passes on is known to the runtime. A CDI spec is, too.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,19 @@ from gpushare.nodeagent.allocate.container_response import DeviceNode
 
 #: Device nodes that every container with a GPU uses, where the host has them.
 _OF_ALL: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+
+
+#: In /proc/devices: what the access rights of MIG instances are.
+_CAPABILITIES: Final = re.compile(r"^ *(\d+) nvidia-caps$", re.MULTILINE)
+
+
+def capability_major(devices: Path = Path("/proc/devices")) -> int | None:
+    """The major number of the device nodes in ``/dev/nvidia-caps``; ``None`` if the kernel has none."""
+    try:
+        match = _CAPABILITIES.search(devices.read_text())
+    except OSError:
+        return None
+    return None if match is None else int(match[1])
 
 
 def host_devices(minors: Iterable[int], dev: Path) -> tuple[DeviceNode, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
-from gpushare.api.allocation.resource_claim import device_name
 from gpushare.nodeagent.dra import driver, health, plugin
 from gpushare.nodeagent.runtime.selection import Asked
 from tests.integration.nodeagent.cluster_objects import NODE
@@ -18,7 +17,7 @@ from tests.integration.nodeagent.node.scripted_dra_kubelet import DraKubelet, Pr
 from tests.integration.nodeagent.node.test_modes import relabel
 from tests.integration.nodeagent.scripted_nvml import gpu
 
-FIRST, SECOND = device_name(gpu(0).uuid), device_name(gpu(1).uuid)
+FIRST, SECOND = gpu(0).uuid.lower(), gpu(1).uuid.lower()
 LIMIT = f"gpu {gpu(0).uuid} memory_bytes={3 << 30} core_percent=30 core_policy=hard\n"
 
 
@@ -60,7 +59,7 @@ def taints(world: World) -> dict[str, tuple[str, str, str]]:
     return {
         device["name"]: (taint["key"], taint.get("value", ""), taint["effect"])
         for one in slices(world)
-        for device in one["spec"]["devices"]
+        for device in one["spec"].get("devices", ())
         for taint in device.get("taints", ())
     }
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 
 from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.node.device import Device
-from gpushare.nodeagent.dra.slices import Owner, Published, devices_of, read_slice, slice_of
+from gpushare.nodeagent.dra.slices import Owner, Published, devices_of, parts_of, read_slice, slices_of
 from gpushare.nodeagent.driver.nvml import Hardware
 from gpushare.nodeagent.settings import DefaultShare
 
@@ -24,6 +25,14 @@ NODE = Owner("n1", "node-uid")
 def device(gpu: Device = GPU, hardware: Hardware = T4) -> dict[str, Any]:
     (found,) = devices_of([gpu], {gpu.uuid: hardware}, 16)
     return found
+
+
+def slice_of(
+    owner: Owner, devices: Sequence[dict[str, Any]], before: Published | None
+) -> dict[str, Any] | None:
+    """The only slice to write of a node without MIG instances on demand, if any."""
+    written = slices_of(owner, parts_of(owner.name, devices, ()), {before.name: before} if before else {})
+    return written[0] if written else None
 
 
 def published(body: dict[str, Any], **metadata: str) -> Published:

@@ -32,6 +32,7 @@ def test_those_that_are_missing_are_linked_and_no_others(tmp_path: Path, own: Pa
         "nvidia1": True,
         "nvidiactl": True,
         "nvidia-uvm": True,
+        "nvidia-caps": True,
     }
     assert (own / "nvidia1").resolve() == tmp_path / "dev" / "nvidia1"
 

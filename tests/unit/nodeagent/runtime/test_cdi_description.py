@@ -121,9 +121,24 @@ def test_an_instance_is_found_by_its_uuid_or_the_device_nodes_of_its_access(name
         "MIG-a": "cap31",
     }
     assert result.covered == {"GPU-1aaa", "MIG-a", "MIG-b"}
-    unknown = derived(found, gpus, minors, {"MIG-b": (3, 4), "MIG-a": ()})
+    unknown = derived(found, gpus, minors, {"MIG-b": (), "MIG-a": ()})
     assert unknown is not None
     assert unknown.covered == ({*minors} if "MIG-a" in names else {"GPU-1aaa"})
+
+
+@pytest.mark.parametrize("major", [None, 237])
+def test_an_instance_that_nvidias_spec_does_not_have_yet_is_added(major: int | None) -> None:
+    found = [cdi_description("0.yaml", of_nvidia("1"))]
+    gpus = (GPUS[1], Device(20, "MIG-b", 40192))
+    result = derived(found, gpus, {"GPU-1aaa": 1, "MIG-b": 0}, {"MIG-b": (21, 22)}, major)
+    assert result is not None
+    made = {one["name"]: one["containerEdits"] for one in json.loads(result.content)["devices"]}
+    own = [{"type": "c", "major": 237, "minor": number} if major else {} for number in (21, 22)]
+    assert made["MIG-b"]["deviceNodes"] == [
+        {"path": "/dev/nvidia0"},
+        {"path": "/dev/nvidia-caps/nvidia-cap21", **own[0]},
+        {"path": "/dev/nvidia-caps/nvidia-cap22", **own[1]},
+    ]
 
 
 def test_all_alone_is_the_gpu_where_there_is_one() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.nodeagent.allocate.container_response import DeviceNode
-from gpushare.nodeagent.runtime.host_devices import host_devices
+from gpushare.nodeagent.runtime.host_devices import capability_major, host_devices
 
 
 @pytest.fixture
@@ -31,3 +31,14 @@ def test_the_nodes_of_the_allocated_gpu_and_of_all_are_passed(dev: Path) -> None
 def test_what_the_host_lacks_is_left_out_since_no_container_would_start_with_it(dev: Path) -> None:
     assert paths(host_devices([2, 7], dev)) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
     assert host_devices([0], dev / "missing") == ()
+
+
+def test_access_rights_of_mig_instances_are_devices_of_the_kernels_list(tmp_path: Path) -> None:
+    listed = tmp_path / "devices"
+    listed.write_text(
+        "Character devices:\n  1 mem\n195 nvidia\n237 nvidia-caps\n238 nvidia-caps-imex-channels\n"
+    )
+    assert capability_major(listed) == 237
+    listed.write_text("Character devices:\n195 nvidia\n")
+    assert capability_major(listed) is None
+    assert capability_major(tmp_path / "absent") is None

@@ -180,9 +180,9 @@ class Watchdog:
         """Their owners, by PID; ``None`` for NVIDIA's servers."""
         return self._last.owners if self._last is not None else {}
 
-    def foreign_mib(self, gpu: str) -> int:
-        """Memory of the GPU that is not to be allocated."""
-        return self._foreign.published(gpu)
+    def foreign(self, gpu: str) -> tuple[int, str]:
+        """MiB of the GPU that are not to be allocated, and what uses them, as text."""
+        return self._foreign.published(gpu), self.foreign_by(gpu)
 
     def foreign_by(self, gpu: str) -> str:
         """What uses that memory, as text."""

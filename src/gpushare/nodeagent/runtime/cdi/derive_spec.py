@@ -2,7 +2,8 @@
 
 NVIDIA's spec sets ``NVIDIA_VISIBLE_DEVICES=void`` in every container, so that its runtime does not do the work twice. A runtime
 applies CDI edits last, so that value would hide the UUID that the documentation promises there. Our spec is the same without
-that variable. It has one device per GPU, named after its UUID, whatever names NVIDIA uses.
+that variable. It has one device per GPU, named after its UUID, whatever names NVIDIA uses. MIG instances that were created since
+NVIDIA's spec was are added: what containers need of them are the device nodes of their GPU and of their two access rights.
 """
 
 import json
@@ -43,18 +44,20 @@ def derived(
     gpus: Sequence[Device],
     minors: Mapping[str, int],
     capabilities: Mapping[str, tuple[int, ...]] | None = None,
+    capability_major: int | None = None,
 ) -> Derived | None:
     """The spec for ``gpus``, derived from the one that covers most of them; ``None`` if none covers any.
 
     ``descriptions`` are in order of precedence, highest first; ``minors`` has the number of each GPU's device node by UUID,
-    ``capabilities`` those of the device nodes that give access to each MIG instance.
+    ``capabilities`` those of the device nodes that give access to each MIG instance. With ``capability_major``, their major number,
+    runtimes make these device nodes in containers, whether the host has them or not.
     """
     best: Derived | None = None
     for kind in SOURCES:
         for description in descriptions:
             if description.kind != kind:
                 continue
-            candidate = _from(description, gpus, minors, capabilities or {})
+            candidate = _from(description, gpus, minors, capabilities or {}, capability_major)
             if candidate.covered and (best is None or len(candidate.covered) > len(best.covered)):
                 best = candidate
     return best
@@ -65,9 +68,11 @@ def _from(
     gpus: Sequence[Device],
     minors: Mapping[str, int],
     capabilities: Mapping[str, tuple[int, ...]],
+    capability_major: int | None,
 ) -> Derived:
     matched = {
         gpu.uuid: _instance_of(source, gpu, capabilities.get(gpu.uuid, ()))
+        or _made(gpu, minors.get(gpu.uuid), capabilities.get(gpu.uuid, ()), capability_major)
         if gpu.is_instance
         else _device_of(source, gpu, minors.get(gpu.uuid), alone=len(gpus) == 1)
         for gpu in gpus
@@ -118,6 +123,19 @@ def _instance_of(source: CdiDescription, gpu: Device, capabilities: tuple[int, .
         one for one in source.devices if one.name != _ALL and _numbers(one, _CAPABILITY) == set(capabilities)
     ]
     return same[0] if capabilities and same else None
+
+
+def _made(
+    gpu: Device, minor: int | None, capabilities: tuple[int, ...], major: int | None
+) -> CdiDevice | None:
+    """A MIG instance that NVIDIA's spec does not have; ``None`` if its device nodes are not known."""
+    if minor is None or not capabilities:
+        return None
+    nodes: list[dict[str, Any]] = [{"path": f"/dev/nvidia{minor}"}]
+    for number in capabilities:
+        made = {} if major is None else {"type": "c", "major": major, "minor": number}
+        nodes.append({"path": f"/dev/nvidia-caps/nvidia-cap{number}", **made})
+    return CdiDevice(gpu.uuid, {"deviceNodes": nodes})
 
 
 def _matches(device: CdiDevice, minor: int | None) -> bool:

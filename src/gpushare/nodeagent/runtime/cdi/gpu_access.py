@@ -17,7 +17,7 @@ from gpushare.nodeagent.errors import AllocationRefused
 from gpushare.nodeagent.isolation.backends.cdi_overlay import qualified as isolated
 from gpushare.nodeagent.runtime.cdi.derive_spec import Derived, derived, qualified
 from gpushare.nodeagent.runtime.cdi.spec_dirs import CdiFolders, Found
-from gpushare.nodeagent.runtime.host_devices import host_devices
+from gpushare.nodeagent.runtime.host_devices import capability_major, host_devices
 from gpushare.nodeagent.runtime.selection import Asked, Choice, Reported, choose, needs_annotation
 
 logger = logging.getLogger(__name__)
@@ -194,7 +194,8 @@ class GpuAccess:
         choice = self.choice
         if choice is None or working or choice.trouble:
             # A GPU that does not work may be missing from the spec, which does not affect the others.
-            self._derived = derived(specs.descriptions, gpus, self._minors, self._capabilities)
+            major = capability_major() if self._capabilities else None
+            self._derived = derived(specs.descriptions, gpus, self._minors, self._capabilities, major)
             reported = self._reported or Reported()
             choice = choose(self._asked, reported, self._derived, working, specs.faults)
         self.faults = specs.faults
