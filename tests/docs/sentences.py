@@ -47,7 +47,7 @@ BY_ANOTHER: Final = {
     "gpushare playground --control-plane DIR": _CHARTS,
     "make run CLUSTER=real": _CHARTS,
     "python -m gpushare_playground.controlplane --binaries DIR --state DIR": _CHARTS,
-    "python -m tests.e2e.cluster build kubernetes-1.36": _CHARTS,
+    "python -m tests.e2e.cluster build kubernetes-1.37": _CHARTS,
     'GPUSHARE_TEST_CONTROL_PLANE=DIR make test PYTEST_ARGS="-n0 tests/integration/whole"': _CHARTS,
     "kubectl -n kube-system logs POD": _CLUSTER,
     "kubectl -n kube-system logs deploy/ack-co-scheduler -c extender": _CLUSTER,

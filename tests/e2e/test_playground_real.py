@@ -17,6 +17,7 @@ from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.real import RealControl
 from gpushare_playground.cluster.state import tidy
 from tests.e2e.cluster import build
+from tests.e2e.cluster.programs import KUBERNETES
 from tests.e2e.parity.asking import AnswersByPath, answers
 from tests.e2e.parity.normal import normal
 from tests.e2e.parity.steps import STEPS, WORKLOADS
@@ -30,10 +31,8 @@ EVERY = (*STEPS, *WORKLOADS)
 
 @pytest.fixture(scope="module")
 def binaries(k8s: str) -> Path:
-    if k8s != "1.36":
-        pytest.skip(
-            f"the playground's admission rules are policies of Kubernetes 1.36; this run is about {k8s}"
-        )
+    if k8s != KUBERNETES[0]:
+        pytest.skip(f"the playground answers like Kubernetes {KUBERNETES[0]}; this run is about {k8s}")
     return build(k8s, COMPONENTS)
 
 

@@ -49,7 +49,7 @@ def test_a_release_is_made_pushed_built_again_from_its_tag_and_installed(tmp_pat
     origin, clone = tmp_path / "origin", tmp_path / "clone"
     who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.com"}
     who |= {name.replace("AUTHOR", "COMMITTER"): value for name, value in who.items()}
-    helm = {"PATH": f"{build('1.36', ['helm'])}:{os.environ['PATH']}"}
+    helm = {"PATH": f"{build(names=('helm',))}:{os.environ['PATH']}"}
     typed(
         tmp_path, {}, f"git clone --quiet --bare {CHECKOUT} {origin}", f"git clone --quiet {origin} {clone}"
     )

@@ -23,7 +23,7 @@ from tests.e2e.plane import CHECKOUT, control_plane
 # It starts five control planes, one after the other: minutes, and many times that beside other work.
 pytestmark = pytest.mark.timeout(1800)
 
-K8S = "1.36"
+K8S = "1.37"
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "helm")
 NODE = {
     "apiVersion": "v1",
@@ -97,7 +97,7 @@ WAYS = {
         ),
     ),
     "kubectl delete crd elasticquotatrees.scheduling.sigs.k8s.io": Way(),
-    "python -m tests.e2e.cluster build kubernetes-1.36": Way(),
+    "python -m tests.e2e.cluster build kubernetes-1.37": Way(),
     "python -m gpushare_playground.controlplane --binaries DIR --state DIR": Way(
         "python -m gpushare_playground.controlplane --binaries $BINARIES --state $STATE", until="ready "
     ),

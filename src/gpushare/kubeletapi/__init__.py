@@ -12,6 +12,8 @@ DEVICE_PLUGIN_VERSION = "v1beta1"
 #: ``PluginInfo.type`` of DRA drivers, and the service by which a kubelet since 1.34 calls them.
 DRA_PLUGIN_TYPE = "DRAPlugin"
 DRA_SERVICE = "v1.DRAPlugin"
+#: The services by which it asks for the health of devices: the first from 1.37 on, the second up to 1.39. Their messages are the same.
+DRA_HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 
 #: The kubelet refuses gRPC messages above this size, in bytes (gRPC's own default).
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024

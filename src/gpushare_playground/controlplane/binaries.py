@@ -11,7 +11,7 @@ from gpushare_playground.controlplane.errors import ControlPlaneError
 COMPONENTS: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 """In the order of their start."""
 _ADVICE: Final = (
-    "build the components with `python -m tests.e2e.cluster build kubernetes-1.36` in a checkout, "
+    "build the components with `python -m tests.e2e.cluster build kubernetes-1.37` in a checkout, "
     "or name a folder that has them, such as $KUBEBUILDER_ASSETS"
 )
 _VERSION_S: Final = 20.0

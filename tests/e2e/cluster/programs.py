@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 MODULES: Final = Path(__file__).parent / "modules"
-KUBERNETES: Final = ("1.36", "1.28")
+KUBERNETES: Final = ("1.37", "1.36", "1.28")
 """The versions of Kubernetes for which there is a folder in ``modules/``."""
 
 _VERSION = "k8s.io/component-base/version"
@@ -86,7 +86,7 @@ def programs(k8s: str) -> dict[str, Program]:
             "kube-proxy",
         )
     ]
-    found.append(Program("etcd", "kubernetes-1.36", "go.etcd.io/etcd/server/v3"))
+    found.append(Program("etcd", "kubernetes-1.37", "go.etcd.io/etcd/server/v3"))
     found += [
         Program(
             name,

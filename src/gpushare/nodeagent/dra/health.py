@@ -1,6 +1,6 @@
 """Reports the health of GPUs to the kubelet, which shows it in the status of pods that hold them through claims.
 
-Source: ``k8s.io/kubelet/pkg/apis/dra-health/v1alpha1``. A kubelet opens one stream after registration, and again 5 s after one has
+Source: ``k8s.io/kubelet/pkg/apis/dra-health``, v1 and v1alpha1. A kubelet opens one stream after registration, and again 5 s after one has
 ended. A device that was not reported for ``health_check_timeout_seconds`` (30 by default) is unknown to it.
 """
 

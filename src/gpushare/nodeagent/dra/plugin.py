@@ -13,19 +13,18 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import grpc
 import grpc.aio
 
 from gpushare.api import names
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.clock import Clock
-from gpushare.kubeletapi import DRA_PLUGIN_TYPE, DRA_SERVICE
+from gpushare.kubeletapi import DRA_HEALTH_SERVICES, DRA_PLUGIN_TYPE, DRA_SERVICE
 from gpushare.kubeletapi import dra_pb2 as pb
 from gpushare.kubeletapi import pluginregistration_pb2 as registration
 from gpushare.kubeletapi.dra_pb2_grpc import DRAPluginServicer, add_DRAPluginServicer_to_server
-from gpushare.kubeletapi.drahealth_pb2_grpc import (
-    DRAResourceHealthServicer,
-    add_DRAResourceHealthServicer_to_server,
-)
+from gpushare.kubeletapi.drahealth_pb2 import NodeWatchResourcesRequest, NodeWatchResourcesResponse
+from gpushare.kubeletapi.drahealth_pb2_grpc import DRAResourceHealthServicer
 from gpushare.kubeletapi.pluginregistration_pb2_grpc import (
     RegistrationServicer,
     RegistrationStub,
@@ -56,9 +55,10 @@ class DraPlugin(DRAPluginServicer, RegistrationServicer):
         """Why the kubelet rejected this driver."""
 
     async def GetInfo(self, request: registration.InfoRequest, context: Any) -> registration.PluginInfo:  # noqa: N802
-        """A DRA driver, served at the same socket."""
+        """A DRA driver, served at the same socket. Kubelets before 1.37 ask for health whether that is listed or not."""
+        services = [DRA_SERVICE, *DRA_HEALTH_SERVICES]
         return registration.PluginInfo(
-            type=DRA_PLUGIN_TYPE, name=names.DRA_DRIVER, supported_versions=[DRA_SERVICE]
+            type=DRA_PLUGIN_TYPE, name=names.DRA_DRIVER, supported_versions=services
         )
 
     async def NotifyRegistrationStatus(  # noqa: N802
@@ -122,6 +122,19 @@ def _named(claims: Iterable[pb.Claim]) -> list[ClaimReference]:
     return [ClaimReference(one.namespace, one.name, one.uid) for one in claims]
 
 
+def _health_handlers(health: DRAResourceHealthServicer) -> "list[grpc.GenericRpcHandler[Any, Any]]":
+    """``health`` under each of its names."""
+    watch = grpc.unary_stream_rpc_method_handler(
+        health.NodeWatchResources,
+        request_deserializer=NodeWatchResourcesRequest.FromString,
+        response_serializer=NodeWatchResourcesResponse.SerializeToString,
+    )
+    return [
+        grpc.method_handlers_generic_handler(service, {"NodeWatchResources": watch})
+        for service in DRA_HEALTH_SERVICES
+    ]
+
+
 class PluginServer:
     """Serves ``plugin`` and ``health`` in the kubelet's plugin ``folder``, at a socket named after ``generation``.
 
@@ -182,7 +195,7 @@ class PluginServer:
         server = grpc.aio.server()
         add_DRAPluginServicer_to_server(self._plugin, server)  # type: ignore[no-untyped-call]
         add_RegistrationServicer_to_server(self._plugin, server)  # type: ignore[no-untyped-call]
-        add_DRAResourceHealthServicer_to_server(self._health, server)  # type: ignore[no-untyped-call]
+        server.add_generic_rpc_handlers(_health_handlers(self._health))
         server.add_insecure_port(f"unix:{self._path}")
         await server.start()
         try:

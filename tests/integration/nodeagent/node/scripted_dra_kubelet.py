@@ -13,7 +13,6 @@ from gpushare.kubeletapi import dra_pb2 as pb
 from gpushare.kubeletapi import drahealth_pb2
 from gpushare.kubeletapi import pluginregistration_pb2 as registration
 from gpushare.kubeletapi.dra_pb2_grpc import DRAPluginStub
-from gpushare.kubeletapi.drahealth_pb2_grpc import DRAResourceHealthStub
 from gpushare.kubeletapi.pluginregistration_pb2_grpc import RegistrationStub
 from tests.integration.nodeagent.changing import Changes
 
@@ -67,11 +66,15 @@ class DraKubelet:
         if error := answer.claims[claim["metadata"]["uid"]].error:
             raise PrepareFailed(error)
 
-    async def health(self) -> AsyncIterator[dict[str, tuple[str, str]]]:
-        """Health and message by device, of each report."""
+    async def health(self, service: str) -> AsyncIterator[dict[str, tuple[str, str]]]:
+        """Health and message by device, of each report. ``service`` is that by which kubelets of a version ask."""
         async with self._channel() as channel:
-            request = drahealth_pb2.NodeWatchResourcesRequest()
-            async for report in DRAResourceHealthStub(channel).NodeWatchResources(request, timeout=_CALL_S):
+            watch = channel.unary_stream(
+                f"/{service}/NodeWatchResources",
+                request_serializer=drahealth_pb2.NodeWatchResourcesRequest.SerializeToString,
+                response_deserializer=drahealth_pb2.NodeWatchResourcesResponse.FromString,
+            )
+            async for report in watch(drahealth_pb2.NodeWatchResourcesRequest(), timeout=_CALL_S):
                 yield {
                     one.device.device_name: (drahealth_pb2.HealthStatus.Name(one.health), one.message)
                     for one in report.devices

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gpushare.api import names
+from gpushare.kubeletapi import DRA_HEALTH_SERVICES
 from gpushare.nodeagent.dra import driver, health, plugin
 from gpushare.nodeagent.runtime.selection import Asked
 from tests.integration.nodeagent.cluster_objects import NODE
@@ -42,7 +43,7 @@ async def started(world: World, *, in_place: bool = False) -> DraKubelet:
     assert (info.type, info.name, list(info.supported_versions)) == (
         "DRAPlugin",
         "gpushare.dev",
-        ["v1.DRAPlugin"],
+        ["v1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"],
     )
     agent = world.agent
     assert agent is not None
@@ -154,12 +155,13 @@ async def test_claims_leave_a_gpu_that_stays_lost_and_keep_one_with_an_xid(
     assert (len(writes(world)), taints(world)) == (written, before), "the agent that follows goes on with it"
 
 
+@pytest.mark.parametrize("service", DRA_HEALTH_SERVICES)
 async def test_the_kubelet_gets_gpu_health_when_it_changes_and_periodically(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, service: str
 ) -> None:
     monkeypatch.setattr(health, "REPORT_S", 0.05)
     kubelet = await started(world)
-    reports = kubelet.health()
+    reports = kubelet.health(service)
     well = {FIRST: ("HEALTHY", ""), SECOND: ("HEALTHY", "")}
     assert await anext(reports) == well
     assert await anext(reports) == well, "a report that gets old says nothing"
