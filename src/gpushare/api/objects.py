@@ -138,6 +138,12 @@ class PodClaimStatus(msgspec.Struct, rename="camel", gc=False):
     resource_claim_name: str | None = None
 
 
+class SchedulingGroup(msgspec.Struct, rename="camel", gc=False):
+    """``schedulingGroup`` of a pod (Kubernetes 1.37): the PodGroup to which it belongs."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
     """``spec`` of a pod."""
 
@@ -156,6 +162,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     tolerations: list[Any] | None = None
     """Input of ``taints.read_tolerations``."""
     resource_claims: list[PodClaim] | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class PodCondition(msgspec.Struct, rename="camel", gc=False):
@@ -188,6 +195,12 @@ class Pod(msgspec.Struct, rename="camel", gc=False):
     def key(self) -> str:
         """``namespace/name``."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def pod_group(self) -> str:
+        """``namespace/name`` of its PodGroup, a gang of kube-scheduler itself; empty if it is in none."""
+        group = self.spec.scheduling_group
+        return f"{self.metadata.namespace}/{group.pod_group_name}" if group and group.pod_group_name else ""
 
     @property
     def finished(self) -> bool:
