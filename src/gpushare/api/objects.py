@@ -151,6 +151,12 @@ class ExtendedResourceClaim(msgspec.Struct, rename="camel", gc=False):
     request_mappings: list[ExtendedResourceMapping] | None = None
 
 
+class SchedulingGroup(msgspec.Struct, rename="camel", gc=False):
+    """``schedulingGroup`` of a pod (Kubernetes 1.37): the PodGroup to which it belongs."""
+
+    pod_group_name: str | None = None
+
+
 class PodSpec(msgspec.Struct, rename="camel", gc=False):
     """``spec`` of a pod."""
 
@@ -169,6 +175,7 @@ class PodSpec(msgspec.Struct, rename="camel", gc=False):
     tolerations: list[Any] | None = None
     """Input of ``taints.read_tolerations``."""
     resource_claims: list[PodClaim] | None = None
+    scheduling_group: SchedulingGroup | None = None
 
 
 class PodCondition(msgspec.Struct, rename="camel", gc=False):
@@ -207,6 +214,12 @@ class Pod(msgspec.Struct, rename="camel", gc=False):
     def uses_claims(self) -> bool:
         """Whether it uses ResourceClaims, its own or one that was made for its extended resources."""
         return bool(self.spec.resource_claims) or self.status.extended_resource_claim_status is not None
+
+    @property
+    def pod_group(self) -> str:
+        """``namespace/name`` of its PodGroup, a gang of kube-scheduler itself; empty if it is in none."""
+        group = self.spec.scheduling_group
+        return f"{self.metadata.namespace}/{group.pod_group_name}" if group and group.pod_group_name else ""
 
     @property
     def finished(self) -> bool:

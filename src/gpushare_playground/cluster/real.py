@@ -38,15 +38,23 @@ class RealControl:
 
     As on a cluster whose scheduler cannot be reconfigured, ``default-scheduler`` is one process, and the one that
     calls the extender, ``ack-co-scheduler``, another. The admission rules are ``manifests``; by default those of
-    ``chart``, rendered with the folder's helm; without a chart the two that the examples need.
+    ``chart``, rendered with the folder's helm; without a chart the two that the examples need. ``flags`` are further ones by component.
     """
 
     contents = "etcd, kube-apiserver, kube-controller-manager, two kube-schedulers"
     last = frozenset({"kube-apiserver"})
     reaches_agents = False
 
-    def __init__(self, binaries: Path, *, manifests: Sequence[Path] = (), chart: Path | None = None) -> None:
+    def __init__(
+        self,
+        binaries: Path,
+        *,
+        manifests: Sequence[Path] = (),
+        chart: Path | None = None,
+        flags: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self._binaries = binaries
+        self._flags = flags
         self._manifests = tuple(manifests)
         self._chart = chart
         self._counting = Counting()
@@ -56,7 +64,9 @@ class RealControl:
         """Attach to ``place``."""
         self._report = place.report
         self._state = place.state
-        self.plane = ControlPlane(self._binaries, place.state / "control", report=place.report)
+        self.plane = ControlPlane(
+            self._binaries, place.state / "control", extra=self._flags, report=place.report
+        )
 
     @property
     def kubeconfig(self) -> Path:

@@ -1,4 +1,4 @@
-"""The components' command lines, as pure functions. Only flags that all versions from 1.28 to 1.36 have."""
+"""The components' command lines, as pure functions. Only flags that all versions from 1.28 to 1.37 have."""
 
 from collections.abc import Sequence
 from pathlib import Path

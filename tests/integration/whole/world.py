@@ -416,8 +416,9 @@ async def world(
     ignored: Sequence[str] = EXTENDER_COUNTS,
     dashboard: bool = False,
     isolated: bool = False,
+    control: Control | None = None,
 ) -> AsyncIterator[World]:
-    """A cluster of these nodes, started and in view; ends without a trace.
+    """A cluster of these nodes, started and in view; ends without a trace. ``control``: by default ``control_plane()``.
 
     The extender alone counts resources that are ``ignored``. ``isolated``: nodes hold containers to their share.
     """
@@ -429,7 +430,7 @@ async def world(
             nodes=nodes,
             unit=unit,
             report=reports.append,
-            control=control_plane(),
+            control=control or control_plane(),
             ignored=ignored,
             dashboard=dashboard,
             isolation=ISOLATION if isolated else None,

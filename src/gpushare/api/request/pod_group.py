@@ -31,12 +31,12 @@ class Gang(msgspec.Struct, frozen=True, gc=False):
 
 
 def gang_of(pod: Pod) -> Gang | None:
-    """The pod's gang, or ``None``.
+    """The pod's gang, or ``None``, also for a pod in a PodGroup, which kube-scheduler places together itself.
 
     Raises ``InvalidRequest`` if the label with the number is missing or invalid.
     """
     labels = pod.metadata.labels
-    if not labels or not (name := labels.get(names.LABEL_GANG_NAME)):
+    if pod.pod_group or not labels or not (name := labels.get(names.LABEL_GANG_NAME)):
         return None
     least = labels.get(names.LABEL_GANG_LEAST, "")
     if not (least.isascii() and least.isdecimal() and 0 < int(least) <= MOST_PODS):

@@ -44,6 +44,8 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     foreign: dict[str, str] | None = None
     problem: str = ""
     gang: Gang | None = None
+    pod_group: str = ""
+    """``namespace/name`` of its PodGroup; empty if it is in none."""
     bystander: bool = False
     priority: int = 0
     preempts: bool = True
@@ -99,7 +101,9 @@ def _with_common_fields(record: PodRecord, pod: Pod) -> PodRecord:
     return msgspec.structs.replace(
         record,
         priority=pod.spec.priority or 0,
-        preempts=pod.spec.preemption_policy != "Never",
+        # Of a PodGroup, each pod would be judged alone: others might be evicted for a group that cannot run.
+        preempts=pod.spec.preemption_policy != "Never" and not pod.pod_group,
+        pod_group=pod.pod_group,
         leaving=pod.metadata.deletion_timestamp is not None,
         # A pod that is being deleted may exit with status 0 too, but then its controller replaces it.
         succeeded=pod.status.phase == "Succeeded" and pod.metadata.deletion_timestamp is None,
@@ -123,7 +127,7 @@ def _of_gang(pod: Pod) -> PodRecord | None:
         if record is None or record.node or record.problem:
             return record
         return msgspec.structs.replace(record, request=None, problem=error.problem)
-    if gang is None:
+    if gang is None and not (pod.pod_group and pod.spec.scheduler_name == names.SCHEDULER_NAME):
         return record
     if record is None:
         meta = pod.metadata

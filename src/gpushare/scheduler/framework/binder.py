@@ -118,9 +118,9 @@ class Binder:
         self._clock = clock
         self._under_way: dict[str, asyncio.Future[None]] = {}
         self._framework = framework
-        for finder in framework.room_finders:
-            finder.reserved.subscribe(self._prolong)
-            finder.reservation_cancelled.subscribe(self._binding_failed)
+        for reserver in framework.reservers:
+            reserver.reserved.subscribe(self._prolong)
+            reserver.reservation_cancelled.subscribe(self._binding_failed)
         self.reservation_expired: Event[str, str, str] = Event()
         """Called with UID, ``namespace/name`` and node of a pod whose reservation expired without a Binding."""
 
@@ -394,7 +394,7 @@ class Binder:
                     extra=about(pod=key, uid=uid, node=held.node),
                 )
                 self._release(uid)
-                for finder in self._framework.room_finders:
-                    finder.reservation_expired(uid)
+                for reserver in self._framework.reservers:
+                    reserver.reservation_expired(uid)
                 self._view.reservation_released()
                 self.reservation_expired(uid, key, held.node)

@@ -1,4 +1,4 @@
-"""The verbs filter and prioritize. They only read the ledger."""
+"""The verbs filter and prioritize. They only read the ledger; plugins may reserve shares in it."""
 
 from collections.abc import Mapping
 
@@ -18,6 +18,9 @@ def filter_nodes(view: ClusterCache, state: CycleState, framework: Framework = N
         verdict = Verdict([], {}, dict.fromkeys(names, problem))
         _explain(state, verdict, framework)
         return protocol.filter_answer(args, [], {}, verdict.hopeless)
+    assumers = framework.assumers if request is not None else ()
+    for assumer in assumers:
+        assumer.filter_begins(state)
     unsuitable = {} if request is None else _unsuitable(view, state, request, framework)
     if unsuitable:
         names = [name for name in names if name not in unsuitable]
@@ -29,6 +32,9 @@ def filter_nodes(view: ClusterCache, state: CycleState, framework: Framework = N
             verdict = Verdict([], verdict.refused, verdict.hopeless | in_turn.rest())
         # Called even if no eviction could help: the node may soon have what it lacks now (a healthy GPU, for example).
         framework.post_filter(args.pod.metadata.uid, verdict.refused.keys())
+    else:
+        for assumer in assumers:
+            verdict = assumer.assume(state, verdict)
     _explain(state, verdict, framework)
     return protocol.filter_answer(args, verdict.fits, *_resolvable(view, args.pod.metadata.uid, verdict))
 

@@ -6,7 +6,7 @@ nodes. The framework determines at start-up which points each plugin implements.
 tuple. Everything runs in one event loop: a method that is not a coroutine must return within microseconds and must never block.
 
 Order of one scheduling cycle: ``Filter`` → ``PreFilter`` → ``FindRoom`` (else the ledger) → ``FilterFits`` → ``Narrow`` → ``Score``, or
-``PostFilter`` where no node is left; then of one binding cycle: ``Permit`` → (core: reserve the share) → ``Reserve`` → ``PreBind`` → (core: the
+``PostFilter`` where no node is left, and ``Assume``; then of one binding cycle: ``Permit`` → (core: reserve the share) → ``Reserve`` → ``PreBind`` → (core: the
 Binding) → ``PostBind``. ``Explain`` is called after each step.
 """
 
@@ -113,6 +113,26 @@ class FindRoom(Protocol):
 
     def narrowed_to_none(self, uid: str) -> None:
         """``Narrow`` removed all nodes that ``find_room`` had returned for the pod."""
+
+    def reservation_expired(self, uid: str) -> None:
+        """The pod's reservation expired without a Binding."""
+
+
+@runtime_checkable
+class Assume(Protocol):
+    """Reserves a pod's share when its filter request is answered, for pods that kube-scheduler binds only after it has filtered others.
+
+    Called for pods that request a GPU. ``reserved`` and ``reservation_cancelled`` are those of ``FindRoom``.
+    """
+
+    reserved: Event[str, str]
+    reservation_cancelled: Event[str]
+
+    def filter_begins(self, state: CycleState) -> None:
+        """Before anything else is asked about the pod: end its reservation from an earlier request."""
+
+    def assume(self, state: CycleState, verdict: Verdict) -> Verdict:
+        """Reserve the pod's share on one of ``verdict.fits``, and return only this node; or ``verdict`` itself. Called last."""
 
     def reservation_expired(self, uid: str) -> None:
         """The pod's reservation expired without a Binding."""

@@ -10,6 +10,7 @@ from gpushare.scheduler.cache.cache import ClusterCache, NodeRecord
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
 from gpushare.scheduler.framework.interface import (
+    Assume,
     Controller,
     DecodePodFn,
     Explain,
@@ -57,6 +58,7 @@ class Framework:
         self.filters = tuple(one for one in plugins if isinstance(one, Filter))
         self._pre_filters = tuple(one for one in plugins if isinstance(one, PreFilter))
         self.room_finders = tuple(one for one in plugins if isinstance(one, FindRoom))
+        self.assumers = tuple(one for one in plugins if isinstance(one, Assume))
         self._fit_filters = tuple(one for one in plugins if isinstance(one, FilterFits))
         self.narrowers = tuple(one for one in plugins if isinstance(one, Narrow))
         self._post_filters = tuple(one for one in plugins if isinstance(one, PostFilter))
@@ -120,6 +122,11 @@ class Framework:
     def planned_node(self, uid: str) -> str:
         """The node on which a plugin has reserved room for the pod; empty if none has."""
         return next(filter(None, (one.planned_node(uid) for one in self.room_finders)), "")
+
+    @property
+    def reservers(self) -> tuple[FindRoom | Assume, ...]:
+        """The plugins that reserve shares of pods before these come to be bound."""
+        return (*self.room_finders, *self.assumers)
 
     def verbs(self) -> dict[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
         """The verbs that plugins add to those of the core."""

@@ -20,6 +20,7 @@ from gpushare.scheduler.plugins.elastic_quota.plugin import ElasticQuotas
 from gpushare.scheduler.plugins.explain.plugin import Explanations
 from gpushare.scheduler.plugins.explain.pod_lifecycle_log import PodLifecycleLog
 from gpushare.scheduler.plugins.gangs.plugin import Gangs
+from gpushare.scheduler.plugins.pod_groups.plugin import PodGroups
 from gpushare.scheduler.plugins.preemption.extender_preempt import PreemptVerb
 from gpushare.scheduler.plugins.preemption.nominations import Nominations
 from gpushare.scheduler.plugins.preemption.plugin import Preemptor
@@ -68,6 +69,8 @@ def built_in(core: Core, handle: Handle, *, without: Container[str] = ()) -> Ite
         yield Enabled("pod-log", PodLifecycleLog(cache, decisions))
     if gangs is not None:
         yield Enabled("gangs", gangs)
+    if "pod-groups" not in without:
+        yield Enabled("pod-groups", PodGroups(handle))
     if elastic is not None:
         # After plugins that wait in Permit: other pods may use up the quota meanwhile.
         yield Enabled("elastic-quota", elastic)

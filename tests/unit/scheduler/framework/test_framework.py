@@ -21,6 +21,7 @@ from gpushare.scheduler.framework.binder import Binder, BindRefused
 from gpushare.scheduler.framework.cycle import filter_nodes, prioritize_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies, CycleState
 from gpushare.scheduler.framework.interface import (
+    Assume,
     Controller,
     Explain,
     Filter,
@@ -48,6 +49,7 @@ from tests.unit.scheduler.world import TurnedClock, World, gpu_node, pod_object
 BUILT_IN = (
     "pod-log",
     "gangs",
+    "pod-groups",
     "elastic-quota",
     "resource-policy",
     "requeue",
@@ -189,6 +191,7 @@ async def test_the_table_has_the_plugins_that_the_settings_enable() -> None:
     assert not any(isinstance(one, Filter | Score) for one in points.values())
     assert {name for name, one in points.items() if isinstance(one, Controller)} == {
         "gangs",
+        "pod-groups",
         "elastic-quota",
         "resource-policy",
         "requeue",
@@ -198,6 +201,7 @@ async def test_the_table_has_the_plugins_that_the_settings_enable() -> None:
         "decisions",
     }
     assert {name for name, one in points.items() if isinstance(one, FindRoom)} == {"gangs"}
+    assert {name for name, one in points.items() if isinstance(one, Assume)} == {"pod-groups"}
     assert {name for name, one in points.items() if isinstance(one, Narrow)} == {"resource-policy"}
     assert {name for name, one in points.items() if isinstance(one, Verbs)} == {"preempt-verb"}
     assert {name for name, one in points.items() if isinstance(one, Explain | Pages)} == {"decisions"}
