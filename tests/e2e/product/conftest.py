@@ -18,6 +18,7 @@ IMAGES = Path(__file__).parents[3] / "build" / "images"
 #: Files that need a cluster of their own, or one on which they install the product otherwise than by default: side by side with the others.
 CLUSTERS = {
     "departure": {"test_departure.py", "test_removal.py"},
+    "mig": {"test_mig.py"},
     "changed": {
         f"test_{name}.py"
         for name in ("autoscaling", "clocks", "dashboard", "defragmentation", "isolation", "rollouts")

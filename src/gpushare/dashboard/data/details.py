@@ -301,7 +301,7 @@ def _found_gpus(cluster: Cluster, wanted: str) -> Iterator[Found]:
         node = cluster.ledger.node(name)
         for device in () if node is None else node.devices:
             if wanted in device.uuid.lower():
-                yield Found("gpu", device.uuid, name, device.index, f"GPU {device.index} of {name}")
+                yield Found("gpu", device.uuid, name, device.index, f"GPU {device.label} of {name}")
 
 
 def _shares(
