@@ -87,7 +87,7 @@ def typed(product: Product, folder: Path) -> str:
         if block.file:
             (folder / block.file).write_text("\n".join(block.content) + "\n")
     printed = ""
-    for command in commands_typed_by(__file__, PAGE):
+    for command in commands_typed_by(__file__, "docs/guide/mig.md"):
         environment = dict(product.environment_of_commands)
         done = subprocess.run(
             ["bash", "-c", command.text],
