@@ -15,7 +15,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned
 {
     REQUIRE(count);
     READ_GPU(device, gpu);
-    *count = mig_profiles(&gpu) ? GPU_INSTANCES_MAX : 0;
+    *count = gpu.mig == SWITCH_ON ? GPU_INSTANCES_MAX : 0; /* nvml.h: zero if MIG is not enabled */
     return NVML_SUCCESS;
 }
 

@@ -25,6 +25,11 @@ STATE: Final = "/run/fakegpu"
 """What processes hold of the GPUs: what the kernel's driver knows of a real one, whatever container they are in."""
 _MAJOR: Final = 195
 _UVM_MAJOR: Final = 510
+_CAPS_MAJOR: Final = 511
+#: Device nodes in /dev/nvidia-caps: two of the driver, and of each GPU nine for each of fifteen instances. All are there from the
+#: beginning; NVIDIA's tools make those of an instance when it is created.
+_OF_THE_DRIVER: Final = 3
+_OF_A_GPU: Final = 15 * 9
 
 
 class DriverMissing(RuntimeError):
@@ -78,8 +83,12 @@ def install(node: Node, *, cdi: bool = True) -> Installed:
         ("nvidia-uvm", _UVM_MAJOR, 0),
         ("nvidia-uvm-tools", _UVM_MAJOR, 1),
     ]
+    if re.search(r"^\s*mig on", described, re.MULTILINE):
+        capabilities = range(1, _OF_THE_DRIVER + _OF_A_GPU * (max(minors) + 1))
+        devices += [(f"nvidia-caps/nvidia-cap{number}", _CAPS_MAJOR, number) for number in capabilities]
     lines = [
         "set -e",
+        "mkdir -p /dev/nvidia-caps",
         f"mkdir -p {STATE} && chmod 1777 {STATE}",
         f"mkdir -p {DESCRIPTION} && (mountpoint -q {DESCRIPTION} || mount --bind {node.gpu_file.parent} {DESCRIPTION})",
         " && ".join([f"cd {LIBRARIES}", *links, "ldconfig"]),

@@ -23,6 +23,7 @@ CLUSTERS = {
     "departure": {"test_departure.py", "test_removal.py"},
     "upgrades": {"test_upgrades.py"},
     "hosts": {"test_hosts.py"},
+    "mig": {"test_mig.py"},
     "changed": {
         f"test_{name}.py"
         for name in ("autoscaling", "clocks", "dashboard", "defragmentation", "isolation", "rollouts")

@@ -184,6 +184,17 @@ async def test_use_is_sent_separately_and_becomes_unknown_again() -> None:
     assert Page(board.snapshot({})).seen()["a"]["used_mib"] == [UNKNOWN]
 
 
+def test_labels_are_sent_where_there_are_mig_instances() -> None:
+    board, ledger = Board(), Ledger()
+    devices = described("a", gpu("a", 1), Device(20, "MIG-a", 40192)).devices
+    assert devices is not None
+    ledger.set_node(devices)
+    board.put(devices, ledger.usage("a"))
+    (node,) = board.nodes
+    assert node is not None
+    assert (node.indices, node.labels) == ((1, 20), ("1", "0/4"))
+
+
 async def test_gpu_indices_are_sent_where_they_are_not_consecutive() -> None:
     shown = Shown()
     shown.add(described("a", gpu("a", 0), gpu("a", 2)))

@@ -1,5 +1,6 @@
 """Every refusal says what a person needs to know, in GiB and MiB, and whether eviction could help."""
 
+import msgspec
 import pytest
 
 from gpushare.api.node.device import NodeDevices
@@ -20,7 +21,26 @@ def case(
     return there, list(pods), request, says, hopeless
 
 
+def divided(there: NodeDevices) -> NodeDevices:
+    """The node with its last GPU as the MIG instance that begins at memory slice 4 of GPU 0."""
+    *others, last = there.devices
+    instance = msgspec.structs.replace(last, index=20, uuid="MIG-a")
+    return msgspec.structs.replace(there, devices=(*others, instance))
+
+
 CASES: dict[str, Case] = {
+    "a MIG instance is named by its label": case(
+        divided(node("n1", T4, 40192)),
+        asks(30),
+        "no single GPU has 30 GiB free (largest free: 19 GiB on GPU 0/4)",
+        asks(20),
+    ),
+    "a MIG instance with too little compute is named by its label": case(
+        divided(node("n1", T4, 40192, mode=NodeMode.CORE_MEM)),
+        asks(16, 60),
+        "no single GPU has 16 GiB and 60% compute free (nearest: GPU 0/4 with 19 GiB and 50%)",
+        asks(20, 50),
+    ),
     "a node that is not known is named so": case(None, asks(1), "node is not known to the scheduler yet"),
     "free memory on two GPUs does not hold what fits neither": case(
         node("n1", 8 * 1024, 8 * 1024),

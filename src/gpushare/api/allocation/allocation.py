@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gpushare.api.node.device import Device, NodeDevices
+from gpushare.api.node.device import Device, NodeDevices, gpu_label, is_instance
 from gpushare.api.quantity import MemoryUnit, granted_mib
 from gpushare.api.request.request import ContainerKind, Request
 
@@ -18,6 +18,11 @@ class GpuShare(msgspec.Struct, frozen=True, omit_defaults=True):
     units: int
     device_units: int = msgspec.field(name="of")
     core_percent: int = msgspec.field(name="core", default=0)
+
+    @property
+    def label(self) -> str:
+        """What messages call the GPU, as ``Device.label``."""
+        return gpu_label(self.index, instance=is_instance(self.uuid))
 
 
 class Allocation(msgspec.Struct, frozen=True):

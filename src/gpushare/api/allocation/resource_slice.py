@@ -1,6 +1,6 @@
 """GPUs that nodes offer to ResourceClaims, read from ResourceSlices (``resource.k8s.io/v1``), and what of them is free. No I/O."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,11 +30,20 @@ class DeviceTaint(msgspec.Struct, frozen=True):
     effect: str = ""
 
 
+class _Counters(msgspec.Struct, frozen=True, rename="camel"):
+    """What MIG instances can take of a GPU in all, or one of them takes: a counter set, by amounts."""
+
+    name: str = ""
+    counter_set: str = ""
+    counters: dict[str, _Amount] = msgspec.field(default_factory=dict)
+
+
 class _Device(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     allow_multiple_allocations: bool | None = None
     capacity: dict[str, _Amount] | None = None
     taints: list[DeviceTaint] | None = None
+    consumes_counters: list[_Counters] | None = None
 
 
 class _Pool(msgspec.Struct, frozen=True):
@@ -47,6 +56,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = None
     pool: _Pool = msgspec.field(default_factory=_Pool)
     devices: list[_Device] | None = None
+    shared_counters: list[_Counters] | None = None
 
 
 class ResourceSlice(msgspec.Struct, frozen=True):
@@ -95,7 +105,10 @@ def decode_resource_slices(raw: bytes | bytearray) -> Collection[ResourceSlice]:
 
 
 def offered_gpus(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> list[OfferedGpu]:
-    """The GPUs of ours in ``slices``, less what ``claims`` consume, as kube-scheduler counts; those with most free memory first."""
+    """The GPUs of ours in ``slices``, less what ``claims`` consume, as kube-scheduler counts; those with most free memory first.
+
+    Without MIG instances that cannot be created because others are there.
+    """
     ours = [one for one in slices if one.is_ours]
     consumed: dict[tuple[str, str], tuple[int, int, int]] = {}
     for claim in claims:
@@ -105,12 +118,43 @@ def offered_gpus(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim
                     mib, core_percent, shares = consumed.get((node, result.device), (0, 0, 0))
                     more = _consumed(result.consumed_capacity or {})
                     consumed[node, result.device] = (mib + more[0], core_percent + more[1], shares + more[2])
+    left = _counters_left(ours, consumed)
     offered = [
         _offered(one.node, device, consumed.get((one.node, device.name), (0, 0, 0)))
         for one in ours
         for device in one.devices
+        if (one.node, device.name) in consumed
+        or all(
+            left.get((one.node, counter), 0) >= amount
+            for counter, amount in _counters(device.consumes_counters)
+        )
     ]
     return sorted(offered, key=lambda gpu: (bool(gpu.taint), -gpu.free_mib, gpu.node, gpu.device))
+
+
+def _counters(sets: "Iterable[_Counters] | None") -> "Iterator[tuple[tuple[str, str], int]]":
+    """Amounts by counter set and counter."""
+    for one in sets or ():
+        for name, amount in one.counters.items():
+            yield (one.name or one.counter_set, name), _amount({name: amount.value}, name)
+
+
+def _counters_left(
+    slices: "Iterable[ResourceSlice]", consumed: "Collection[tuple[str, str]]"
+) -> "dict[tuple[str, tuple[str, str]], int]":
+    """What devices that claims hold leave of each node's counters."""
+    slices = tuple(slices)
+    left = {
+        (one.node, counter): amount
+        for one in slices
+        for counter, amount in _counters(one.spec.shared_counters)
+    }
+    for one in slices:
+        for device in one.devices:
+            if (one.node, device.name) in consumed:
+                for counter, amount in _counters(device.consumes_counters):
+                    left[one.node, counter] = left.get((one.node, counter), 0) - amount
+    return left
 
 
 def _offered(node: str, device: _Device, consumed: "tuple[int, int, int]") -> OfferedGpu:
@@ -133,14 +177,14 @@ def _offered(node: str, device: _Device, consumed: "tuple[int, int, int]") -> Of
 
 def _consumed(amounts: "dict[str, str]") -> "tuple[int, int, int]":
     """MiB, percent of compute, and shares; 0 for what is no quantity."""
+    return _amount(amounts, MEMORY) // _MIB, _amount(amounts, COMPUTE), _amount(amounts, SHARES)
 
-    def amount(name: str) -> int:
-        try:
-            return parse_amount(amounts.get(name, "0"), name)
-        except InvalidQuantity:
-            return 0
 
-    return amount(MEMORY) // _MIB, amount(COMPUTE), amount(SHARES)
+def _amount(amounts: "dict[str, str]", name: str) -> int:
+    try:
+        return parse_amount(amounts.get(name, "0"), name)
+    except InvalidQuantity:
+        return 0
 
 
 _SLICES: Final = msgspec.json.Decoder(_Slices)

@@ -38,7 +38,7 @@ class _Cramped(NamedTuple):
 def too_small_there(node: NodeDevices, allocation: Allocation) -> list[str]:
     """A message for each container of an allocated pod whose share is smaller than a context on ``node``."""
     return [
-        f"container {name} has {cramped.share.mib} MiB of GPU {cramped.device.index} of node {node.name}, less than the "
+        f"container {name} has {cramped.share.mib} MiB of GPU {cramped.device.label} of node {node.name}, less than the "
         f"{cramped.device.context_mib} MiB that a CUDA context takes there; {cramped.suggestion}"
         for name, shares in allocation.containers.items()
         if (cramped := next(_cramped(node, shares), None)) is not None

@@ -96,24 +96,22 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
         if not self.foreign_mib:
             return ""
         users = f" by {self.foreign_by}" if self.foreign_by else ""
-        return f"{self.foreign_mib} MiB of GPU {self.index} are used without an allocation{users}"
+        return f"{self.foreign_mib} MiB of GPU {self.label} are used without an allocation{users}"
 
     @property
     def is_instance(self) -> bool:
         """Whether it is a MIG instance."""
-        return self.uuid.startswith("MIG-")
+        return is_instance(self.uuid)
 
     @property
     def place(self) -> tuple[int, ...]:
         """NVML's index; of an instance that of its GPU, and the memory slice where it begins. Sorts instances behind their GPU."""
-        if not self.is_instance or self.index < _FIRST_INSTANCE:
-            return (self.index,)
-        return divmod(self.index - _FIRST_INSTANCE, _INSTANCES_PER_GPU)
+        return _place(self.index, instance=self.is_instance)
 
     @property
     def label(self) -> str:
-        """What tables call it: ``0``, or ``0/4`` for the instance that begins at memory slice 4 of GPU 0."""
-        return "/".join(map(str, self.place))
+        """What tables, metrics and messages call it: ``0``, or ``0/4`` for the instance that begins at memory slice 4 of GPU 0."""
+        return gpu_label(self.index, instance=self.is_instance)
 
     @property
     def is_faulty(self) -> bool:
@@ -124,6 +122,22 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     def in_service(self) -> bool:
         """Whether it takes new allocations."""
         return self.healthy and not self.cordoned
+
+
+def is_instance(uuid: str) -> bool:
+    """Whether the GPU with that UUID is a MIG instance."""
+    return uuid.startswith("MIG-")
+
+
+def gpu_label(index: int, *, instance: bool) -> str:
+    """``Device.label`` of the GPU, or MIG instance, with that index."""
+    return "/".join(map(str, _place(index, instance=instance)))
+
+
+def _place(index: int, *, instance: bool) -> tuple[int, ...]:
+    if not instance or index < _FIRST_INSTANCE:
+        return (index,)
+    return divmod(index - _FIRST_INSTANCE, _INSTANCES_PER_GPU)
 
 
 def instance_index(gpu: int, start: int) -> int | None:
@@ -176,14 +190,14 @@ class NodeDevices(msgspec.Struct, frozen=True):
         return next((device for device in self.devices if device.index == index), None)
 
     def gpu_names(self, uuids: Collection[str]) -> str:
-        """GPUs for people, by their present index: ``GPU 0`` or ``GPU 0 and GPU 1``; those that the node does not have by UUID.
+        """GPUs for people, by their present label: ``GPU 0`` or ``GPU 0 and GPU 1``; those that the node does not have by UUID.
 
         The index in a record may be that of an earlier order.
         """
         known = [device for device in self.devices if device.uuid in uuids]
         unknown = sorted(set(uuids) - {device.uuid for device in known})
         return " and ".join(
-            [*(f"GPU {device.index}" for device in known), *(f"GPU {uuid}" for uuid in unknown)]
+            [*(f"GPU {device.label}" for device in known), *(f"GPU {uuid}" for uuid in unknown)]
         )
 
     def device_of(self, uuid: str, index: int) -> Device | None:

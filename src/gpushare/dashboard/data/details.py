@@ -47,13 +47,16 @@ class ShareDetail(msgspec.Struct, frozen=True):
     reason: str = ""
     claim: str = ""
     users: tuple[str, ...] = ()
+    label: str = ""
+    """What the GPU is called: its index, or ``0/4`` for a MIG instance."""
 
 
 class GpuDetail(msgspec.Struct, frozen=True):
-    """A GPU with its pods."""
+    """A GPU with its pods; ``label`` as in ``ShareDetail``."""
 
     uuid: str
     index: int
+    label: str
     model: str
     pci: str
     numa: int
@@ -139,6 +142,7 @@ def node_detail(
             GpuDetail(
                 uuid=gpu.uuid,
                 index=gpu.index,
+                label=device.label,
                 model=device.model,
                 pci=device.pci_bus_id,
                 numa=device.numa_node,
@@ -301,7 +305,7 @@ def _found_gpus(cluster: Cluster, wanted: str) -> Iterator[Found]:
         node = cluster.ledger.node(name)
         for device in () if node is None else node.devices:
             if wanted in device.uuid.lower():
-                yield Found("gpu", device.uuid, name, device.index, f"GPU {device.index} of {name}")
+                yield Found("gpu", device.uuid, name, device.index, f"GPU {device.label} of {name}")
 
 
 def _shares(
@@ -330,6 +334,7 @@ def _share(cluster: Cluster, held: Held, share: GpuShare, figures: Figures | Non
         else tuple(use for pod in pods for use in _uses(pod, share.uuid, figures)),
         claim="" if claim is None else claim.key,
         users=users,
+        label=share.label,
     )
 
 

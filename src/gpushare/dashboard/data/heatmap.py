@@ -60,7 +60,7 @@ class Real(NamedTuple):
 
 
 class BoardNode(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Attributes of a node sent with its GPUs' figures; ``indices`` of the GPUs, unless they are 0, 1, 2, …"""
+    """Attributes of a node sent with its GPUs' figures; ``indices`` of the GPUs, unless they are 0, 1, 2, …; ``labels``, if there are MIG instances."""
 
     name: str
     mode: str
@@ -69,6 +69,7 @@ class BoardNode(msgspec.Struct, frozen=True, omit_defaults=True):
     refusal: str
     gpus: int
     indices: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 class Board:
@@ -111,6 +112,9 @@ class Board:
             devices.refusal,
             len(usage.gpus),
             () if indices == tuple(range(len(indices))) else indices,
+            tuple(device.label for device in devices.devices)
+            if any(device.is_instance for device in devices.devices)
+            else (),
         )
         slot = self._slots.get(devices.name)
         if slot is None:

@@ -383,7 +383,7 @@ export class HeatMap {
   describe(slot, gpu) {
     const { store } = this, figure = (name) => store.figure(name, slot, gpu), total = figure("total_mib");
     return {
-      name: `${store.nodes[slot].name} · GPU ${store.index(slot, gpu)}`,
+      name: `${store.nodes[slot].name} · GPU ${store.label(slot, gpu)}`,
       lines: [
         ["Memory allocated", `${gib(figure("allocated_mib"))} of ${gib(total)} (${percent(share(figure("allocated_mib"), total))})`],
         ["Memory used", gib(figure("used_mib"))],

@@ -20,9 +20,9 @@ function bar(gpu) {
 
 function gpuCard(store, node, gpu, alone) {
   const [state, kind] = stateOf(gpu, node);
-  return h("article", { class: "card gpu", "aria-label": `GPU ${gpu.index}` },
+  return h("article", { class: "card gpu", "aria-label": `GPU ${gpu.label}` },
     h("header", null,
-      h(alone ? "h1" : "h2", null, alone ? `GPU ${gpu.index}` : h("a", { href: to.gpu(node.name, gpu.index) }, `GPU ${gpu.index}`)), badge(state, kind),
+      h(alone ? "h1" : "h2", null, alone ? `GPU ${gpu.label}` : h("a", { href: to.gpu(node.name, gpu.index) }, `GPU ${gpu.label}`)), badge(state, kind),
       h("span", { class: "quiet model" }, gpu.model || "GPU")),
     gpu.reason && h("p", { class: gpu.healthy ? "note warn" : "note bad" }, gpu.reason),
     gpu.foreign_mib > 0 && h("p", { class: "note warn" }, `${gib(gpu.foreign_mib)} are used without an allocation${gpu.foreign_by && ` by ${gpu.foreign_by}`}, and are not free`),
@@ -68,20 +68,20 @@ export function nodeView(store, name) {
 }
 
 export function gpuView(store, name, index) {
-  return asked(`GPU ${index} of ${name}`, `api/node?name=${encodeURIComponent(name)}`, (node) => {
+  return asked(`GPU ${store.labelOn(name, index)} of ${name}`, `api/node?name=${encodeURIComponent(name)}`, (node) => {
     const gpu = node.gpus.find((one) => one.index === Number(index));
-    return gpu ? [notes(node), gpuCard(store, node, gpu, true)] : h("div", { class: "note bad" }, `${name} has no GPU ${index} at present.`);
-  }, { store, touched: about(store, name), beside: reservations(store, name), crumbs: [["Cluster", "#/"], [name, to.node(name)], [`GPU ${index}`]] });
+    return gpu ? [notes(node), gpuCard(store, node, gpu, true)] : h("div", { class: "note bad" }, `${name} has no GPU ${store.labelOn(name, index)} at present.`);
+  }, { store, touched: about(store, name), beside: reservations(store, name), crumbs: [["Cluster", "#/"], [name, to.node(name)], [`GPU ${store.labelOn(name, index)}`]] });
 }
 
 export function podView(store, key) {
   // Stays open when the rest is redrawn.
   const answers = decided(key);
   return asked(key, `api/pod?key=${encodeURIComponent(key)}`, (pod) => [
-    trail([["Cluster", "#/"], ...(pod.node ? [[pod.node, to.node(pod.node)]] : [["Pending", "#/waiting"]]), ...(pod.shares.length === 1 ? [[`GPU ${pod.shares[0].index}`, to.gpu(pod.node, pod.shares[0].index)]] : []), [pod.pod]]),
+    trail([["Cluster", "#/"], ...(pod.node ? [[pod.node, to.node(pod.node)]] : [["Pending", "#/waiting"]]), ...(pod.shares.length === 1 ? [[`GPU ${pod.shares[0].label}`, to.gpu(pod.node, pod.shares[0].index)]] : []), [pod.pod]]),
     h("div", { class: "head" }, h("h1", null, pod.pod), pod.node ? badge(pod.leaving ? "terminating" : "placed", pod.leaving ? "warn" : "good") : badge("pending", "warn")),
     pod.problem && h("p", { class: "note bad" }, pod.problem),
-    pod.shares.filter((one) => !one.healthy).map((one) => h("p", { class: "note bad" }, `GPU ${one.index} of its allocation is out of service: ${one.reason || "no reason given"}. The pod keeps it; if its program has failed, delete the pod.`)),
+    pod.shares.filter((one) => !one.healthy).map((one) => h("p", { class: "note bad" }, `GPU ${one.label} of its allocation is out of service: ${one.reason || "no reason given"}. The pod keeps it; if its program has failed, delete the pod.`)),
     pod.not_held && h("p", { class: "note" }, `Node ${pod.node} does not enforce the shares of new containers: ${pod.not_held}. Containers that started earlier keep their isolation.`),
     pod.usage_unknown && h("p", { class: "note" }, `Actual usage is unknown: ${pod.usage_unknown}.`),
     h("section", { class: "card" }, h("dl", { class: "facts" },
@@ -89,9 +89,9 @@ export function podView(store, key) {
       pod.created && fact("Created", [since(Date.parse(pod.created) / 1000), " ago"]), fact("Priority", pod.priority), pod.gang && fact("Gang", pod.gang), fact("UID", h("code", null, pod.uid)))),
     pod.shares.length > 0 && h("section", { class: "card" }, h("h2", null, "Allocation"),
       table([{ text: "GPU" }, number("Memory allocated"), number("Memory used"), number("Compute allocated"), number("Compute used")],
-        pod.shares.map((one) => [h("a", { href: to.gpu(pod.node, one.index) }, `GPU ${one.index}`), gib(one.mib), gib(sum(one.containers.map((use) => use.used_mib))), one.core_percent ? percent(one.core_percent) : "no limit", percent(sum(one.containers.map((use) => use.busy_percent)))]), { label: "Shares" }),
+        pod.shares.map((one) => [h("a", { href: to.gpu(pod.node, one.index) }, `GPU ${one.label}`), gib(one.mib), gib(sum(one.containers.map((use) => use.used_mib))), one.core_percent ? percent(one.core_percent) : "no limit", percent(sum(one.containers.map((use) => use.busy_percent)))]), { label: "Shares" }),
       pod.shares.some((one) => one.containers.length > 1) && [h("h3", null, "By container"),
-        table([{ text: "Container" }, { text: "GPU" }, number("Memory used"), number("Compute used")], pod.shares.flatMap((one) => one.containers.map((use) => [use.container, one.index, gib(use.used_mib), percent(use.busy_percent)])), { label: "Containers" })]),
+        table([{ text: "Container" }, { text: "GPU" }, number("Memory used"), number("Compute used")], pod.shares.flatMap((one) => one.containers.map((use) => [use.container, one.label, gib(use.used_mib), percent(use.busy_percent)])), { label: "Containers" })]),
     !pod.node && [why(pod), answers],
   ], { store, touched: (event) => event.type === "waiting" || event.detail?.totals, crumbs: [] });
 }

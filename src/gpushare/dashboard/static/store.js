@@ -127,6 +127,16 @@ export class Store extends EventTarget {
     return this.planes[name][slot * this.stride + gpu];
   }
 
+  /** What a GPU is called: its index, or 0/4 for a MIG instance. */
+  label(slot, gpu) {
+    return this.nodes[slot].labels?.[gpu] ?? this.index(slot, gpu);
+  }
+
+  labelOn(name, index) {
+    const node = this.nodes[this.slots.get(name)];
+    return node?.labels?.[node.indices.indexOf(Number(index))] ?? index;
+  }
+
   /** The driver's index of the GPU at that position. */
   index(slot, gpu) {
     return this.nodes[slot].indices?.[gpu] ?? gpu;

@@ -123,7 +123,7 @@ class NodeUsage(NamedTuple):
     def out_of_service(self) -> tuple[str, ...]:
         """Messages about GPUs that get no new allocations."""
         return tuple(
-            f"GPU {gpu.device.index} of node {self.name} is {_out_of_service_reason(gpu.device)}"
+            f"GPU {gpu.device.label} of node {self.name} is {_out_of_service_reason(gpu.device)}"
             for gpu in self.gpus
             if not gpu.device.in_service
         )
@@ -402,7 +402,7 @@ def _shares(
         if gpu is None:
             raise ModelError(
                 subject,
-                f"holds {share.mib} MiB of GPU {share.index} ({share.uuid}), which node {devices.name} no longer has",
+                f"holds {share.mib} MiB of GPU {share.label} ({share.uuid}), which node {devices.name} no longer has",
             )
         placed.append((gpu, share, containers[number] if containers else None))
     if len(placed) > 1:

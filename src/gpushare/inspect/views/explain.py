@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpushare.api import names
+from gpushare.api.node.device import gpu_label, is_instance
 from gpushare.api.request.pluralize import counted
 from gpushare.inspect.arguments import Options
 from gpushare.inspect.color import Paint
@@ -316,7 +317,8 @@ def _of_choice(record: Json) -> list[str]:
 
 def _share(gpu: Json) -> Line:
     compute = f"{gpu['corePercent']}% compute" if gpu["corePercent"] else ""
-    share = (f"GPU {gpu['index']}", f"{gpu['MiB']} MiB", counted(gpu["units"], "unit"), gpu["uuid"])
+    label = gpu_label(gpu["index"], instance=is_instance(gpu["uuid"]))
+    share = (f"GPU {label}", f"{gpu['MiB']} MiB", counted(gpu["units"], "unit"), gpu["uuid"])
     # Reported since this version, where containers have different GPUs.
     containers = gpu.get("containers")
     if containers is None:

@@ -157,7 +157,7 @@ def _text(
         lines.append(printable(f"{head}, and holds on node {node}, for {users}:"))
         rows: list[Line] = [
             (
-                f"GPU {share.index}",
+                f"GPU {share.label}",
                 f"{share.mib} MiB",
                 share.uuid,
                 f"{share.core_percent}% compute" if share.core_percent else "compute not limited",

@@ -129,20 +129,20 @@ def _record(row: Row) -> "dict[str, object]":
 def _unknown_usage(node: NodeUsage, use: RealUse) -> "dict[str, str]":
     """Subjects of unknown usage, with the reason, where GPUs of the node are out of service: single GPUs, or the whole node."""
     failed_gpus = {
-        share.device.index: share.device.reason or "no reason given"
+        share.device.label: share.device.reason or "no reason given"
         for pod in node.pods
         for share in pod.shares
         if share.device.is_faulty and _usage(pod, share.device.uuid, use) is None
     }
     if node.name not in use.silent:
         return {
-            f"GPU {index} of node {node.name}": f"it is out of service: {reason}"
-            for index, reason in failed_gpus.items()
+            f"GPU {label} of node {node.name}": f"it is out of service: {reason}"
+            for label, reason in failed_gpus.items()
         }
     if use.silent[node.name] != NOT_LOOKED or any(not gpu.device.is_faulty for gpu in node.gpus):
         return {}
     reasons = "; ".join(
-        f"GPU {index} is out of service: {reason}" for index, reason in sorted(failed_gpus.items())
+        f"GPU {label} is out of service: {reason}" for label, reason in sorted(failed_gpus.items())
     )
     return {node.name: reasons} if reasons else {}
 

@@ -56,10 +56,10 @@ def shortage_note(devices: tuple[Device, ...]) -> str:
 
 def _out_of_service(device: Device) -> str:
     if device.healthy:
-        return f"GPU {device.index} is cordoned"
+        return f"GPU {device.label} is cordoned"
     if not device.is_faulty:
-        return f"GPU {device.index} is {device.reason}"
-    return f"GPU {device.index} is unhealthy" + (f": {device.reason}" if device.reason else "")
+        return f"GPU {device.label} is {device.reason}"
+    return f"GPU {device.label} is unhealthy" + (f": {device.reason}" if device.reason else "")
 
 
 def gone_text(uuid: str) -> str:
@@ -126,7 +126,7 @@ def no_compute(asked_mib: int, core_percent: int) -> str:
     return f"no single GPU has {memory_text(asked_mib)} and {core_percent}% compute free "
 
 
-def largest_free(free_mib: int, gpu: int) -> str:
+def largest_free(free_mib: int, gpu: str) -> str:
     """The GPU with the most free memory."""
     return f"(largest free: {memory_text(free_mib)} on GPU {gpu})" if free_mib else "(every GPU is full)"
 
@@ -136,7 +136,7 @@ def full_in_service(in_service: int, gpus: int) -> str:
     return f"(every GPU in service is full: {in_service} of {gpus})"
 
 
-def nearest(free_mib: int, gpu: int, core_percent: int) -> str:
+def nearest(free_mib: int, gpu: str, core_percent: int) -> str:
     """Of the GPUs with enough memory, the one with the most free compute."""
     return f"(nearest: GPU {gpu} with {memory_text(free_mib)} and {core_percent}%)"
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from gpushare.api.node.device import MAX_DEVICES
+from gpushare.api.node.device import MAX_DEVICES, gpu_label
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.api.request.request import Request
@@ -24,23 +24,29 @@ from gpushare.ledger.node_book import SHUT
 
 Texts = dict[str, str]
 _UNITS: Final = tuple(MemoryUnit)
-#: GPU indices and percentages are below ``_PACK``, units below ``_PACK_UNITS``: they are packed into one number.
-_PACK: Final = MAX_DEVICES
+#: GPU indices, with ``MAX_DEVICES`` added for MIG instances, and percentages are below ``_PACK``, units below ``_PACK_UNITS``: they are
+#: packed into one number.
+_PACK: Final = 2 * MAX_DEVICES
 _PACK_UNITS: Final = 1 << 32
-_LAST_INDEX: Final = MAX_DEVICES - 1
+_LAST_INDEX: Final = _PACK - 1
 #: Numbers of rules in a word, with 4 bits each, which leaves the sign alone.
 _NIBBLES: Final = 15
 
 
 def _write_largest(unit: MemoryUnit, key: int) -> str:
     units, reversed_index = divmod(key, _PACK)
-    return reasons.largest_free(units * unit.mib, _LAST_INDEX - reversed_index)
+    return reasons.largest_free(units * unit.mib, _label(reversed_index))
 
 
 def _write_nearest(unit: MemoryUnit, key: int) -> str:
     rest, units = divmod(key, _PACK_UNITS)
     core_percent, reversed_index = divmod(rest, _PACK)
-    return reasons.nearest(units * unit.mib, _LAST_INDEX - reversed_index, core_percent)
+    return reasons.nearest(units * unit.mib, _label(reversed_index), core_percent)
+
+
+def _label(reversed_index: int) -> str:
+    instance, index = divmod(_LAST_INDEX - reversed_index, MAX_DEVICES)
+    return gpu_label(index, instance=bool(instance))
 
 
 class Refusals:
@@ -244,7 +250,10 @@ class Refusals:
 
     def _reversed_index(self, group: Group) -> Ints:
         """Decreases with the GPU's index; added so that the lowest index wins among equals."""
-        reversed_index: Ints = _LAST_INDEX - self._columns.index.take(group.at, axis=1)
+        instances = self._columns.instance.take(group.at, axis=1).astype(np.int64)
+        reversed_index: Ints = (
+            _LAST_INDEX - self._columns.index.take(group.at, axis=1) - MAX_DEVICES * instances
+        )
         return reversed_index
 
 

@@ -150,7 +150,7 @@ class Allocator:
             match.pod.key,
             match.container.name,
             amount_text(resource, len(ids)),
-            " and ".join(f"GPU {share.index}" for share in match.shares),
+            " and ".join(f"GPU {share.label}" for share in match.shares),
             " (other than decided)" if match.moved else "",
             extra=about(pod=match.pod.key, uid=match.pod.uid),
         )

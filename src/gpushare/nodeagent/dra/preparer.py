@@ -127,7 +127,7 @@ class ClaimPreparer:
                 claim.key,
                 " and ".join(
                     (f"{share.mib} MiB of " if share.mib else "access to ")
-                    + f"GPU {share.index}"
+                    + f"GPU {share.label}"
                     + (f" and {share.core_percent}% of its compute" if share.core_percent else "")
                     for share in shares
                 ),

@@ -452,6 +452,8 @@ class DriverNvml:
                         gpu.hardware, parent_uuid=gpu.uuid, profile=one.name.rpartition("MIG ")[2]
                     ),
                     capabilities=one.capabilities,
+                    placements=(),
+                    occupied=(),
                 ),
                 one.handle,
             )

@@ -41,9 +41,9 @@ def condition_of(
     summary = f"mode {node.mode.value}, unit {node.unit.setting}, {in_service} of {len(node.devices)} GPUs in service"
     if active:
         summary += f", isolation {active}"
-    faults = [f"GPU {device.index}: {device.reason}" for device in node.devices if device.is_faulty]
-    withheld = [f"GPU {device.index}: {device.reason}" for device in working if device.kept_back]
-    cordons = [f"GPU {device.index}: cordoned" for device in working if device.cordoned]
+    faults = [f"GPU {device.label}: {device.reason}" for device in node.devices if device.is_faulty]
+    withheld = [f"GPU {device.label}: {device.reason}" for device in working if device.kept_back]
+    cordons = [f"GPU {device.label}: cordoned" for device in working if device.cordoned]
 
     def condition(status: str, reason: str, *problems: str) -> Condition:
         # Problems come first, then the summary.

@@ -135,14 +135,14 @@ class NodeEvents:
         for device in inventory.devices:
             if device.uuid not in known:
                 logger.info(
-                    "GPU %d: %s, %d MiB, %s", device.index, device.model, device.total_mib, device.uuid
+                    "GPU %s: %s, %d MiB, %s", device.label, device.model, device.total_mib, device.uuid
                 )
             if inventory.is_gpus_own:
                 self.health(device, xid_recovery_s)
 
     def health(self, device: Device, xid_recovery_s: float) -> None:
         """Report the health of a GPU. Out of service until recovered is one fault, whatever else happens to the GPU meanwhile."""
-        named = f"GPU {device.index} ({device.uuid})"
+        named = f"GPU {device.label} ({device.uuid})"
         reason, before = device.reason, self._out.get(device.uuid)
         if device.healthy:
             if device.uuid not in self._to_confirm and self._out.pop(device.uuid, None) is not None:

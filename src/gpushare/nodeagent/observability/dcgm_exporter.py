@@ -163,7 +163,7 @@ class _Dcgm:
         self._dcgm: dict[str, tuple[str, ...]] = {}
         self._ack: dict[str, tuple[str, ...]] = {}
         for uuid, one in scrape.gpus.items():
-            index, device = str(one.index), scrape.device_of(uuid)
+            index, device = one.label, scrape.device_of(uuid)
             dcgm = (index, uuid, one.pci_bus_id, device, one.model, scrape.node.name, scrape.driver)
             self._dcgm[uuid] = (*dcgm, *node)
             self._ack[uuid] = (*node, uuid, device, index, one.model)

@@ -208,7 +208,7 @@ class _Ours:
     def __init__(self, scrape: Scrape) -> None:
         self._scrape = scrape
         self._page = Page(FAMILIES)
-        self._gpus = {uuid: (scrape.node.name, str(one.index), uuid) for uuid, one in scrape.gpus.items()}
+        self._gpus = {uuid: (scrape.node.name, one.label, uuid) for uuid, one in scrape.gpus.items()}
 
     def lines(self) -> list[str]:
         self._add_gpus()

@@ -22,9 +22,11 @@ from gpushare.reasons.suggestions.trial import fewest_first, refusal, to_try
 _CAPACITY_CATEGORIES: Final = frozenset({Category.MEMORY, Category.COMPUTE, Category.PODS, Category.KINDS})
 #: Patterns of ``ledger.fit.reasons`` for the GPU that lacks least, and for the GPUs that fit where too few do.
 _LARGEST: Final = re.compile(
-    r"\(largest free: (?P<free>(?P<amount>\d+) (?P<unit>[GM])iB) on GPU (?P<gpu>\d+)\)"
+    r"\(largest free: (?P<free>(?P<amount>\d+) (?P<unit>[GM])iB) on GPU (?P<gpu>\d+(?:/\d+)?)\)"
 )
-_NEAREST: Final = re.compile(r"\(nearest: GPU (?P<gpu>\d+) with (?P<free>\d+ [GM]iB and (?P<amount>\d+)%)\)")
+_NEAREST: Final = re.compile(
+    r"\(nearest: GPU (?P<gpu>\d+(?:/\d+)?) with (?P<free>\d+ [GM]iB and (?P<amount>\d+)%)\)"
+)
 _FULL_IN_SERVICE: Final = "(every GPU in service is full: "
 _ONLY: Final = re.compile(r", only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|are)\b")
 _FOREIGN_MIB: Final = attrgetter("foreign_mib")
@@ -98,7 +100,10 @@ def _victims(ledger: Ledger, request: Request, node: str, text: str) -> str:
     match, node_devices = _LARGEST.search(text) or _NEAREST.search(text), ledger.node(node)
     if match is None or node_devices is None:
         return ""
-    advice = victims.fewest_victims(ledger, request, node_devices, int(match["gpu"]))
+    gpu = next((device.index for device in node_devices.devices if device.label == match["gpu"]), None)
+    if gpu is None:
+        return ""
+    advice = victims.fewest_victims(ledger, request, node_devices, gpu)
     return f"; deleting {advice} would be enough" if advice else ""
 
 
@@ -107,7 +112,9 @@ def _compute_lack(ledger: Ledger, request: Request, node: str, text: str) -> str
     match = _LARGEST.search(text)
     if match is None or not request.core_percent:
         return ""
-    gpu = next((gpu for gpu in ledger.usage(node).gpus if gpu.index == int(match["gpu"])), None)
+    node_devices = ledger.node(node)
+    labels = {device.uuid: device.label for device in node_devices.devices} if node_devices else {}
+    gpu = next((gpu for gpu in ledger.usage(node).gpus if labels.get(gpu.uuid) == match["gpu"]), None)
     reserved = (share for shares in ledger.nominations.on_node(node).values() for share in shares)
     reserved_core = sum(
         share.core_percent for share in reserved if gpu is not None and share.uuid == gpu.uuid

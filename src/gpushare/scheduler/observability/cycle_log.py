@@ -60,7 +60,7 @@ def log_bound(ledger: Ledger, args: BindingArgs) -> None:
     """Log where a pod was bound, and its allocation."""
     held = ledger.held(args.uid)
     gpus = () if held is None else held.allocation.gpus
-    shares = " and ".join(f"{share.units} units of GPU {share.index}" for share in gpus)
+    shares = " and ".join(f"{share.units} units of GPU {share.label}" for share in gpus)
     logger.info(
         "pod %s: bound to node %s%s",
         args.key,

@@ -90,13 +90,13 @@ class GpuTable:
     def _heads_of(self, nodes: list[NodeDevices]) -> Bytes:
         """The labels of every GPU, concatenated, each padded to the longest."""
         new_nodes = [node for node in nodes if self._is_new(node)]
-        longest = max((len(_head(node.name, "000")) for node in new_nodes), default=0)
+        longest = max((len(_head(node.name, "00/0")) for node in new_nodes), default=0)
         if longest > self._width:
             self._width = longest
             self._heads.clear()
             new_nodes = nodes
         for node in new_nodes:
-            text = "".join(_head(node.name, str(one.index)).ljust(self._width) for one in node.devices)
+            text = "".join(_head(node.name, one.label).ljust(self._width) for one in node.devices)
             self._heads[node.name] = (node, text.encode())
         if len(self._heads) > len(nodes):
             names = {node.name for node in nodes}
@@ -109,7 +109,7 @@ class GpuTable:
             return True
         if cached[0] is node:
             return False
-        same = [one.index for one in cached[0].devices] == [one.index for one in node.devices]
+        same = [one.label for one in cached[0].devices] == [one.label for one in node.devices]
         if same:
             self._heads[node.name] = (node, cached[1])
         return not same

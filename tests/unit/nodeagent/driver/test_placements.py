@@ -86,6 +86,8 @@ def test_an_instance_is_created_at_its_placement_and_destroyed_once(nvml: Driver
         nvml.create_instance(placement, ours=True)
         assert instances(nvml) == ["1g.10gb"]
         assert parent(nvml).occupied == (placement,)
+        (instance,) = (gpu for gpu in nvml.enumerate(placements=True).gpus if gpu.parent)
+        assert (instance.placements, instance.occupied) == ((), ())
     for _ in range(2):
         nvml.destroy_instance(placement)
         assert parent(nvml).occupied == ()

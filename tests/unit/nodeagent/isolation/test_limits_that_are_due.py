@@ -25,7 +25,8 @@ def due(*claims: AllocatedPod) -> set[tuple[str, str, int, int]]:
     for one in claims:
         book.put(one)
     return {
-        (one.container, one.owner.container_id, one.gpu_index, one.mib) for one in due_of(book, lambda *_: 0)
+        (one.container, one.owner.container_id, int(one.gpu_label), one.mib)
+        for one in due_of(book, lambda *_: 0)
     }
 
 

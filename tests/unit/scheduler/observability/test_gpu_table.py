@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpushare.api.node.device import Device, NodeDevices
@@ -54,6 +55,14 @@ def test_without_gpus_there_are_no_lines() -> None:
     assert GpuTable().render(snapshot(ledger)) == b""
     ledger.set_node(node("bare", 0))
     assert GpuTable().render(snapshot(ledger)) == b""
+
+
+def test_a_mig_instance_has_its_label() -> None:
+    ledger = Ledger()
+    whole = node("divided", 1)
+    instance = Device(20, "MIG-a", 40192)
+    ledger.set_node(replace(whole, devices=(*whole.devices, instance)))
+    assert {gpu for _, _, gpu in parsed(GpuTable().render(snapshot(ledger)))} == {"0", "0/4"}
 
 
 def test_the_lines_follow_nodes_that_come_change_and_go_and_what_pods_hold() -> None:

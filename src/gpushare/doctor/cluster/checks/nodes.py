@@ -207,7 +207,7 @@ def node_health(facts: ClusterFacts) -> Iterator[Result]:
         )
         for device in described.devices if described else ():
             if device.kept_back:
-                yield fine("", f"{node.subject}: GPU {device.index} ({device.uuid}) is {device.reason}")
+                yield fine("", f"{node.subject}: GPU {device.label} ({device.uuid}) is {device.reason}")
             if device.foreign_mib:
                 yield _used_without_allocation(node, device)
         if (
@@ -241,7 +241,7 @@ def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Itera
             if XID_REASON in device.reason
             else ""
         )
-        message = f"GPU {device.index} ({device.uuid}) is out of service: {device.reason}"
+        message = f"GPU {device.label} ({device.uuid}) is out of service: {device.reason}"
         if all_of_them:
             yield fault(
                 node.subject,

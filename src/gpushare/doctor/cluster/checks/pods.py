@@ -69,7 +69,7 @@ def _overfull(known: dict[str, NodeDevices], held: dict[tuple[str, str], int]) -
         if device is not None and mib > device.total_mib:
             yield fault(
                 f"node {node}",
-                f"{mib} MiB of GPU {device.index} are allocated, and it has {device.total_mib}",
+                f"{mib} MiB of GPU {device.label} are allocated, and it has {device.total_mib}",
                 "look for a second scheduler; delete the youngest pods of that GPU",
             )
 

@@ -50,17 +50,17 @@ class LimitsMemory(Protocol):
 
 
 class Due(NamedTuple):
-    """A limit to set: ``mib`` of ``gpu`` (a UUID; ``gpu_index`` for people). ``pod`` is ``namespace/name``."""
+    """A limit to set: ``mib`` of ``gpu`` (a UUID; ``gpu_label`` for people). ``pod`` is ``namespace/name``."""
 
     owner: Owner
     pod: str
     container: str
     gpu: str
-    gpu_index: int
+    gpu_label: str
     mib: int
 
     def __str__(self) -> str:
-        return f"pod {self.pod}: container {self.container}, {self.mib} MiB of GPU {self.gpu_index}"
+        return f"pod {self.pod}: container {self.container}, {self.mib} MiB of GPU {self.gpu_label}"
 
 
 class Looked(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ def due_of(book: NodeAllocations, burst_mib: Callable[[str, str, str], int]) -> 
                     continue
                 mib = share.mib + burst_mib(allocated.uid, name, gpu)
                 if mib < totals_mib.get(gpu, 0):
-                    yield Due(Owner(allocated.uid, container_id), allocated.key, name, gpu, share.index, mib)
+                    yield Due(Owner(allocated.uid, container_id), allocated.key, name, gpu, share.label, mib)
 
 
 class DriverLimits:
@@ -173,7 +173,7 @@ class DriverLimits:
             kind="Warning",
             reason=REASON_NOT_LIMITED,
             action="Limiting",
-            note=f"container {due.container}: the driver does not hold it to {due.mib} MiB of GPU {due.gpu_index}: {why}",
+            note=f"container {due.container}: the driver does not hold it to {due.mib} MiB of GPU {due.gpu_label}: {why}",
             telling="standing",
         )
 
@@ -252,7 +252,7 @@ class DriverAlone:
             if why:
                 raise AllocationRefused(
                     "",
-                    f"the container would not be limited to its share of GPU {share.index}: {why}",
+                    f"the container would not be limited to its share of GPU {share.label}: {why}",
                     (grant.uid,),
                 )
         return Injection()

@@ -222,7 +222,7 @@ class Mps:
         (share,) = grant.shares
         why = self.lacking().get(share.uuid)
         if why:
-            raise AllocationRefused("", f"GPU {share.index} cannot be shared by MPS: {why}", (grant.uid,))
+            raise AllocationRefused("", f"GPU {share.label} cannot be shared by MPS: {why}", (grant.uid,))
         envs = {
             "CUDA_MPS_PIPE_DIRECTORY": _PIPE,
             # The daemon knows one GPU, as number 0.

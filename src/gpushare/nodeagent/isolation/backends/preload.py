@@ -123,7 +123,7 @@ class Preload:
             if self._others(share.uuid, grant.uid) >= self._most_pods:
                 raise AllocationRefused(
                     "",
-                    f"GPU {share.index} has {self._most_pods} isolated pods, the maximum (--isolated-pods)",
+                    f"GPU {share.label} has {self._most_pods} isolated pods, the maximum (--isolated-pods)",
                     (grant.uid,),
                 )
         first, *more = grant.shares

@@ -303,7 +303,7 @@ class Bursts:
 
     def _gpu(self, uuid: str) -> str:
         device = next((one for one in self._book.node.devices if one.uuid == uuid), None)
-        return f"GPU {uuid if device is None else device.index}"
+        return f"GPU {uuid if device is None else device.label}"
 
     def _report(
         self,

@@ -229,7 +229,7 @@ class Watchdog:
     def _act(self, finding: Finding) -> None:
         use, holder = finding.use, finding.use.holder
         device = next((device for device in self._book.node.devices if device.uuid == holder.gpu), None)
-        gpu = f"GPU {holder.gpu if device is None else device.index}"
+        gpu = f"GPU {holder.gpu if device is None else device.label}"
         subject = f"container {holder.container}" if holder.container else "the pod"
         if holder.claim:
             subject = f"ResourceClaim {holder.claim}"
@@ -325,7 +325,7 @@ class Watchdog:
             if published_mib > before_mib:
                 self._report_on_node(
                     REASON_FOREIGN,
-                    f"GPU {device.index}: {foreign.total_mib} MiB are used without an allocation by {self.foreign_by(device.uuid)}. "
+                    f"GPU {device.label}: {foreign.total_mib} MiB are used without an allocation by {self.foreign_by(device.uuid)}. "
                     f"{published_mib} MiB are not allocated to pods",
                     cause=foreign_cause(device.uuid),
                     telling="standing" if before_mib else "come",
@@ -333,7 +333,7 @@ class Watchdog:
             elif before_mib and not published_mib:
                 self._report_on_node(
                     REASON_NO_FOREIGN,
-                    f"GPU {device.index}: no memory is used without an allocation any more",
+                    f"GPU {device.label}: no memory is used without an allocation any more",
                     "Normal",
                     cause=foreign_cause(device.uuid),
                 )
