@@ -33,6 +33,7 @@ FLAGS: Final = {
     "--window": "how far back what was used is looked at",
     "--config": "a file with what is said for good",
     "--namespace": "pods of this namespace",
+    "--all": "nodes of other device plugins, too",
     "--all-namespaces": "pods of all namespaces",
     "--help": "what there is",
     "--context": "of the kubeconfig",

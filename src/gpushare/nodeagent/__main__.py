@@ -67,9 +67,7 @@ def _settings(options: SimpleNamespace) -> Settings:
             f"--cdi-dirs {options.cdi_dirs}", "give absolute paths, with commas between them"
         )
     if options.claim_compute % _COMPUTE_STEP:
-        raise InvalidSetting(
-            f"--claim-compute {options.claim_compute}", "give a multiple of 5"
-        )
+        raise InvalidSetting(f"--claim-compute {options.claim_compute}", "give a multiple of 5")
     folder = options.kubelet_dir.absolute()
     check_socket_paths(folder)
     return Settings(

@@ -54,6 +54,7 @@ class DraDriver:
     ) -> None:
         self._session = session
         self._default = settings.default_share
+        self._most_shares = settings.isolation.pods_per_gpu
         self._clock = clock
         self._preparer = ClaimPreparer(
             settings.node,
@@ -95,13 +96,11 @@ class DraDriver:
         gpus: Sequence[Device],
         lost: Collection[str],
         hardware: Mapping[str, Hardware],
-        most_shares: int,
         held: Mapping[str, Sequence[GpuShare]],
     ) -> None:
         """Offer the node's GPUs, and report their health; no ``owner``: the node is in another mode, and offers none.
 
-        ``lost`` (UUIDs) do not respond now; ``most_shares``: how many claims can be held apart on one GPU; ``held``: by UUID, shares of
-        pods from before the node's mode changed.
+        ``lost`` (UUIDs) do not respond now; ``held``: by UUID, shares of pods from before the node's mode changed.
         """
         self._health.update(gpus)
         dead = self._dead(lost)
@@ -109,7 +108,7 @@ class DraDriver:
             self._publisher.want(None, ())
             return
         self._needed.set()
-        self._publisher.want(owner, devices_of(gpus, hardware, most_shares, dead, held, self._default))
+        self._publisher.want(owner, devices_of(gpus, hardware, self._most_shares, dead, held, self._default))
 
     def _dead(self, lost: Collection[str]) -> Collection[str]:
         """GPUs that have not responded for ``EVICT_AFTER_S``; ``on_change`` is called when this has changed."""
