@@ -19,7 +19,7 @@ E2E = PATH="$(CURDIR)/$(BIN):$$PATH" GPUSHARE_E2E_K8S=$(K8S) $(BIN)/python -m py
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs e2e-engines cluster images check kubectl-plugin krew release bench bench-isolation bench-cluster bench-placement bench-departures load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation lookahead clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
+.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs e2e-engines cluster images check kubectl-plugin krew release bench bench-isolation bench-cluster bench-dra bench-placement bench-departures load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation lookahead clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,9 @@ bench-isolation: $(STAMPS)/test ## What isolation holds and costs, on the stand-
 bench-cluster: $(STAMPS)/test lookahead proto ## Pods per second on a real control plane, with our extender and without (ARGS="--binaries DIR")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.cluster $(ARGS)
 
+bench-dra: $(STAMPS)/test fakegpu isolation proto ## What ResourceClaims cost on a real control plane and in the node agent; writes build/figures/dra.json (ARGS="claims --binaries DIR")
+	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.dra $(ARGS)
+
 bench-placement: $(STAMPS)/test lookahead ## GPU allocation per placement policy on the openb traces, beside the paper's; writes build/figures/placement.json (TRACES=DIR: every pod list there; ARGS="default --seeds 1")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.placement $(if $(TRACES),--traces "$(TRACES)") $(ARGS)
 
@@ -116,7 +119,7 @@ load: $(STAMPS)/test fakegpu lookahead proto ## Flood and stall every port of th
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.load $(ARGS)
 
 # What is measured in so short a run says nothing, so two may run beside each other; the longest begins first.
-BENCHMARKS := bench bench-cluster bench-isolation gpu-check bench-placement bench-departures load
+BENCHMARKS := bench bench-cluster bench-dra bench-isolation gpu-check bench-placement bench-departures load
 bench-smoke: $(STAMPS)/test fakegpu isolation lookahead proto ## Start every benchmark for a few seconds; fails where one does not run or leaves out a figure (ONLY="bench-cluster gpu-check": those)
 	@scripts/install-browser
 	@$(MAKE) --no-print-directory -k -j2 --output-sync=target $(patsubst %,smoke-%,$(or $(ONLY),$(BENCHMARKS)))

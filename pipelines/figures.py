@@ -9,6 +9,7 @@ from typing import Any, Final
 _BUDGETS: Final = {
     "bench.json": "benchmarks/budgets.json",
     "cluster.json": "benchmarks/cluster/budgets.json",
+    "dra.json": "benchmarks/dra/budgets.json",
     "load.json": "benchmarks/load/budgets.json",
     "placement.json": "benchmarks/placement/budgets.json",
 }

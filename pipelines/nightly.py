@@ -66,6 +66,7 @@ STEPS: Final = (
     # Beside HAMi-core, which is no part of the project, where $HAMI names the folder of its library; that takes twice as long.
     _alone("bench-isolation", "make bench-isolation", 3600),
     _alone("bench-cluster", 'make bench-cluster ARGS="--repeats 2"', 2400, needs=_BUILT),
+    _alone("bench-dra", "make bench-dra", 1200, needs=_BUILT),
     _alone("bench-placement", "make bench-placement", 1200),
     _alone("bench-departures", "make bench-departures", 1200),
     _alone("load", "make load", 900),

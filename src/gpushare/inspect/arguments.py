@@ -22,6 +22,7 @@ Examples:
   kubectl inspect cgpu                  # a row per node
   kubectl inspect cgpu -d               # and per node a row per pod
   kubectl inspect cgpu -d NODE          # of one node
+  kubectl inspect cgpu --all            # also the nodes whose GPUs another device plugin serves
   kubectl inspect cgpu -o wide          # with compute per GPU, mode, GPU models and health
   kubectl inspect cgpu -o json          # for programs (or yaml); docs/guide/inspect.md has the schema
   kubectl inspect cgpu -w               # refreshed on every change
@@ -34,6 +35,7 @@ Examples:
 
 Flags:
   -d, --details             a row per pod
+      --all                 nodes of other device plugins, too
   -o, --output=FORMAT       wide, json or yaml
   -w, --watch               keep running, and refresh on every change
       --interval=SECONDS    refresh interval of --watch and --top (default 2)
@@ -90,7 +92,7 @@ SERVICE: Final = f"{_NAME}/{_NAME}"
 #: Prefixes of variables that set an option (``GPUSHARE_INSPECT_…``, ``GPUSHARE_CONFIG``), or of misspellings of them.
 _VARIABLES: Final = ("GPUSHARE_I", "GPUSHARE_C")
 _OWN_SWITCHES: Final = frozenset(
-    (*_SWITCHES.values(), "--fragmentation", "--recommend", "--pending", "--pods", "--top")
+    (*_SWITCHES.values(), "--all", "--fragmentation", "--recommend", "--pending", "--pods", "--top")
 )
 _ADVICE: Final = ("--headroom", "--min-history", "--prometheus", "--window")
 _OWN_VALUED: Final = frozenset(
@@ -135,6 +137,8 @@ class Options(NamedTuple):
 
     node: str | None = None
     details: bool = False
+    all_nodes: bool = False
+    """Nodes that other device plugins serve, too."""
     output: str = ""
     watch: bool = False
     interval_s: float = INTERVAL_S
@@ -193,6 +197,7 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = _NOTHING) -> Op
     return Options(
         node=nodes[0] if nodes else None,
         details=switches.get("--details", False),
+        all_nodes=_all_nodes(switches, values, nodes),
         output=output,
         watch=switches.get("--watch", False),
         interval_s=_interval_s(values["--interval"]) if "--interval" in values else INTERVAL_S,
@@ -206,6 +211,15 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = _NOTHING) -> Op
         scheduler=_scheduler(values.get("--scheduler", SCHEDULER)),
         kubectl_flags=tuple(kubectl_flags),
     )
+
+
+def _all_nodes(switches: dict[str, bool], values: dict[str, str], nodes: list[str]) -> bool:
+    if not switches.get("--all"):
+        return False
+    other = nodes or [view for view in VIEWS if switches.get(view) or view in values]
+    if other:
+        raise UsageError("", f"--all is about the table of nodes: without {other[0]}")
+    return True
 
 
 def _configured_values(config: "str | None", environ: Mapping[str, str]) -> "dict[str, str]":

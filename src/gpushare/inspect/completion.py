@@ -33,6 +33,7 @@ FLAGS: Final = {
     "--window": "length of the usage history",
     "--config": "a file with persistent settings",
     "--namespace": "pods of this namespace",
+    "--all": "nodes of other device plugins, too",
     "--all-namespaces": "pods of all namespaces",
     "--help": "usage",
     "--context": "of the kubeconfig",

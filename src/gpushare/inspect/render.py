@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from gpushare.api import names
 from gpushare.api.node.device import driver_fault
 from gpushare.api.node.modes import MODES, mode_giving
+from gpushare.api.node.other_plugins import offer_text, offered_by_others
 from gpushare.api.objects import Node
 from gpushare.inspect.arguments import Options
 from gpushare.inspect.errors import InspectError
@@ -18,6 +19,7 @@ from gpushare.inspect.views.allocation_model import ClusterUsage, usage_of
 
 if TYPE_CHECKING:
     from gpushare.inspect.sources.gang_reservations import GangReservation
+    from gpushare.inspect.views.other_nodes import OtherNode
 
 
 def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
@@ -43,6 +45,8 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
 
         reservations, problem = gang_reservations(kubectl, options, snapshot)
         remarks += [f"warning: {printable(problem)}"] if problem else []
+    remarks += [f"warning: {printable(text)}" for text in _offered_twice(snapshot.nodes, cluster)]
+    others = _other_nodes(snapshot.nodes, cluster) if options.all_nodes else None
     if options.output in ("json", "yaml"):
         if options.fragmentation:
             return Shown(_fragmentation(kubectl, options, snapshot, cluster), tuple(remarks))
@@ -50,7 +54,14 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
 
         output_format = cast("Literal['json', 'yaml']", options.output)
         return Shown(
-            encoded(cluster, output_format, reservations, namespace=options.namespace), tuple(remarks)
+            encoded(
+                cluster,
+                output_format,
+                reservations,
+                namespace=options.namespace,
+                others=others,
+            ),
+            tuple(remarks),
         )
     if not cluster.nodes:
         if undescribed := _not_described(snapshot.nodes):
@@ -75,6 +86,10 @@ def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Show
         from gpushare.inspect.views.nodes import summary
 
         text = summary(cluster, wide=wide)
+    if others:
+        from gpushare.inspect.views.other_nodes import other_nodes_text
+
+        text += "\n" * bool(text) + other_nodes_text(others)
     if reservations:
         from gpushare.inspect.sources.gang_reservations import reservations_text
 
@@ -124,6 +139,22 @@ def _whole_gpu_remarks(nodes: Sequence[Node], cluster: ClusterUsage) -> "list[st
     return [
         f"nodes that allocate whole GPUs ({mode_giving(names.GPU_WHOLE).value}) are not in the table: {', '.join(named)}; "
         "`kubectl inspect cgpu --pods` shows their pods"
+    ]
+
+
+def _other_nodes(nodes: Sequence[Node], cluster: ClusterUsage) -> "list[OtherNode]":
+    from gpushare.inspect.views.other_nodes import other_nodes
+
+    return other_nodes(nodes, {node.name for node in cluster.nodes})
+
+
+def _offered_twice(nodes: Sequence[Node], cluster: ClusterUsage) -> "list[str]":
+    """A warning for each node in the table whose GPUs another device plugin offers, too."""
+    shown = {node.name for node in cluster.nodes}
+    return [
+        f"node {node.metadata.name}: another device plugin offers its GPUs, too ({offer_text(offered)}); `gpushare doctor` says what to do"
+        for node in nodes
+        if node.metadata.name in shown and (offered := offered_by_others(node))
     ]
 
 

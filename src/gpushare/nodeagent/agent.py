@@ -14,6 +14,7 @@ from typing import Final
 from gpushare.api.errors import InvalidQuantity, MalformedDevices
 from gpushare.api.node.device import Device, NodeDevices, devices_annotation, mode_of, with_cordons
 from gpushare.api.node.modes import NodeMode
+from gpushare.api.node.other_plugins import offer_text, offered_by_others
 from gpushare.api.quantity import parse_amount
 from gpushare.httpserver.authorization import Readers
 from gpushare.kube.auth.token_reviews import AccessReviews
@@ -500,6 +501,7 @@ class Agent:
             "fallen": self._isolation.fallen if wanted else "",
             "claims": self._dra.trouble if self._mode.claims else "",
         }
+        self._node_events.offered_by_others(offer_text(offered_by_others(self._node)) if wanted else "")
         seen = self._exclusive.with_cordons = with_cordons(node, self._node)
         faults = self._access.faults if wanted else ()
         self._node_events.troubles(inventory, faults=faults, mode=node.mode.value, **wrong)
@@ -537,9 +539,8 @@ class Agent:
         lost = [gpu.uuid for gpu in found if not gpu.healthy and not gpu.reason.startswith(XID_REASON)]
         if self._inventory.is_released:
             lost = []  # who replaces the driver decides when pods end
-        most_shares = self._settings.isolation.pods_per_gpu
         hardware = dict(self._inventory.hardware)
-        self._dra.offer(owner, node.devices, lost, hardware, most_shares, self._book.held(), divisible)
+        self._dra.offer(owner, node.devices, lost, hardware, self._book.held(), divisible)
 
     def _advertise(self, plugin: PluginResource, node: NodeDevices) -> None:
         devices = device_list(plugin, node, self._book.ids)

@@ -38,7 +38,7 @@ def test_before_any_install_nothing_is_well_but_what_was_looked_at() -> None:
     [
         (NO_AGENTS, {"versions", "one-scheduler", "node-agents", "rollout", "taints", "process-rights", "admission"}),
         (NO_SCHEDULER, {"versions", "one-scheduler", "rollout", "scheduler", "scheduler-config", "process-rights", "definitions", "dashboard", "policy-units", "policy-pods", "elastic-quotas", "waiting-pods", "gangs"}),
-        ({"nodes": [BARE], "pods": []}, {"clocks", "node-agents", "taints", "node-devices", "node-capacity", "node-health", "claims"}),
+        ({"nodes": [BARE], "pods": []}, {"clocks", "node-agents", "taints", "node-devices", "node-capacity", "node-health", "other-plugins", "claims"}),
     ],
     ids=["no agents", "no scheduler", "no label"],
 )  # fmt: skip

@@ -39,7 +39,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "doctor.md"
 AWAY = Unread("it may not be read")
 #: Field of the facts → the checks that say nothing of what they see without it.
 NEEDED = {
-    "nodes": ("versions", "clocks", "node-agents", "taints", "policy-units", "node-labels", "node-devices", "node-capacity", "node-health", "claims", "pod-records", "pod-shares", "waiting-pods", "gangs"),
+    "nodes": ("versions", "clocks", "node-agents", "taints", "policy-units", "node-labels", "node-devices", "node-capacity", "node-health", "other-plugins", "claims", "pod-records", "pod-shares", "waiting-pods", "gangs"),
     "slices": ("claims",),
     "device_classes": ("claims",),
     "policy_pods": ("policy-pods",),

@@ -19,6 +19,7 @@ from gpushare.doctor.cluster.checks.dashboard import dashboard
 from gpushare.doctor.cluster.checks.elastic_quotas import elastic_quotas
 from gpushare.doctor.cluster.checks.gangs import gangs
 from gpushare.doctor.cluster.checks.nodes import node_capacity, node_descriptions, node_health, node_labels
+from gpushare.doctor.cluster.checks.other_plugins import other_plugins
 from gpushare.doctor.cluster.checks.pods import pod_records, waiting_pods
 from gpushare.doctor.cluster.checks.rbac import process_rights
 from gpushare.doctor.cluster.checks.resource_policies import pods_of_others, unit_nodes
@@ -83,6 +84,7 @@ CHECKS: Final = (
     Check("node-devices", "every labelled node's GPUs are reported by its agent, in the label's mode", "read the agent's log", node_descriptions, _needs("nodes"), lacks=without_nodes),
     Check("node-capacity", "every kubelet offers what the agent reports", "check again after a change; the agent does not run or is not registered", node_capacity, _needs("nodes"), lacks=without_nodes),
     Check("node-health", "nodes and their GPUs are in service", "`kubectl describe node NODE`; `nvidia-smi` on it", node_health, _needs("nodes"), lacks=without_nodes),
+    Check("other-plugins", "no other device plugin offers the GPUs of nodes with the label", "keep it off these nodes, or take the label away", other_plugins, _needs("nodes"), lacks=without_nodes),
     Check("claims", "ResourceClaims get GPUs of the nodes in mode `dra`: versions, features, DeviceClass and slices", "Kubernetes 1.36 with DRAConsumableCapacity; read the agent's log", claims, _needs("nodes", "slices", "device_classes"), lacks=without_nodes),
     Check("pod-records", "every pod on a GPU has a valid allocation record, and no GPU memory is allocated twice", "delete the named pod", pod_records, _needs("pods", "nodes")),
     Check("pod-shares", "every container with an enforced share has at least the memory of a CUDA context", "request more", pod_shares, _needs("pods", "nodes")),

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from gpushare.api import names
+from gpushare.api.node.other_plugins import is_of_other_plugin
 from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.sources.kubectl import Kubectl
-from gpushare.reasons.mistakes.names import is_of_other_plugin, is_unknown, unoffered
+from gpushare.reasons.mistakes.names import is_unknown, unoffered
 
 _MAX_NAMED: Final = 3
 

@@ -16,6 +16,7 @@ from gpushare.inspect.views.allocation_model import (
     PodUsage,
     percent,
 )
+from gpushare.inspect.views.other_nodes import OtherNode
 
 if TYPE_CHECKING:
     from gpushare.inspect.sources.gang_reservations import GangReservation
@@ -139,10 +140,16 @@ class Document(_Out, frozen=True):
     warnings: tuple[str, ...]
     kept: tuple[_Kept, ...] | msgspec.UnsetType = msgspec.UNSET
     """Capacity reserved for gangs; omitted without reservations."""
+    other_nodes: tuple[OtherNode, ...] | msgspec.UnsetType = msgspec.UNSET
+    """With ``--all``: nodes whose GPUs another device plugin serves; omitted otherwise."""
 
 
 def document(
-    cluster: ClusterUsage, reservations: Sequence["GangReservation"] = (), *, namespace: str | None = None
+    cluster: ClusterUsage,
+    reservations: Sequence["GangReservation"] = (),
+    *,
+    namespace: str | None = None,
+    others: Sequence[OtherNode] | None = None,
 ) -> Document:
     """``cluster`` and the reservations of gangs in the published schema; ``namespace`` limits the listed pods."""
     return Document(
@@ -151,6 +158,7 @@ def document(
         cluster=_cluster(cluster),
         warnings=cluster.remarks,
         kept=tuple(map(_kept, reservations)) or msgspec.UNSET,
+        other_nodes=msgspec.UNSET if others is None else tuple(others),
     )
 
 
@@ -160,9 +168,10 @@ def encoded(
     reservations: Sequence["GangReservation"] = (),
     *,
     namespace: str | None = None,
+    others: Sequence[OtherNode] | None = None,
 ) -> str:
     """``cluster`` and the reservations of gangs as JSON or YAML text, with a final line end."""
-    written = document(cluster, reservations, namespace=namespace)
+    written = document(cluster, reservations, namespace=namespace, others=others)
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(written), indent=2).decode() + "\n"
     from gpushare.inspect.views.documents import written as as_yaml  # imported for -o yaml only

@@ -61,6 +61,7 @@ class DraDriver:
     ) -> None:
         self._session = session
         self._default = settings.default_share
+        self._most_shares = settings.isolation.pods_per_gpu
         self._clock = clock
         files = ClaimFiles(settings.cdi_folders[-1])
         self._instances = ClaimInstances(maker, files, divisible=divisible, gpus=gpus)
@@ -105,14 +106,12 @@ class DraDriver:
         gpus: Sequence[Device],
         lost: Collection[str],
         hardware: Mapping[str, Hardware],
-        most_shares: int,
         held: Mapping[str, Sequence[GpuShare]],
         divisible: Sequence[DivisibleGpu] = (),
     ) -> None:
         """Offer the node's GPUs, and report their health; no ``owner``: the node is in another mode, and offers none.
 
-        ``lost`` (UUIDs) do not respond now; ``most_shares``: how many claims can be held apart on one GPU; ``held``: by UUID, shares of
-        pods from before the node's mode changed.
+        ``lost`` (UUIDs) do not respond now; ``held``: by UUID, shares of pods from before the node's mode changed.
         """
         self._health.update(gpus)
         self._instances.changed()
@@ -122,9 +121,14 @@ class DraDriver:
             return
         self._needed.set()
         existing = devices_of(
-            [gpu for gpu in gpus if not gpu.claim_device], hardware, most_shares, dead, held, self._default
+            [gpu for gpu in gpus if not gpu.claim_device],
+            hardware,
+            self._most_shares,
+            dead,
+            held,
+            self._default,
         )
-        partitions = partitions_of(divisible, self.instances, most_shares, dead)
+        partitions = partitions_of(divisible, self.instances, self._most_shares, dead)
         self._publisher.want(owner, existing + partitions, counter_sets_of(divisible))
 
     def _dead(self, lost: Collection[str]) -> Collection[str]:

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from gpushare.api import names
 from gpushare.api.node.device import Device
 from gpushare.api.node.shared_event_texts import REASON_UNHEALTHY, REASON_UNKNOWN_MODE, unknown_mode_note
 from gpushare.api.objects import node_reference
@@ -29,6 +30,8 @@ REASON_NO_ISOLATION: Final = "IsolationUnavailable"
 REASON_ISOLATION: Final = "IsolationAvailable"
 REASON_NO_CLAIMS: Final = "ClaimsUnavailable"
 REASON_CLAIMS: Final = "ClaimsAvailable"
+REASON_OFFERED_TWICE: Final = "GPUsOfferedTwice"
+REASON_OFFERED_ONCE: Final = "GPUsOfferedOnce"
 
 
 #: The key (``once``) under which the end of each fault is reported.
@@ -169,6 +172,22 @@ class NodeEvents:
                     self.health(device, 0.0)
                 else:
                     del self._out[device.uuid]
+
+    def offered_by_others(self, others: str) -> None:
+        """Report what another device plugin offers of the node's GPUs; empty: nothing."""
+        self._metrics.degraded.set(REASON_OFFERED_TWICE, value=float(bool(others)))
+        if others:
+            self.report(
+                REASON_OFFERED_TWICE,
+                f"Another device plugin offers GPUs of this node, too ({others}), and does not know which have shares; keep it off nodes "
+                f"with the label {names.LABEL_MODE}, or remove the label",
+                once="others",
+                cause="others",
+            )
+        elif self.forget("others"):
+            self.report(
+                REASON_OFFERED_ONCE, "no other device plugin offers GPUs of this node any more", "Normal"
+            )
 
     def troubles(
         self,

@@ -1,13 +1,14 @@
 """The kubelet's pod resources interface: which devices containers have."""
 
 import asyncio
-from collections.abc import Container
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import grpc
 import grpc.aio
 
+from gpushare.api.node.other_plugins import gpu_of, is_of_other_plugin
 from gpushare.kubeletapi.podresources_pb2 import (
     EncodedPodResourcesResponse,
     ListPodResourcesRequest,
@@ -26,8 +27,20 @@ _ENTRIES_AT_ONCE: Final = 500
 class Listing(Protocol):
     """Source of the kubelet's list."""
 
+    @property
+    def held_by_others(self) -> Mapping[str, str]:
+        """GPUs (UUIDs) that another device plugin has allocated, by the last list, and to which pod."""
+
     async def read(self, timeout_s: float) -> DeviceListing:
         """``namespace/name`` → (container, resource) → IDs of ours; raises ``PodResourcesUnavailable``."""
+
+
+class _Entry(NamedTuple):
+    """A pod of the list: ``namespace/name``, its devices of ours, and GPUs (UUIDs) that it holds by other device plugins."""
+
+    key: str
+    devices: DevicesByContainer
+    held_by_others: dict[str, str]
 
 
 class KubeletPodResources:
@@ -36,7 +49,8 @@ class KubeletPodResources:
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self._ours = all_plugins()
-        self._read: dict[bytes, tuple[str, DevicesByContainer]] = {}
+        self.held_by_others: Mapping[str, str] = {}
+        self._read: dict[bytes, _Entry] = {}
         """Entries of the last list, by how they were encoded: most do not change, and parsing is slow."""
 
     async def read(self, timeout_s: float) -> DeviceListing:
@@ -57,19 +71,35 @@ class KubeletPodResources:
                     f"{error.code().name}: {error.details()}; is the kubelet up, is the folder mounted?",
                 ) from None
         read = {}
+        others: dict[str, str] = {}
         fresh = 0
         for encoded in answer.pod_resources:
             known = self._read.get(encoded)
             if known is None:
                 pod = PodResources.FromString(encoded)
-                known = f"{pod.namespace}/{pod.name}", _devices(pod, self._ours)
+                key = f"{pod.namespace}/{pod.name}"
+                known = _Entry(key, _devices(pod, self._ours), dict(_of_others(pod)))
                 fresh += 1 + sum(len(container.devices) for container in pod.containers)
             read[encoded] = known
+            others |= known.held_by_others
             if fresh > _ENTRIES_AT_ONCE:
                 fresh = 0
                 await asyncio.sleep(0)
         self._read = read
-        return dict(read.values())
+        self.held_by_others = others
+        return {entry.key: entry.devices for entry in read.values()}
+
+
+def _of_others(pod: PodResources) -> Iterator[tuple[str, str]]:
+    """GPUs (UUIDs) that another device plugin has allocated to the pod, and for messages by whom they are held."""
+    for container in pod.containers:
+        for entry in container.devices:
+            if is_of_other_plugin(entry.resource_name):
+                for uuid in filter(None, map(gpu_of, entry.device_ids)):
+                    yield (
+                        uuid,
+                        f"allocated as {entry.resource_name} to pod {pod.namespace}/{pod.name} until it ends",
+                    )
 
 
 def _devices(pod: PodResources, ours: Container[str]) -> dict[tuple[str, str], frozenset[str]]:

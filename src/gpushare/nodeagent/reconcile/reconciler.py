@@ -158,8 +158,7 @@ class Reconciler:
         for gone in [uid for uid in (*self._written, *self._agreeing) if uid not in known]:
             self._written.pop(gone, None)
             self._agreeing.pop(gone, None)
-        rules = rules_of(self._book.node.mode)
-        if rules.kept_back(self._book.pods, self._whole) != self._blocked:
+        if self._kept_back(rules_of(self._book.node.mode)) != self._blocked:
             self._on_blocked()
         return written and listed and not self._book.grants.unconfirmed(self._clock.monotonic())
 
@@ -324,6 +323,9 @@ class Reconciler:
         return held
 
     def blocked(self, rules: NodeModeRules) -> Mapping[str, str]:
-        """GPUs that must not be allocated in a mode with ``rules``, because of allocations of another mode: UUID → why."""
-        self._blocked = rules.kept_back(self._book.pods, self._whole)
+        """GPUs that must not be allocated in a mode with ``rules``, because of allocations of another mode or device plugin: UUID → why."""
+        self._blocked = self._kept_back(rules)
         return self._blocked
+
+    def _kept_back(self, rules: NodeModeRules) -> Mapping[str, str]:
+        return {**self._listing.held_by_others, **rules.kept_back(self._book.pods, self._whole)}

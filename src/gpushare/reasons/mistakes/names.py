@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from gpushare.api import names
+from gpushare.api.node.other_plugins import is_of_other_plugin
 from gpushare.api.request.choice_formats import FORMATS
 from gpushare.api.request.unit_conversion import CONVERTED_RESOURCES
 
@@ -24,8 +25,6 @@ _RESOURCES: Final = (
 _LIKE_RESOURCES: Final = re.compile(
     r"(?i)^(gpushare\.dev/|((al[iy]|ail)[a-z]*n(\.[a-z]+)*|(gpu|gup|pgu)-?share[a-z.-]*|gpsuhare\.dev)/[cv]?(gpu|gup|pgu))"
 )
-#: Resources of NVIDIA's plugin (with time-slicing and MIG) and of HAMi, Volcano and Tencent, which share GPUs too.
-_OTHER_PLUGINS: Final = re.compile(r"nvidia\.com/(?:v?gpu|mig-)|volcano\.sh/vgpu|tencent\.com/vcuda")
 #: Labels of pods, first those set by users; components set the others.
 _LABELS: Final = (
     names.LABEL_ADMISSION,
@@ -68,11 +67,6 @@ _ON_NODES: Final = (
 def is_unknown(resource: str) -> bool:
     """Whether ``resource`` looks like a misspelling of one of ours."""
     return resource not in _RESOURCES and _LIKE_RESOURCES.search(resource) is not None
-
-
-def is_of_other_plugin(resource: str) -> bool:
-    """Whether ``resource`` belongs to another device plugin for GPUs."""
-    return _OTHER_PLUGINS.match(resource) is not None
 
 
 def unoffered(

@@ -17,6 +17,7 @@ from gpushare.nodeagent.modes.rules import RULES, all_plugins
 from gpushare.nodeagent.modes.shares import MEMORY
 from tests.integration.nodeagent.cluster_objects import NODE, container, node
 from tests.integration.nodeagent.conftest import World
+from tests.integration.nodeagent.scripted_kubelet import Admitted
 from tests.integration.nodeagent.scripted_nvml import gpu
 
 SLICE = "example.com/gpu-slice"
@@ -180,6 +181,32 @@ async def test_a_gpu_held_whole_is_not_shared_until_its_pod_has_ended(world: Wor
     )
     assert not world.api.reported("GPUUnhealthy")
     world.kubelet.remove("default/whole")
+
+
+async def test_gpus_that_another_plugin_has_allocated_are_kept_back_and_reported(world: World) -> None:
+    await world.start(mode="share")
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
+    other = {
+        "metadata": {"name": "other", "namespace": "default", "uid": "o", "annotations": {}},
+        "spec": {"containers": [{"name": "c"}]},
+        "status": {"phase": "Running"},
+    }
+    # As NVIDIA's plugin names a time slice of a GPU.
+    held = {"c": {"nvidia.com/gpu": [f"{gpu(0).uuid}::1"]}}
+    world.kubelet.admitted["default/other"] = Admitted(other, devices=held, whole=True)
+    node = world.api.objects["nodes", NODE]
+    capacity = {**node["status"]["capacity"], "nvidia.com/gpu": "8"}
+    world.api.put("nodes", NODE, {**node, "status": {**node["status"], "capacity": capacity}})
+    await world.changes.until(lambda: world.api.reported("GPUsOfferedTwice"), "an event says so")
+    assert world.agent is not None
+    world.agent._reconciler.trigger()
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "its GPU takes nothing")
+    assert "allocated as nvidia.com/gpu to pod default/other until it ends" in world.api.annotations(
+        "nodes", NODE
+    ).get(names.ANN_DEVICES, "")
+    world.kubelet.remove("default/other")
+    world.agent._reconciler.trigger()
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "it is offered again")
 
 
 async def test_capacity_left_over_from_another_mode_goes_to_zero_after_a_restart(world: World) -> None:

@@ -223,3 +223,16 @@ def test_a_gpu_that_is_well_and_kept_back_for_a_pod_is_told_neither_to_be_out_no
 def test_a_gpu_that_was_out_and_is_there_no_more_is_not_told_of(agent: Agent) -> None:
     agent.news.restore([""], {OTHER.uuid: "GPU is lost"})
     assert agent.finds(SOUND) == []
+
+
+def test_gpus_that_another_plugin_offers_too_are_one_event_until_it_ends(agent: Agent) -> None:
+    agent.finds(SOUND)
+    for others, events in (
+        ("nvidia.com/gpu: 2", [("GPUsOfferedTwice", "come")]),
+        ("nvidia.com/gpu: 2", []),
+        ("", [("GPUsOfferedOnce", "come")]),
+        ("", []),
+    ):
+        agent.news.offered_by_others(others)
+        assert agent.recorder.take() == events
+        assert agent.metrics.degraded.value("GPUsOfferedTwice") == float(bool(others))

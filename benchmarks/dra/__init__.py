@@ -1,0 +1,1 @@
+"""What shares through ResourceClaims cost (node mode ``dra``)."""
