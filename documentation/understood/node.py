@@ -16,7 +16,7 @@ _SHAPES: Final = {
     "lspci": r"(?:-v)?",
     "grep": r"(?:-\w+ )?\S+",
     "nvidia-smi": r"(?:-q|-L|-r|-r -i \S+|-q -i \S+|-i \S+ -mig [01])",
-    "nvidia-ctk": r"(?:cdi generate(?: --output=/\S+\.yaml)?|runtime configure(?: --runtime=\w+)?)",
+    "nvidia-ctk": r"(?:cdi generate(?: --output=/\S+\.yaml)?|runtime configure(?: --runtime=\w+)?(?: --set-as-default)?)",
     "nvidia-modprobe": r"(?:-u|-c \d+|-c \d+ -u)",
 }
 

@@ -73,6 +73,7 @@ from gpushare.nodeagent.reconcile.pod_resources import KubeletPodResources
 from gpushare.nodeagent.reconcile.reconciler import Reconciler
 from gpushare.nodeagent.runtime.cdi.gpu_access import GpuAccess
 from gpushare.nodeagent.runtime.cdi.spec_dirs import CdiFolders
+from gpushare.nodeagent.runtime.driver_in_containers import DriverInContainers
 from gpushare.nodeagent.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -134,12 +135,8 @@ class Agent:
             self.metrics,
         )
         isolation = settings.isolation
-        self._limits = DriverLimits(
-            isolation.watch,
-            looks=isolation.watch.policy != "off" and isolation.asked is not AskedIsolation.NONE,
-            events=self._events,
-            metrics=self.metrics,
-        )
+        looks = isolation.watch.policy != "off" and isolation.asked is not AskedIsolation.NONE
+        self._limits = DriverLimits(isolation.watch, looks=looks, events=self._events, metrics=self.metrics)
         self._bursts = Bursts(
             self._book,
             acts=lambda: self._started and self._handover.newest,
@@ -186,6 +183,9 @@ class Agent:
             on_used=self._on_used,
         )
         self._bursts.attend(self._isolation.directories, self._watchdog.kill)
+        self._drivers = DriverInContainers(
+            self._book, self._access, self._events, isolation.watch.proc, acts=lambda: self._handover.newest
+        )
         self._list_pods = partial(self._client.list_pods, field_selector=f"spec.nodeName={settings.node}")
         self._allocator = Allocator(
             self._book,
@@ -265,6 +265,7 @@ class Agent:
                     self._recorder.run(),
                     self._status.run(),
                     self._dra.run(),
+                    self._drivers.run(),
                     self._serve(tasks),
                 ):
                     tasks.create_task(part)
@@ -547,10 +548,7 @@ class Agent:
         if self._feed_of(plugin).put(devices):
             logger.info(
                 "%s: %d devices, %d of them not healthy, in %d bytes",
-                plugin.name,
-                devices.healthy + devices.unhealthy,
-                devices.unhealthy,
-                len(devices.encoded),
+                *(plugin.name, devices.healthy + devices.unhealthy, devices.unhealthy, len(devices.encoded)),
             )
             self._count(plugin.name, devices)
 

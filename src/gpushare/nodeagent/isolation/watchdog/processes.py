@@ -3,7 +3,7 @@
 import logging
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -43,6 +43,17 @@ def container_cgroups(proc: Path = PROC) -> dict[Owner, set[str]]:
             contained = container_cgroup((proc / entry.name / "cgroup").read_text(errors="replace"))
             if contained is not None:
                 found.setdefault(contained[0], set()).add(contained[1])
+    return found
+
+
+def processes_of(owners: Collection[Owner], proc: Path = PROC) -> dict[Owner, list[int]]:
+    """The processes of these containers. Reads every process."""
+    found: dict[Owner, list[int]] = {}
+    for entry in os.scandir(proc):
+        if entry.name.isdecimal():
+            whose = _owner(int(entry.name), proc)
+            if whose is not None and whose in owners:
+                found.setdefault(whose, []).append(int(entry.name))
     return found
 
 
