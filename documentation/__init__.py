@@ -1,1 +1,1 @@
-"""The documentation as a site: pages that are generated from the code, links, and commands that are run."""
+"""The documentation site: pages generated from the code, links, and commands that are run."""

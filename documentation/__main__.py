@@ -15,7 +15,7 @@ from documentation.site import SiteError
 PROJECT: Final = Path(__file__).resolve().parents[1]
 DOCS: Final = PROJECT / "docs"
 
-#: Page below ``docs/`` → what writes it.
+#: Page below ``docs/`` → its generator.
 GENERATED: Final[dict[str, Callable[[], str]]] = {
     "reference/command-line.md": lambda: command_line.page(PROJECT),
     "reference/options.md": options_reference.page,
@@ -25,7 +25,7 @@ GENERATED: Final[dict[str, Callable[[], str]]] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Do what is named; returns the exit code."""
+    """Run the requested actions; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m documentation", description=__doc__)
     parser.add_argument("what", choices=["all", "generate", "build"], nargs="?", default="all")
     parser.add_argument("--out", type=Path, default=PROJECT / "build" / "site", help="folder of the site")
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
                 return 1
             count = len(list(options.out.rglob("*.html")))
             _say(
-                f"{count} pages in {options.out}, every link and anchor is there, nothing comes from elsewhere"
+                f"{count} pages in {options.out}, all links and anchors are valid, nothing is loaded from elsewhere"
             )
     except (SiteError, Unlisted, HelpFailed) as error:
         print(f"documentation: {error}", file=sys.stderr)
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def generate() -> None:
-    """Write the pages that come from the code; those that are up to date stay as they are."""
+    """Write the generated pages; pages that are up to date are not touched."""
     for name, write in GENERATED.items():
         text, path = write(), DOCS / name
         if not path.exists() or path.read_text() != text:

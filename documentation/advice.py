@@ -1,6 +1,6 @@
 """Commands in texts of the product, collected from its Python sources.
 
-They stand between backticks: a command (``PROGRAMS``), a value of a chart, an option of the doctor. Texts are collected as in ``messages``, with
+They are between backticks: a command (``PROGRAMS``), a value of a chart, an option of the doctor. Texts are collected as in ``messages``, with
 ``…`` for what is filled in, except our own names, which are resolved.
 """
 
@@ -103,7 +103,7 @@ def faults(one: Text, project: Path) -> Iterator[str]:
 
 
 def unmarked_in(one: Text) -> str:
-    """A program outside of backticks that the reader is to start, or an empty text."""
+    """A program outside of backticks that the reader should start, or an empty text."""
     pattern = _NAMED if fnmatch(one.where.partition(":")[0], STRICT) else _STARTED
     found = pattern.search(_MARKED.sub("", one.text))
     return "" if found is None else found[0]
@@ -168,7 +168,7 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _docstrings(nodes: Iterable[ast.AST]) -> Iterator[ast.Constant]:
-    """Strings that stand alone."""
+    """Strings that are statements."""
     for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.value

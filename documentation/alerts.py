@@ -1,4 +1,4 @@
-"""The alerts of the charts, and the page that says of each what it means and what to do."""
+"""The alerts of the charts, and the page that explains each of them."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any, Final
 import yaml
 
 PAGE: Final = "troubleshooting/alerts.md"
-#: What stands in the section of every alert, in this order.
+#: Parts of every alert's section, in this order.
 PARTS: Final = ("Meaning", "Impact", "Look at", "Do")
 _HEADING: Final = re.compile(r"^## (\S+)$", re.MULTILINE)
 _PART: Final = re.compile(r"^\*\*(.+?)\.\*\* \S", re.MULTILINE)
@@ -25,11 +25,11 @@ def of_charts(charts: Path) -> dict[str, str]:
 
 
 def sections(page: str) -> dict[str, str]:
-    """Every alert that the page is about → its section."""
+    """Every alert on the page → its section."""
     _, *parts = _HEADING.split(page)
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 def parts(section: str) -> tuple[str, ...]:
-    """What a section says of its alert, in its order."""
+    """The parts of an alert's section, in order."""
     return tuple(_PART.findall(section))

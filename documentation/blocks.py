@@ -1,7 +1,7 @@
-"""What a page asks a reader to type, read from its Markdown.
+"""The commands that a page asks the reader to type, read from its Markdown.
 
-A fenced block ``console`` holds lines that begin with ``$ `` (typed), and lines without (what comes out). Comments before a
-block, which the site does not show, say how it is to be taken:
+A fenced block ``console`` holds lines that begin with ``$ `` (typed), and lines without (the output). Comments before a
+block, which the site does not show, say how to run it:
 
 ``<!-- real cluster: STAGE -->``  typed on a cluster with helm and kubelets instead, when it is at that stage (``STAGES``)
 ``<!-- needs: PROGRAM -->``    typed where that program is installed, or (a path from the checkout's root) that folder is there
@@ -13,14 +13,14 @@ block, which the site does not show, say how it is to be taken:
 ``<!-- goes on until: TEXT -->``  its last command ends by Ctrl-C only: it is interrupted when TEXT has come out
 ``<!-- beside: COMMAND -->``     runs unseen from before the block to the page's end (a server that the reader has)
 ``<!-- first: COMMAND -->``      typed before the block, unseen (several are typed in order)
-``<!-- varies: TEXT | TEXT -->``  words of what comes out that are an example only: other ones may stand there
+``<!-- varies: TEXT | TEXT -->``  words of the output that are only an example
 ``<!-- shortened by: WORDS -->``  appended to each of its commands, which take minutes without; listed at the end
-``<!-- file: NAME -->``        the block is a file of that name, beside which the commands run
-``<!-- with: NODE=cgpu-t4 -->``  what stands for a word in capitals, from here to the page's end
+``<!-- file: NAME -->``        the block is a file of that name, next to which the commands run
+``<!-- with: NODE=cgpu-t4 -->``  the value of a word in capitals, from here to the page's end
 
 and one for the whole page, anywhere in it: ``<!-- playground: nodes=NAME=PRESET:MODE,… unit=128MiB GPUSHARE_…=… -->``, the last a variable of its environment.
 
-What is unseen so may not be what the page's reader needs: ``in_sight.py``.
+Hidden commands must not be needed by the reader: ``in_sight.py``.
 """
 
 import re
@@ -31,14 +31,14 @@ from typing import Final
 
 from documentation.expecting import ANYTHING
 
-#: What is said before blocks; the site does not show it.
+#: Comments before blocks; the site does not show them.
 MARKS: Final = (
     *("real cluster", "needs", "sample", "step of CI", "ends with", "goes on until"),
     *("typed by", "agents", "beside", "first", "varies", "shortened by", "file", "with", "playground"),
 )
-#: Engines of other projects that run beside the charts on a real cluster.
+#: Engines of other projects that run next to the charts on a real cluster.
 ENGINES: Final = ("jobset", "kuberay", "kueue", "leaderworkerset", "trainer")
-#: Of a real cluster, in their order: nothing is installed; charts are; an engine is, too; they are taken away; nodes have forgotten them.
+#: Stages of a real cluster, in order: nothing installed; charts installed; also an engine; charts removed; nodes cleaned up.
 STAGES: Final = ("install", "installed", *ENGINES, "remove", "removed")
 #: Marks of blocks that are typed into a playground.
 _HERE: Final = ("needs", "sample", "beside", "shortened by")
@@ -53,20 +53,20 @@ class BadPage(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command as typed (it may be several lines), where it stands, and the lines that are to come out."""
+    """A command as typed (possibly several lines), its location, and the expected output."""
 
     line: int
     text: str
     expected: tuple[str, ...] = ()
     code: int | None = None
-    """The exit code, where the page's mark says it."""
+    """The exit code, if the page's mark has one."""
     until: str = ""
-    """What it prints before it is interrupted, if it does not end by itself."""
+    """The output after which it is interrupted, if it does not end by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block: its first line's number, its language, what it holds, and its marks."""
+    """A fenced block: its first line's number, its language, contents and marks."""
 
     line: int
     language: str
@@ -74,26 +74,26 @@ class Block:
     file: str = ""
     first: tuple[str, ...] = ()
     words: tuple[tuple[str, str], ...] = ()
-    """What stands for words in capitals from here on."""
+    """Values of words in capitals from here on."""
     stage: str = ""
-    """Of a real cluster: one of ``STAGES``; empty for what is not typed there."""
+    """One of ``STAGES`` of a real cluster; empty for blocks that are not typed there."""
     needs: str = ""
     sample: str = ""
     step: str = ""
-    """What the mark ``step of CI`` says."""
+    """The text of the mark ``step of CI``."""
     code: int | None = None
     until: str = ""
     typed_by: str = ""
     """The path, from the checkout's root, of the test that types it; empty where none is named."""
     how: str = ""
-    """What the mark says of how that is done."""
+    """How that is done, by the mark."""
     agents: str = ""
-    """What node agents are to be started with."""
+    """Arguments with which node agents are started."""
     beside: str = ""
     varies: tuple[str, ...] = ()
-    """Words of what comes out for which others may stand."""
+    """Words of the output that may differ."""
     shortened: str = ""
-    """What is typed behind each command."""
+    """Appended to each command."""
 
     @property
     def is_typed(self) -> bool:
@@ -108,7 +108,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page's blocks in order, and what playground they want (words of the mark, empty: the default one)."""
+    """A page's blocks in order, and the playground that they need (words of the mark; empty: the default)."""
 
     name: str
     blocks: tuple[Block, ...]
@@ -131,7 +131,7 @@ def read_page(name: str, text: str) -> Page:
         if mark := _MARK.match(line):
             kind, said = mark[1], mark[2]
             if not said:
-                raise BadPage(f"{name}:{number}: the mark '{kind}' says nothing")
+                raise BadPage(f"{name}:{number}: the mark '{kind}' is empty")
             if kind == "playground":
                 playground = tuple(shlex.split(said))
             elif kind == "with":
@@ -145,9 +145,9 @@ def read_page(name: str, text: str) -> Page:
             blocks.append(_block(name, number, fence[3], content, marks, first, words))
             marks, first = {}, []
         elif line.strip() and (marks or first):
-            raise BadPage(f"{name}:{number}: a mark stands before text, not before a block")
+            raise BadPage(f"{name}:{number}: a mark precedes text instead of a block")
     if marks or first:
-        raise BadPage(f"{name}: a mark at its end stands before no block")
+        raise BadPage(f"{name}: a mark at its end precedes no block")
     return Page(name, tuple(blocks), playground)
 
 
@@ -173,7 +173,7 @@ def _block(
     typed_by, _, how = marks.get("typed by", "").partition(", ")
     varies = tuple(text for part in marks.get("varies", "").split("|") if (text := part.strip()))
     if stale := [text for text in varies if not any(ANYTHING in _example(one, (text,)) for one in content)]:
-        raise BadPage(f"{page}:{line}: '{stale[0]}' is said to vary, and does not stand in the block")
+        raise BadPage(f"{page}:{line}: '{stale[0]}' is marked as varying, but is not in the block")
     return Block(
         line,
         language,
@@ -231,12 +231,12 @@ def _commands(page: str, block: Block) -> Iterator[Command]:
         raise BadPage(f"{page}:{block.line}: a console block without a command")
     if not _is_whole(typed):
         raise BadPage(f"{page}:{line}: the command does not end")
-    # What is said of a block's end is about its last command.
+    # Marks on a block's end apply to its last command.
     yield Command(line, typed + behind, tuple(expected), block.code, block.until)
 
 
 def _example(line: str, varies: tuple[str, ...]) -> str:
-    """A line of what comes out, with ``…`` for words that are an example only."""
+    """A line of the output, with ``…`` for words that are only an example."""
     for text in varies:
         line = re.sub(rf"(?<!\w){re.escape(text)}(?!\w)", ANYTHING, line)
     return line
@@ -254,14 +254,14 @@ def _is_whole(typed: str) -> bool:
 
 
 def fill(text: str, words: tuple[tuple[str, str], ...]) -> str:
-    """``text`` with what stands for its words in capitals."""
+    """``text`` with the values of its words in capitals."""
     for name, value in words:
         text = re.sub(rf"(?<![\w$]){re.escape(name)}(?![\w=])", value.replace("\\", "\\\\"), text)
     return text
 
 
 def looks_typed(block: Block) -> bool:
-    """Whether a block that is not marked as typed holds commands all the same."""
+    """Whether a block that is not marked as typed contains commands."""
     first = next((line for line in block.content if line.strip()), "")
     return block.language in ("", "sh", "bash", "shell") and bool(
         re.match(r"(\$ |kubectl |helm |make |ctr |gpushare |source )", first)

@@ -1,6 +1,6 @@
-"""What stops the tools that make what is installed: ``make images``, ``make krew``, and the plugin as one file, which says so itself.
+"""Errors of the tools that build what is installed: ``make images``, ``make krew``, and the single-file plugin.
 
-They print much that is no message (files that they write, programs of a line): what they raise, and what they end with, is.
+They print much else (files that they write, single-line programs): only what they raise or exit with is a message.
 """
 
 import ast
@@ -12,12 +12,12 @@ from typing import Final
 
 from documentation.messages import ANY, Message, of_tree
 
-#: What a program ends with when it takes a text.
+#: Calls that end a program with a text.
 _ENDS: Final = "exit"
 
 
 def from_builders(project: Path) -> list[Message]:
-    """Of the images' builder and of the plugin's."""
+    """Messages of the builders of images and plugin."""
     found: list[Message] = []
     for folder in (project / "images", project / "plugins" / "kubectl"):
         for path in sorted(folder.glob("*.py")):
@@ -27,7 +27,7 @@ def from_builders(project: Path) -> list[Message]:
 
 
 def stops(name: str, source: str) -> list[Message]:
-    """What a module raises, and what the programs end with that it holds as texts."""
+    """What a module raises, and what programs in its texts exit with."""
     tree = ast.parse(source)
     kept: list[ast.stmt] = [node for node in ast.walk(tree) if isinstance(node, ast.Raise)]
     for program in _programs(tree):
@@ -43,6 +43,6 @@ def _ends(node: ast.AST) -> bool:
 def _programs(tree: ast.Module) -> Iterator[ast.Module]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "sys.exit(" in node.value:
-            # Others are put together of pieces.
+            # Others are composed of pieces.
             with contextlib.suppress(SyntaxError):
                 yield ast.parse(node.value)

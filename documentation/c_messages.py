@@ -1,7 +1,7 @@
-"""What the libraries in containers, the arbiter on nodes and the stand-in driver say: texts of several words in their C sources.
+"""Messages of the libraries in containers, the arbiter on nodes and the fake driver: texts of several words in their C sources.
 
-Whatever becomes a message is one: it may be a part (``no regular file``) that another function puts behind a path. Comments, the
-preprocessor's lines and what the compiler says are left out.
+Parts of messages count too (``no regular file``, which another function appends to a path). Comments, the
+preprocessor's lines and messages of the compiler are left out.
 """
 
 import re
@@ -19,9 +19,9 @@ _TOKEN: Final = re.compile(
 )
 _FILLED_IN: Final = re.compile(r"%(?:[-+ #0]*\d*(?:\.(?:\d+|\*))?(?:hh|ll|[hlzj])?[sduxci]|%)")
 _ESCAPED: Final = re.compile(r"\\(.)")
-#: Calls of which the compiler or the linker reads the text.
+#: Calls whose text is for compiler or linker.
 _OF_COMPILERS: Final = frozenset({"_Static_assert", "__asm__", "__attribute__"})
-#: Sources of the stand-in driver → why their texts need no entry.
+#: Sources of the fake driver → why their texts need no entry.
 INTERNAL: Final = {
     "cuda/entry/error_table.h": "CUDA's own words for its results, as cuGetErrorString has them",
     "cuda/module/ptx.c": "a comment in a program for a GPU that the driver looks for",
@@ -42,7 +42,7 @@ def from_c(folder: Path) -> list[Message]:
 
 
 def of_source(name: str, source: str) -> list[Message]:
-    """The messages of one source; texts that stand one behind the other are one, a macro between them is filled in."""
+    """The messages of one source; adjacent texts are one, a macro between them is filled in."""
     texts = ((line, " ".join(text.split())) for line, text in _texts(source))
     return [Message(f"{name}:{line}", text) for line, text in texts if _is_for_people(text)]
 
@@ -52,7 +52,7 @@ def _is_for_people(text: str) -> bool:
 
 
 def _texts(source: str) -> Iterator[tuple[int, str]]:
-    """(line, text) of everything that is put together from texts and macros."""
+    """(line, text) of everything that is composed of texts and macros."""
     calls: list[str] = []
     parts: list[str] = []
     line, before = 0, ""

@@ -1,6 +1,6 @@
-"""What the charts say: what their templates refuse, and what their policies and definitions of kinds answer.
+"""Messages of the charts: of their templates, policies and CustomResourceDefinitions.
 
-A policy puts its answers together by an expression, ``'it has ' + string(n) + ' GPUs'``: what people read of it is the texts, with
+A policy composes its messages by an expression, ``'it has ' + string(n) + ' GPUs'``: readers see the texts, with
 ``…`` for the rest. Texts within what is filled in (``ok ? 'a node' : 'two nodes'``) are messages of their own.
 """
 
@@ -45,7 +45,7 @@ def _of_template(name: str, text: str) -> Iterator[Message]:
 
 
 def of_expression(source: str) -> list[str]:
-    """The messages that an expression of the policy language puts together, the whole one first."""
+    """The messages that a CEL expression composes, the whole one first."""
     found: list[str] = []
     for alternative in _split(source, ",?:"):
         if "'" not in alternative:
@@ -65,7 +65,7 @@ def _is_for_people(text: str) -> bool:
 
 
 def _text(part: str) -> str | None:
-    """What a part of a sum is if it is a text alone."""
+    """A part of a sum, if it is only a text."""
     part = part.strip()
     if part[:1] != "'" or _end_of_text(part, 0) != len(part):
         return None
@@ -73,7 +73,7 @@ def _text(part: str) -> str | None:
 
 
 def _split(source: str, separators: str) -> list[str]:
-    """``source`` cut at those ``separators`` that stand in no text and in no brackets."""
+    """``source`` cut at ``separators`` outside of texts and brackets."""
     parts, start, depth, at = [], 0, 0, 0
     while at < len(source):
         one = source[at]
@@ -89,7 +89,7 @@ def _split(source: str, separators: str) -> list[str]:
 
 
 def _groups(source: str) -> Iterator[str]:
-    """What stands in the outermost brackets of ``source``."""
+    """The contents of the outermost brackets of ``source``."""
     start, depth, at = 0, 0, 0
     while at < len(source):
         one = source[at]
@@ -107,7 +107,7 @@ def _groups(source: str) -> Iterator[str]:
 
 
 def _end_of_text(source: str, start: int) -> int:
-    """Behind the text that begins at ``start``."""
+    """The position after the text that begins at ``start``."""
     at = start + 1
     while at < len(source) and source[at] != "'":
         at += 2 if source[at] == "\\" else 1

@@ -1,4 +1,4 @@
-"""The reference of the charts' values, read from ``values.yaml``: its comments say what each value is for."""
+"""The reference of the charts' values, read from ``values.yaml`` and its comments."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ CHARTS: Final = ("ack-ai-installer", "ack-co-scheduler")
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value: its path with dots, its default as written (empty where values are below it), what its comment says."""
+    """A value: its path with dots, its default as written (empty if it has nested values), its comment."""
 
     path: str
     default: str
@@ -51,7 +51,7 @@ def _cell(text: str) -> str:
 
 
 def values(text: str) -> Iterator[Value]:
-    """The values of a file in block style, in its order. Groups come too where a comment is about them."""
+    """The values of a file in block style, in order; groups only if they have a comment."""
     inside: list[tuple[int, str]] = []
     comment: list[str] = []
     held: Value | None = None
@@ -65,7 +65,7 @@ def values(text: str) -> Iterator[Value]:
             indent = len(found[1])
             inside = [one for one in inside if one[0] < indent]
             path = ".".join([*(name for _, name in inside), found[2]])
-            # A group that is about nothing itself is only the beginning of other paths.
+            # A group without a comment is only a prefix of other paths.
             if held and (held.default or held.description or not path.startswith(f"{held.path}.")):
                 yield held
             held = Value(path, found[3] or "", " ".join(comment))

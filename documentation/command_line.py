@@ -12,7 +12,7 @@ from gpushare.__main__ import ROLES
 
 _HELP_S: Final = 30.0
 _WIDTH: Final = "100"
-#: Where argparse lists a role's own commands; the words that explain one go on further to the right.
+#: Where argparse lists a role's commands; their explanations are indented further.
 _COMMANDS: Final = re.compile(r"^  COMMAND\n((?: {4,}\S.*\n)+)", re.MULTILINE)
 _HEAD: Final = """\
 # Command lines
@@ -24,7 +24,7 @@ The charts set these options; [values of the charts](chart-values.md) says by wh
 
 
 class HelpFailed(Exception):
-    """A role that does not tell of itself."""
+    """A role whose --help fails."""
 
 
 def page(project: Path) -> str:
@@ -64,5 +64,5 @@ def _help(project: Path, *role: str) -> str:
 def tidied(text: str, project: Path) -> str:
     """``text`` without what differs between machines and Pythons: the checkout's path, how options with values are written."""
     text = text.replace(str(project) + os.sep, "")
-    # Python before 3.13 repeats the value behind each form of the option.
+    # Python before 3.13 repeats the value after each form of the option.
     return re.sub(r"(-\w) ([A-Z][A-Z_]*), (--[\w-]+) \2", r"\1, \3 \2", text)

@@ -1,4 +1,4 @@
-"""Whether what came out is what a page shows: `…` stands for anything in a line, a line of it alone for any lines."""
+"""Whether the output matches a page: `…` matches anything in a line, a line with only `…` any lines."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ ANYTHING: Final = "…"
 
 
 def matches(expected: Sequence[str], came_out: str) -> bool:
-    """Whether ``came_out`` is what the lines say. Blanks that differ in number, and at ends of lines, are alike."""
+    """Whether ``came_out`` matches the lines. The number of blanks, and blanks at line ends, do not matter."""
     lines = [line.split() for line in came_out.strip().splitlines()]
     wanted = [line.strip() for line in "\n".join(expected).strip().splitlines()]
     return _match(wanted, lines)

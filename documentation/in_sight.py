@@ -1,7 +1,7 @@
-"""Whether a reader can type a page from its top to its bottom: what a test of its own does unseen is read from the comments.
+"""Whether a reader can type a page from top to bottom: what tests do hidden from the reader is read from the comments.
 
-Hidden commands may wait and look; what makes or changes something stands on the page, in plain sight. So do files that are to be
-saved, what stands for words in capitals, samples, and how the playground is to be started.
+Hidden commands may wait and read; those that create or change something must be visible on the page. So must files to be
+saved, values of words in capitals, samples, and how to start the playground.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final
 
 from documentation.blocks import Block, read_page
 
-#: Hidden commands that a reader does without, or has other ones for: page, how the command begins, why.
+#: Hidden commands that a reader does not need, or replaces: page, start of the command, why.
 EXCEPTIONS: Final = (
     ("docs/guide/topology.md", "diff near.yaml", "holds the block against the manifest that it shows"),
     ("docs/guide/right-sizing.md", "printf 'scrape_configs", "a Prometheus that the reader has"),
@@ -20,18 +20,18 @@ EXCEPTIONS: Final = (
     ("docs/guide/isolation.md", "--isolation driver", "the chart's value, which the page sets; a playground has none"),
     ("docs/guide/isolation.md", "nodes=t4-r615=t4-r615:core_mem", "a node with that driver, which the reader has"),
 )  # fmt: skip
-#: Files that blocks show and nobody saves: page, name, why.
+#: Files that blocks show and readers need not save: page, name, why.
 SHOWN: Final = (("docs/guide/topology.md", "near.yaml", "the example's manifest"),)
 
 _WAITS: Final = re.compile(r"kubectl( -n \S+)? (wait|get|rollout status)( [^&|;]*)?")
 _COMMENT: Final = re.compile(r"<!--.*?-->", re.DOTALL)
 _FENCED: Final = re.compile(r"^( *)(`{3,}).*?^\1\2`*\s*$", re.DOTALL | re.MULTILINE)
-#: Lines above a block in which it is said what the block is.
+#: Lines above a block in which the text says what it is.
 _NEAR: Final = 6
 
 
 def unsaid(name: str, text: str) -> list[str]:
-    """What a reader of the page cannot know or do, a text each that names page and line."""
+    """What a reader of the page cannot know or do, as texts with page and line."""
     page = read_page(name, text)
     seen = _COMMENT.sub("", text)
     said = _FENCED.sub("", seen)
@@ -61,7 +61,7 @@ def _of_block(name: str, block: Block, above: str, said: str) -> Iterator[str]:
         for word, value in block.words:
             used = any(re.search(rf"(?<![\w$]){word}(?![\w=])", line) for line in block.content)
             if used and "$" not in value and f"`{value}`" not in said:
-                yield f"{word} stands for {value} in the playground: say so in the text, between backticks"
+                yield f"{word} is {value} in the playground: say so in the text, between backticks"
 
 
 def _is_said(word: str, seen: str) -> bool:

@@ -1,7 +1,7 @@
-"""The commands that a page names in its sentences and tables, read from its Markdown.
+"""The commands in a page's sentences and tables, read from its Markdown.
 
-A command is a span of code that begins with a program of ``PROGRAMS``, after variables that are set for it where there are some.
-Fenced blocks are ``blocks``' subject, and what the first cells of troubleshooting hold are messages, which are ``entries``'.
+A command is a span of code that begins with a program of ``PROGRAMS``, possibly after variables.
+Fenced blocks are the subject of ``blocks``; first cells of troubleshooting tables are messages, the subject of ``entries``.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-#: What the commands begin with that are looked for.
+#: Programs whose commands are collected.
 PROGRAMS: Final = ("kubectl", "kubectl-inspect-cgpu", "helm", "gpushare", "make", "curl", "python", "pip")
 #: Below it a table's first cells hold messages, except in the page that leads to the others.
 MESSAGES: Final = "docs/troubleshooting/"
@@ -23,7 +23,7 @@ _BEGINS: Final = re.compile(rf"(?:[A-Z][A-Z0-9_]*=\S+ )*(?:{'|'.join(PROGRAMS)})
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """A command as it stands in a line of a page, its white space made one blank each."""
+    """A command in a line of a page, with single blanks."""
 
     page: str
     line: int
@@ -31,12 +31,12 @@ class Inline:
 
     @property
     def where(self) -> str:
-        """Page and line, for people."""
+        """Page and line, as text."""
         return f"{self.page}:{self.line}"
 
     @property
     def is_named_alone(self) -> bool:
-        """Whether it is a program's name and nothing more."""
+        """Whether it is only a program's name."""
         return self.text in PROGRAMS
 
 
@@ -49,7 +49,7 @@ def inline_commands(page: str, text: str) -> Iterator[Inline]:
 
 
 def _prose(page: str, lines: list[str]) -> Iterator[str]:
-    """The lines, empty where they are a block's, and without the messages that entries are about."""
+    """The lines, empty inside blocks, and without the messages of entries."""
     fence = ""
     for line in lines:
         found = _FENCE.match(line)
@@ -57,12 +57,12 @@ def _prose(page: str, lines: list[str]) -> Iterator[str]:
             fence = found[1]
             yield ""
         elif fence:
-            # A fence is closed by one that is as long, with nothing behind it.
+            # A fence is closed by one of the same length with nothing after it.
             if found and found[1].startswith(fence) and not line.strip().strip(fence[0]):
                 fence = ""
             yield ""
         elif page.startswith(MESSAGES) and page != _CONTENTS and (cell := _FIRST_CELL.match(line)):
-            # What a message says to type is a command all the same: it stands in code within the message's own.
+            # A command in a message counts too: it is code within the message's code.
             yield f"|{_within(cell[1])}{line[cell.end(1) :]}"
         else:
             yield line
@@ -75,7 +75,7 @@ def _within(cell: str) -> str:
 
 
 def _spans(text: str, line: int) -> Iterator[tuple[int, str]]:
-    """(line, code) of each span of code. One goes over the ends of lines, and of neither a paragraph nor a table's row."""
+    """(line, code) of each span of code. A span may cross line ends, but not the end of a paragraph or table row."""
     for paragraph in _PARAGRAPH.finditer(text):
         first = line + text.count("\n", 0, paragraph.start())
         for found in _SPAN.finditer(paragraph[0]):

@@ -1,4 +1,4 @@
-"""Checks a built site: every link within it leads to a page and an anchor that are there, and no page loads from elsewhere."""
+"""Checks a built site: every internal link leads to an existing page and anchor, and no page loads anything from elsewhere."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-#: Attributes by which a browser loads something for a page. An ``a`` leads elsewhere, and loads nothing.
+#: Attributes by which a browser loads something for a page. An ``a`` loads nothing.
 _LOADS: Final = {
     "script": ("src",),
     "img": ("src", "srcset"),
@@ -22,7 +22,7 @@ _LOADS: Final = {
     "use": ("href", "xlink:href"),
     "form": ("action",),
 }
-#: Kinds of ``link`` that tell of a page, and load nothing.
+#: Kinds of ``link`` that only describe a page, and load nothing.
 _TOLD: Final = frozenset({"canonical", "alternate", "next", "prev", "author", "license"})
 _STYLE_LOADS: Final = re.compile(r"url\(\s*['\"]?([^'\")]+)|@import\s+['\"]([^'\"]+)")
 
@@ -40,7 +40,7 @@ class _Page(HTMLParser):
         super().__init__(convert_charrefs=True)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what the tag says."""
+        """Record a tag."""
         said = {name: value or "" for name, value in attrs}
         line = self.getpos()[0]
         self.anchors |= {said[name] for name in ("id", "name") if said.get(name)}
@@ -118,7 +118,7 @@ def _is_elsewhere(link: str) -> bool:
 
 
 def _target(site: Path, path: Path, link: str) -> Path:
-    """The file that a link names, as a browser at ``path`` takes it."""
+    """The file that a link refers to, as resolved by a browser at ``path``."""
     named = unquote(urlsplit(link).path)
     base = site if named.startswith("/") else path.parent
     target = (base / named.lstrip("/")).resolve() if named else path

@@ -14,7 +14,7 @@ _FILLED_IN: Final = re.compile(r"%(?:[-+ #0]*\d*(?:\.\d+)?[sdrfigx]|%)")
 
 
 def from_logs(src: Path) -> list[Message]:
-    """Of all modules of the product below ``src``; the playground's logs are for those who work on it."""
+    """Lines of all modules of the product below ``src``; the playground's logs are for developers."""
     return [
         line
         for name, path in modules(src)
@@ -32,7 +32,7 @@ def of_module(name: str, source: str) -> list[Message]:
 
 
 def _lines(module: ast.Module) -> Iterator[ast.Call]:
-    """Calls of a logger at our levels, or at one that the program chooses."""
+    """Calls of a logger at these levels, or at one chosen at run time."""
     for node in ast.walk(module):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=logger), attr=level)) if logger in LOGGERS:
@@ -49,6 +49,6 @@ def _template(call: ast.Call) -> str:
     text = call.args[1 if call.func.attr == "log" else 0]
     if not isinstance(text, ast.Constant):
         raise ValueError(
-            f"line {call.lineno}: a log line is a text with %s, which can be looked up: {ast.unparse(text)}"
+            f"line {call.lineno}: a log line must be a constant text with %s, so that it can be searched: {ast.unparse(text)}"
         )
     return _FILLED_IN.sub(lambda one: "%" if one[0] == "%%" else ANY, " ".join(str(text.value).split()))

@@ -1,6 +1,6 @@
 """Messages of the product, collected from its Python sources.
 
-A message is a string of three words or more that is no docstring, log line or help of an option, however it is used; ``…`` stands for what
+A message is a string of three words or more that is no docstring, log line or help of an option, however it is used; ``…`` replaces what
 is filled in. ``INTERNAL`` lists exceptions with their reason. Other modules here collect from logs, charts, C sources and scripts.
 """
 
@@ -40,21 +40,21 @@ INTERNAL: Final = {
     "doctor/cluster/checks/components.py:todo": "what to do about a finding",
     "doctor/cluster/checks/components.py:suggestion": "what to do about a finding",
     "doctor/suggested_commands.py:pull": "what to do about a finding",
-    "reasons/suggestions/*": "what would let a pending pod in",
-    "*/suggestions.py": "what would let a pending pod in",
-    "*/label_suggestions.py": "what would let a pending pod in",
-    "*/gang_suggestions.py": "what would let a pending pod in",
-    # Words that stand within messages that have entries.
+    "reasons/suggestions/*": "a suggestion for a pending pod",
+    "*/suggestions.py": "a suggestion for a pending pod",
+    "*/label_suggestions.py": "a suggestion for a pending pod",
+    "*/gang_suggestions.py": "a suggestion for a pending pod",
+    # Words within messages that have entries.
     "doctor/cluster/checks/rbac.py:RIGHTS": "rights, within other messages",
     "doctor/cluster/registry.py:_RIGHTS": "rights, within other messages",
     "api/request/describe.py:short_text": "amounts, within tables and other messages",
     "kube/client/posting.py": "words of the HTTP client's own errors; session.py says them in ours",
-    # The playground's imitation of Kubernetes answers in Kubernetes' words, and its tour says what it expects.
+    # The playground's imitation of Kubernetes answers in Kubernetes' words, and its tour states its expectations.
     "playground/apiserver/*": "Kubernetes' own words",
     "playground/controllers/*": "Kubernetes' own words",
     "playground/kubelet/*": "Kubernetes' own words",
     "playground/kubescheduler/*": "Kubernetes' own words",
-    "playground/walk/*": "what the tour expects, next to what came out",
+    "playground/walk/*": "what the tour expects, next to the output",
     "playground/images/programs/*": "output of the sample programs",
     # Lines of reports, which their guides explain.
     "inspect/views/explain.py:_of_*": "lines of a report",
@@ -75,7 +75,7 @@ INTERNAL: Final = {
     "process/log_setup.py": "the form of a line",
     # Patterns, names, programs, formats, protocols.
     "reasons/categories.py:_BEGINNINGS": "patterns by which reasons are sorted",
-    "reasons/kube_scheduler.py:_HELP": "patterns of kube-scheduler's words, and what would help, which needs no help itself",
+    "reasons/kube_scheduler.py:_HELP": "patterns of kube-scheduler's words, and suggestions, which need no explanation",
     "nodeagent/settings.py:PROGRAM": "the program's name",
     "playground/gpus/presets.py:_MODELS": "names of GPUs",
     "inspect/completion.py:_BASH": "a program",
@@ -96,7 +96,7 @@ INTERNAL: Final = {
     "kubeletapi/*_pb2_grpc.py": "made by protoc",
     # Not shown to users.
     "scheduler/observability/cycle_log.py": "lines of the log below the level warning",
-    "simulate/engine/virtual_clock.py": "of a fault of ours alone",
+    "simulate/engine/virtual_clock.py": "of our own faults only",
 }
 #: Calls that make a finding of the doctor, as ``of(subject, says, suggestion)``; the suggestion is shown next to it.
 _FINDINGS: Final = frozenset({"fault", "warning", "unknown"})
@@ -131,7 +131,7 @@ _OPTIONS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Message:
-    """A template, and where it is written (``FILE:LINE``)."""
+    """A template, and its location (``FILE:LINE``)."""
 
     where: str
     template: str
@@ -192,12 +192,12 @@ class _Collector(ast.NodeVisitor):
         self.found: list[Message] = []
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        """A string that stands alone is a docstring."""
+        """A string that is a statement is a docstring."""
         if not isinstance(node.value, ast.Constant):
             self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        """Types that are written as texts are no texts for people, nor is what stands for a value while debugging."""
+        """Types written as texts are not messages, nor are texts of ``__repr__``."""
         if node.name == "__repr__" or self._is_left_out(node.name):
             return
         for one in (*node.args.defaults, *filter(None, node.args.kw_defaults), *node.body):
@@ -209,7 +209,7 @@ class _Collector(ast.NodeVisitor):
             self.visit(one)
 
     def visit_For(self, node: ast.For) -> None:
-        """A loop over tuples that makes options holds their helps."""
+        """A loop over tuples that creates options contains their helps."""
         if not any(
             isinstance(one, ast.Attribute) and one.attr == "add_argument"
             for inner in node.body
@@ -237,10 +237,10 @@ class _Collector(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """What an assertion says is for us."""
+        """Texts of assertions are for developers."""
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        """So is what an ``AssertionError`` says."""
+        """So are those of ``AssertionError``."""
         called = node.exc.func if isinstance(node.exc, ast.Call) else None
         if getattr(called, "id", "") != "AssertionError":
             self.generic_visit(node)

@@ -16,7 +16,7 @@ Every metric that gpushare exports: at `/metrics`, and those of the node agent u
 `gpushare_<component>_<quantity>_<base unit>`, or without a component where they are about a GPU, a container or a process. This page is generated
 from the code by `make docs`. Scraping, alerts and the Grafana dashboard: [metrics](../guide/metrics.md).
 """
-#: Title, what is said of the part, its room.
+#: Title, description of the component, its module.
 _PARTS: Final = (
     (
         "Node agent",
@@ -79,7 +79,7 @@ def _part(title: str, note: str, found: list[Figure]) -> str:
 
 
 def figures(room: Path) -> Iterator[Figure]:
-    """Those that are made by calls in the modules of a room."""
+    """Metrics created by calls in the modules of a component."""
     for path in sorted(room.rglob("*.py")):
         tree = ast.parse(path.read_text())
         named = {
@@ -119,7 +119,7 @@ def _labels(rest: list[ast.expr], named: dict[str, ast.expr]) -> tuple[str, ...]
 
 
 def _text(node: ast.expr) -> str:
-    """What a string is; ``KIND`` for what is filled in, by the name that it has in the code."""
+    """A string's value; ``KIND`` for what is filled in, by its name in the code."""
     match node:
         case ast.Constant(value=str(text)):
             return text

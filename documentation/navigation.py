@@ -1,6 +1,6 @@
 """Which pages the site has, in which order, under which names.
 
-A page of ``docs/`` that is nowhere in ``SECTIONS`` fails the build, but for folders of which all pages are taken.
+A page of ``docs/`` that is missing in ``SECTIONS`` fails the build, except in folders whose pages are all included.
 """
 
 import re
@@ -20,7 +20,7 @@ class Unlisted(Exception):
 class Section:
     """A heading of the navigation. ``pages``: (name in it, empty for the page's own heading; path below ``docs/``).
 
-    ``rest`` are folders of which all other pages follow, by name.
+    ``rest``: folders whose other pages follow, by name.
     """
 
     title: str
@@ -145,7 +145,7 @@ def pages(docs: Path) -> list[tuple[str, list[tuple[str, str]]]]:
     there = {str(path.relative_to(docs)) for path in docs.rglob("*.md")}
     named = {path for section in SECTIONS for _, path in section.pages}
     if missing := sorted(named - there):
-        raise Unlisted(f"the navigation names pages that are not there: {', '.join(missing)}")
+        raise Unlisted(f"the navigation names missing pages: {', '.join(missing)}")
     free = there - named
     found = []
     for section in SECTIONS:

@@ -1,6 +1,6 @@
-"""What the dashboard's scripts say when something is missing, refused or lost: texts of several words that are no names of things.
+"""Messages of the dashboard's scripts when something is missing, refused or lost: texts of several words that are not names.
 
-A script holds names of views, columns and figures, words for screen readers, and messages. Names are recognised by where they stand; every
+A script holds names of views, columns and figures, words for screen readers, and messages. Names are recognised by their position; every
 other text of three words or more is a message.
 """
 
@@ -17,7 +17,7 @@ _PIECE: Final = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _PATTERN: Final = re.compile(r"/(?![/*])(?:[^/\\\n\[]|\\.|\[(?:[^\]\\\n]|\\.)*\])+/\w*")
-#: Behind one of these a slash begins a pattern, and divides nothing.
+#: After one of these a slash begins a pattern instead of dividing.
 _BEFORE_PATTERN: Final = frozenset("(,=:[!&|?{};")
 _LETTER: Final = re.compile(r"\w")
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
@@ -55,7 +55,7 @@ _HEADINGS: Final = frozenset({"h1", "h2", "h3", "summary"})
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A text, where it begins, and the four pieces before it, the nearest last."""
+    """A text, its start, and the four pieces before it, the nearest last."""
 
     at: int
     template: str
@@ -63,7 +63,7 @@ class _Text:
 
     @property
     def is_name(self) -> bool:
-        """Whether it stands where names do: ``title: "…"``, ``h("h2", null, "…")``, ``fact("…")``."""
+        """Whether it is in the position of a name: ``title: "…"``, ``h("h2", null, "…")``, ``fact("…")``."""
         fourth, _, second, first = self.before
         return (
             (first in {":", "="} and second in _NAMED)
@@ -100,7 +100,7 @@ class _Reader:
         self.found: list[_Text] = []
 
     def read(self) -> None:
-        """Up to the bracket that closes what was begun before, or to the end."""
+        """Up to the bracket that closes the current one, or to the end."""
         before = ["", "", "", ";"]
         depth = 0
         while self._at < len(self._source) and (depth or self._source[self._at] != "}"):
@@ -110,7 +110,7 @@ class _Reader:
                 before.append(piece)
 
     def _next(self, before: list[str]) -> str:
-        """One piece; empty for space and comments. Texts with a letter stand for themselves, without quotes."""
+        """One piece; empty for space and comments. Texts with a letter are returned without quotes."""
         start = self._at
         if self._source[start] == "`":
             return self._filled_in(_last(before))

@@ -24,7 +24,7 @@ class SiteError(Exception):
 
 
 def build(docs: Path, work: Path, site: Path, say: Callable[[str], None]) -> None:
-    """Build the site into ``site`` (made anew), by way of ``work``; raises ``SiteError`` and ``Unlisted``."""
+    """Build the site into ``site`` (recreated), using ``work``; raises ``SiteError`` and ``Unlisted``."""
     sections = pages(docs)
     shutil.rmtree(work, ignore_errors=True)
     count = stage(docs, work / "docs")
@@ -47,7 +47,7 @@ def build(docs: Path, work: Path, site: Path, say: Callable[[str], None]) -> Non
     try:
         ran = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=_BUILD_S, check=False)
     except subprocess.TimeoutExpired:
-        raise SiteError(f"zensical did not end within {_BUILD_S:.0f} s") from None
+        raise SiteError(f"zensical did not finish within {_BUILD_S:.0f} s") from None
     if ran.returncode:
         said = _COLOUR.sub("", ran.stdout + ran.stderr).partition("Traceback")[0]
         raise SiteError(f"zensical ended with {ran.returncode}:\n{said}")
@@ -66,12 +66,12 @@ def stage(docs: Path, staged: Path) -> int:
 
 
 def contents(title: str, listed: list[tuple[str, str]]) -> str:
-    """A page that lists a folder's pages: what links to the folder lead to."""
+    """A page that lists a folder's pages: the target of links to the folder."""
     return f"# {title}\n\n" + "".join(f"* [{name}]({Path(path).name})\n" for name, path in listed)
 
 
 def settings(sections: list[tuple[str, list[tuple[str, str]]]]) -> str:
-    """zensical's settings as TOML. Strings are written as JSON has them, which TOML reads alike."""
+    """zensical's settings as TOML. Strings are written as in JSON, which is valid TOML."""
     lines = [
         "[project]",
         'site_name = "gpushare"',

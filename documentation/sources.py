@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-#: Package → what stands before its modules' names.
+#: Package → prefix of its modules' names.
 _PACKAGES: Final = {"gpushare": "", "gpushare_playground": "playground/"}
 
 

@@ -1,4 +1,4 @@
-"""The project's pipelines: what a pull must pass (``ci``), what runs every night, and the quick check of a change.
+"""The project's pipelines: ``ci`` for every pull request, ``nightly``, and ``quick`` for a change.
 
 Standard library only, and Python 3.11: a pipeline starts before anything is installed.
 """

@@ -22,10 +22,10 @@ QUICK: Final = "quick"
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run what is asked for; the exit status is 1 when a step failed or could not run."""
+    """Run the requested steps; the exit status is 1 if a step failed or could not run."""
     parser = argparse.ArgumentParser(prog="python3 -m pipelines", description=__doc__)
     parser.add_argument("pipeline", choices=[*PIPELINES, QUICK])
-    parser.add_argument("steps", nargs="*", metavar="STEP", help="only these, and what they need")
+    parser.add_argument("steps", nargs="*", metavar="STEP", help="run only these steps, and those they need")
     parser.add_argument("--list", action="store_true", help="only list the steps")
     options = parser.parse_args(arguments)
     began = time.time()
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(
     pipeline: str, steps: Sequence[Step], logs: Path, write: Callable[[Sequence[Result]], None] | None = None
 ) -> int:
-    """Run the steps, report, and end with the exit status; ``write`` gets the results before the ending."""
+    """Run the steps, report, and exit with the status; ``write`` is called with the results first."""
     runner = Runner(steps, logs, _say)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: runner.stop())

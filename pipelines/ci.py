@@ -1,10 +1,10 @@
-"""What a pull must pass; installs what it needs on a bare Debian 12."""
+"""The checks of a pull request; installs what they need on a bare Debian 12."""
 
 from typing import Final
 
 from pipelines.step import ALL, Step
 
-#: All that is installed, in one step: neither two makes may make .venv at once, nor may two of apt-get run.
+#: All installations in one step: neither two makes of .venv nor two apt-get may run in parallel.
 INSTALL: Final = Step(
     "install",
     " && ".join(
@@ -21,10 +21,10 @@ INSTALL: Final = Step(
     cores=ALL,
 )
 
-#: One processor each, though some have more workers: they wait about half of their time. The longest come first.
+#: One CPU each, although some have more workers: they are idle about half of the time. The longest come first.
 STEPS: Final = (
     INSTALL,
-    # The real components of Go modules (once; then they are kept), and the images.
+    # The real components, from Go modules (built once, then cached), and the images.
     Step("programs", "make e2e-programs e2e-archives", 2400, cores=ALL, needs=("install",)),
     Step("check", "make check", 600, needs=("install",)),
     Step("e2e", "make e2e", 2700, needs=("programs",), rerun="make e2e E2E_ARGS=\"-k '{names}'\""),

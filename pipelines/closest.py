@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-#: Where tests are that need neither root nor a cluster; the nearer ones first.
+#: Folders of tests that need neither root nor a cluster; the closest first.
 SUITES: Final = ("tests/unit", "tests/integration")
-#: What is not Python, by the beginning of its path → the folder of its tests.
+#: Files that are not Python, by path prefix → the folder of their tests.
 _FOLDERS: Final = {
     "fakegpu/": "tests/unit/fakegpu",
     "isolation/": "tests/unit/isolation",
@@ -23,7 +23,7 @@ _FOLDERS: Final = {
 
 
 def changed_files(root: Path) -> tuple[str, list[str]]:
-    """Since which commit, and the files that differ from it, the working tree's included; since the last but one where none do."""
+    """The base commit and the files that differ from it, including the working tree; if none do, those of the last commit."""
     mains = (_git(root, "merge-base", "HEAD", main).strip() for main in ("origin/main", "main"))
     base = next(filter(None, mains), "HEAD")
     new = _git(root, "ls-files", "--others", "--exclude-standard", "-z")
@@ -65,7 +65,7 @@ def _importers(root: Path, modules: set[str]) -> Iterator[tuple[str, int]]:
     """Files below ``tests/`` that import one of the modules, and how many modules each imports."""
     if not modules:
         return
-    # Most files name none of them: only those that do are parsed.
+    # Only files that contain one of the names are parsed.
     named = re.compile(rf"\b({'|'.join(re.escape(one.rpartition('.')[2]) for one in modules)})\b")
     for path in sorted((root / "tests").rglob("*.py")):
         text = path.read_text()
@@ -74,7 +74,7 @@ def _importers(root: Path, modules: set[str]) -> Iterator[tuple[str, int]]:
 
 
 def _imports(text: str) -> set[str]:
-    """Every module that a source may import: of ``from a import b`` both a and a.b."""
+    """Every module that a source may import: for ``from a import b`` both a and a.b."""
     found: set[str] = set()
     try:
         tree = ast.parse(text)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-_REASON = "the time was over"
+_REASON = "the time limit was reached"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -22,7 +22,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     files = Counter(one.nodeid.partition("::")[0] for one in skipped if _REASON in str(one.longrepr))
     if files:
         terminalreporter.write_line(
-            f"left out: {files.total()} tests of {len(files)} files, as the time was over:"
+            f"left out: {files.total()} tests of {len(files)} files, as the time limit was reached:"
         )
         for path in sorted(files):
             terminalreporter.write_line(f"  {path}: {files[path]}")

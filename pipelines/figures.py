@@ -1,11 +1,11 @@
-"""Figures that benchmarks have written, and the budgets that they are held to."""
+"""Figures written by benchmarks, and their budgets."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-#: File of figures below ``build/figures`` → file of budgets. Isolation's rows hold their promises themselves.
+#: File of figures below ``build/figures`` → file of budgets. Isolation's rows contain their own promises.
 _BUDGETS: Final = {
     "bench.json": "benchmarks/budgets.json",
     "cluster.json": "benchmarks/cluster/budgets.json",
@@ -33,7 +33,7 @@ def against_budgets(root: Path, since_s: float) -> list[Figure]:
     found = []
     for file, budgets in _BUDGETS.items():
         measured = _values(_read(root / "build" / "figures" / file, since_s))
-        # A run without this benchmark says nothing of its figures.
+        # A run without this benchmark has no figures of it.
         if measured:
             for name, budget in json.loads((root / budgets).read_text()).items():
                 found.append(_figure(name, measured.get(name), budget))

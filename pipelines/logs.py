@@ -36,7 +36,7 @@ def closing_lines(lines: list[str]) -> list[str]:
 
 
 def remarks(lines: list[str]) -> list[str]:
-    """What the output of a whole run repeats of a step's: pytest's closing lines, and what it says that it left out."""
+    """The parts of a step's output that the whole run repeats: pytest's closing lines, and what was left out."""
     return [line for line in lines if line.startswith("left out: ")] + closing_lines(lines)
 
 
@@ -56,7 +56,7 @@ def failing_tests(lines: list[str]) -> list[FailingTest]:
 
 
 def last_lines(lines: list[str], most: int) -> list[str]:
-    """The last lines that say something; make's own remark on a failed recipe does only when there is nothing else."""
+    """The last informative lines; make's own line on a failed recipe is used only if there is nothing else."""
     said = [line for line in lines if line.strip()]
     return [line for line in said if not _OF_MAKE.match(line)][-most:] or said[-most:]
 

@@ -1,4 +1,4 @@
-"""What takes too long for every pull: older Kubernetes, long and random tests, and every benchmark once."""
+"""What takes too long for every pull request: older Kubernetes, long and random tests, and every benchmark once."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -63,7 +63,7 @@ STEPS: Final = (
     _alone("fuzz", "make fuzz FUZZ_SECONDS=60", 600),
     _alone("clients", "make clients", 3600),
     _alone("bench", "make bench", 1800),
-    # Beside HAMi-core, which is no part of the project, where $HAMI names the folder of its library; that takes twice as long.
+    # With $HAMI (the folder of HAMi-core's library, which is not part of the project) compared with it, which takes twice as long.
     _alone("bench-isolation", "make bench-isolation", 3600),
     _alone("bench-cluster", 'make bench-cluster ARGS="--repeats 2"', 2400, needs=_BUILT),
     _alone("bench-dra", "make bench-dra", 1200, needs=_BUILT),

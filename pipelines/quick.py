@@ -9,18 +9,18 @@ from typing import Final
 from pipelines.closest import changed_files, closest_tests
 from pipelines.step import Step
 
-#: No test begins later than this many seconds after the start; one that has begun ends as it would.
+#: No test begins later than this many seconds after the start; a running one completes.
 TESTS_S: Final = 40.0
-#: Reading more files of tests would take the time of running them.
+#: Reading more test files would take longer than running them.
 MOST_FILES: Final = 60
 _BIN: Final = ".venv/bin"
-#: Of a processor: these take a second or two each, types ten.
+#: CPU seconds: a second or two each, types ten.
 _LITTLE: Final = 0.25
 _CHECKS: Final = (
     Step("format", f"{_BIN}/ruff format --check .", 60, cores=_LITTLE),
     Step("lint", f"{_BIN}/ruff check . && {_BIN}/python scripts/house_rules.py", 60, cores=_LITTLE),
     Step("imports", f"PYTHONPATH=src {_BIN}/lint-imports --no-cache", 60, cores=_LITTLE),
-    # Minutes where mypy has nothing of an earlier run.
+    # Takes minutes without mypy's cache.
     Step("types", f"{_BIN}/mypy", 600, cores=_LITTLE),
 )
 
@@ -33,10 +33,10 @@ class Plan:
     changed: Sequence[str]
     tests: Sequence[str]
     left_out: Sequence[str]
-    """Files of tests that are close to the change, but for which there is no time."""
+    """Test files that are close to the change, but exceed the time limit."""
 
     def said(self) -> list[str]:
-        """For people."""
+        """As text."""
         lines = [
             f"{len(self.changed)} files changed since {self.since}; closest tests, in {len(self.tests)} files:"
         ]

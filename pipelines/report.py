@@ -1,4 +1,4 @@
-"""How a run ends: a table of its steps; of a failed run the logs' ends, and at last twenty lines that say all."""
+"""The report of a run: a table of its steps; for a failed run the ends of the logs, and finally a summary of twenty lines."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,16 +11,16 @@ from pipelines.step import Result, State
 MOST_LINES: Final = 20
 _LOG_LINES: Final = 150
 _WIDTH: Final = 160
-#: Of a failed step: its name and log, what failed, how to rerun it.
+#: Lines of a failed step: its name and log, what failed, how to rerun it.
 _LEAST: Final = 3
-#: More of a log's last lines say no more.
+#: More of a log's last lines add nothing.
 _LAST_LINES: Final = 5
 
 
 def table(results: Sequence[Result], total_s: float) -> list[str]:
     """Each step with its seconds, CPU seconds and result."""
     wide = max(len(one.step.name) for one in results)
-    lines = [f"{'step':<{wide}}  seconds  processor  result"]
+    lines = [f"{'step':<{wide}}  seconds  CPU        result"]
     for one in results:
         because = f" ({one.reason})" if one.reason else ""
         lines.append(
@@ -60,7 +60,7 @@ def ending(pipeline: str, results: Sequence[Result], folder: Path) -> list[str]:
 
 
 def _divided(left: int, wanted: Sequence[int]) -> list[int]:
-    """Of so many lines as many for each as it wants; where that is too many, those that want most get the same."""
+    """Divides lines: each gets what it needs; if there are too few, those that need most get equal parts."""
     given = dict.fromkeys(range(len(wanted)), 0)
     for number, at in enumerate(sorted(given, key=lambda one: wanted[one])):
         given[at] = min(wanted[at], left // (len(wanted) - number))
@@ -69,7 +69,7 @@ def _divided(left: int, wanted: Sequence[int]) -> list[int]:
 
 
 def _what_failed(result: Result, folder: Path) -> tuple[list[str], list[str]]:
-    """Lines that say what failed, and the ids of failing tests, which are as many, or none."""
+    """Lines that describe failures, and the ids of the failing tests (as many, or none)."""
     found = _log(result, folder)
     if tests := logs.failing_tests(found):
         return [one.line for one in tests], [one.test_id for one in tests]

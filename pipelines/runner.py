@@ -15,7 +15,7 @@ from pipelines.step import Result, State, Step, UnknownStep
 from tests.patience import Deadline
 
 _TICK_S: Final = 0.5
-#: A pipeline that make started runs makes of its own: flags, variables and job slots of that one are not theirs.
+#: A pipeline started by make runs its own makes, which must not inherit flags, variables and job slots.
 _OF_ANOTHER_MAKE: Final = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "ARGS")
 
 
@@ -48,7 +48,7 @@ class _Running:
 
 @dataclass(slots=True)
 class Runner:
-    """Runs steps once. Each has a process group of its own, which ends with it."""
+    """Runs steps once. Each has its own process group, which ends with it."""
 
     steps: Sequence[Step]
     logs: Path
@@ -65,17 +65,15 @@ class Runner:
     _stopped: bool = field(default=False, init=False)
 
     def stop(self) -> None:
-        """End what runs and start nothing more; may be called by a signal's handler."""
+        """End running steps and start no more; may be called by a signal handler."""
         self._stopped = True
 
     def run(self) -> list[Result]:
-        """Run all steps; a failed one keeps only those from running that need it. Results are in the steps' order."""
+        """Run all steps; a failed one blocks only the steps that need it. Results are in the steps' order."""
         known: set[str] = set()
         for step in self.steps:
             if unknown := set(step.needs) - known:
-                raise UnknownStep(
-                    f"{step.name} needs {', '.join(sorted(unknown))}, and no earlier step is it"
-                )
+                raise UnknownStep(f"{step.name} needs {', '.join(sorted(unknown))}, which is no earlier step")
             known.add(step.name)
         self.logs.mkdir(parents=True, exist_ok=True)
         self._waiting = list(self.steps)
@@ -125,7 +123,7 @@ class Runner:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        process.returncode = 0  # It is waited for here, for its rusage.
+        process.returncode = 0  # Waited for here to get its rusage.
         self._say(f"started  {step.name}")
         return _Running(
             step, process.pid, os.pidfd_open(process.pid), time.monotonic(), Deadline(step.timeout_s)
@@ -150,7 +148,7 @@ class Runner:
                 one.reason = "interrupted"
             elif one.deadline.passed():
                 one.reason = f"killed: it took longer than {one.step.timeout_s:.0f} s"
-        # What a step leaves behind ends with it.
+        # Leftover processes of a step end with it.
         if one.terminated is None and (one.reason or one.status is not None):
             one.terminated = now
             one.signal(signal.SIGTERM)
@@ -167,10 +165,8 @@ class Runner:
             reason, state = one.reason or _of_status(status), State.FAILED
         self._results[one.step.name] = Result(one.step, state, wall_s, one.processor_s, reason)
         because = f" ({reason})" if reason else ""
-        self._say(
-            f"{state:<8} {one.step.name} in {wall_s:.0f} s, {one.processor_s:.0f} s of processors{because}"
-        )
-        # pytest's closing lines stand alone, as it writes them: CI's host looks for them.
+        self._say(f"{state:<8} {one.step.name} in {wall_s:.0f} s, {one.processor_s:.0f} CPU seconds{because}")
+        # pytest's closing lines are printed unchanged: the CI host parses them.
         for line in logs.remarks(lines):
             self.say(line)
 

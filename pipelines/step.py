@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-#: For ``Step.cores``: it uses every processor that there is, or measures, so that nothing else may run at the same time.
+#: For ``Step.cores``: the step uses all CPUs, or measures, so nothing else may run at the same time.
 ALL: Final = float("inf")
 #: In double quotes for the shell, and in a variable's value for make.
 _SPECIAL: Final = str.maketrans({sign: f"\\{sign}" for sign in '\\"`'} | {"$": "\\$\\$"})
@@ -14,22 +14,22 @@ _SPECIAL: Final = str.maketrans({sign: f"\\{sign}" for sign in '\\"`'} | {"$": "
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A shell command with what the runner has to know about it."""
+    """A shell command with what the runner needs to know about it."""
 
     name: str
     command: str
     """For bash, in the root of the checkout."""
     timeout_s: float
-    """On a machine on which nothing waits for a processor; on a busy one up to five times as long (``tests/patience.py``)."""
+    """On an idle machine; on a busy one up to five times as long (``tests/patience.py``)."""
     cores: float = 1
     """How many CPUs it keeps busy. A step that needs more than the machine has runs alone."""
     needs: tuple[str, ...] = ()
     """Steps that must have passed before."""
     rerun: str = ""
-    """Reruns the failing tests: ``{ids}`` stands for their ids, ``{names}`` for an expression for pytest's ``-k``."""
+    """Reruns the failing tests: ``{ids}`` is replaced by their ids, ``{names}`` by an expression for pytest's ``-k``."""
 
     def rerun_command(self, failing: Sequence[str]) -> str:
-        """Reruns only what failed: the tests with these ids, or the whole step when there are none."""
+        """Reruns only the tests with these ids, or the whole step if there are none."""
         if not self.rerun or not failing:
             return self.command
         names = dict.fromkeys(_function(one) for one in failing)
@@ -48,18 +48,18 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How one step went."""
+    """The result of a step."""
 
     step: Step
     state: State
     wall_s: float = 0.0
     processor_s: float = 0.0
-    """Of the step's processes that their parents waited for; daemons are not among them."""
+    """CPU seconds of the step's processes whose parents waited for them, without daemons."""
     reason: str = ""
 
     @property
     def good(self) -> bool:
-        """Whether what needs the step may run."""
+        """Whether steps that need this one may run."""
         return self.state in (State.PASSED, State.SKIPPED)
 
 
@@ -87,5 +87,5 @@ def chosen(steps: Sequence[Step], names: Iterable[str]) -> list[Step]:
 def _function(test_id: str) -> str:
     """The name of a test's function; of a file that could not be collected, its name."""
     last = test_id.partition("[")[0].rpartition("::")[2]
-    # xdist adds the group that the test runs in.
+    # xdist appends the test's group.
     return last.partition("@")[0].rpartition("/")[2].removesuffix(".py")

@@ -70,6 +70,6 @@ def _machine() -> str:
     model = next((line.split(":", 1)[1].strip() for line in info if "model name" in line), platform.machine())
     memory_kib = int(Path("/proc/meminfo").read_text().split()[1])
     return (
-        f"{model}, {os.cpu_count()} processors, {memory_kib / 2**20:.0f} GiB, Linux {os.uname().release}, "
+        f"{model}, {os.cpu_count()} CPUs, {memory_kib / 2**20:.0f} GiB, Linux {os.uname().release}, "
         f"Python {platform.python_version()}."
     )

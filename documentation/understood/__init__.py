@@ -1,6 +1,6 @@
-"""Whether a command would be understood as it stands: by the product's own parsers, the Makefiles, the charts' values, kubectl's help.
+"""Whether a command is valid: by the product's own parsers, the Makefiles, the charts' values, kubectl's help.
 
-Nothing of it is run, but for ``kubectl VERB --help``. ``fault`` says what is wrong with a command, and nothing where it is right.
+Nothing is run except ``kubectl VERB --help``. ``fault`` returns what is wrong with a command; empty if it is valid.
 """
 
 from collections.abc import Callable
@@ -21,12 +21,12 @@ _READERS: Final[dict[str, Callable[[list[str], Path], None]]] = {
     "curl": curl.understand,
     **node.READERS,
 }
-#: Stands before what runs in a container: ``kubectl exec POD -- PROGRAM``.
+#: Prefix of what runs in a container: ``kubectl exec POD -- PROGRAM``.
 _INSIDE: Final = "--"
 
 
 def fault(command: str, project: Path) -> str:
-    """What is wrong with a command; empty where it would be understood. ``project`` is the checkout's root."""
+    """What is wrong with a command; empty if it is valid. ``project`` is the checkout's root."""
     try:
         for part in parts(command):
             for variable in part.variables:

@@ -1,4 +1,4 @@
-"""Commands for helm: there is such a subcommand with such flags, and the charts have the values that are set."""
+"""helm commands: subcommand and flags exist, and the charts have the values that are set."""
 
 import json
 import re
@@ -9,8 +9,8 @@ from typing import Any, Final
 from documentation.chart_values import CHARTS
 from documentation.understood.shell import ANYTHING, Misunderstood
 
-#: The commands and flags of helm that pages use; it is not there to be asked.
-#: Command → how many words belong to it behind its name, where it is typed in full.
+#: The commands and flags of helm that pages use; helm may not be installed.
+#: Command → number of words after its name, if typed in full.
 _WORDS: Final = {
     "install": 2,
     "upgrade": 2,
@@ -44,7 +44,7 @@ def understand(words: list[str], project: Path) -> None:
         raise Misunderstood(f"helm has no command {' '.join(words[:2])}, or none that pages use")
     plain, flags, settings = _divided(words[command.count(" ") + 1 :])
     if not plain and not flags:
-        # The command's name, as a sentence says it.
+        # Only the command's name, as in a sentence.
         return
     if ANYTHING not in plain and len(plain) < _WORDS[command]:
         raise Misunderstood(
@@ -92,7 +92,7 @@ def _schema(chart: str, project: Path) -> dict[str, Any]:
 
 
 def has_value(chart: str, key: str, project: Path) -> bool:
-    """Whether the chart's schema, which refuses every value that it does not name, has the value."""
+    """Whether the chart's schema, which rejects unknown values, has the value."""
     at = _schema(chart, project)
     for name in re.split(r"(?<!\\)\.", key):
         # A map whose keys are its owner's, such as labels, has none of its own.

@@ -1,4 +1,4 @@
-"""Commands for kubectl: its help knows command and flags, Kubernetes or we have the kinds, and ours are the names that are ours."""
+"""kubectl commands: its help lists command and flags, kinds exist, and names of ours are correct."""
 
 import re
 import shutil
@@ -20,7 +20,7 @@ _PLUGIN: Final = ["inspect", "cgpu"]
 #: As kubectl's help lists the flags of a command.
 _FLAG: Final = re.compile(r"^ +(?:(-\w), )?(--[\w-]+)=(.*):$", re.MULTILINE)
 _USAGE: Final = re.compile(r"^ +kubectl ((?:[a-z-]+ ?)+)(.*)$", re.MULTILINE)
-#: What begins so is ours, and stands in ``api.names`` or in a chart.
+#: Prefixes of our names, which are in ``api.names`` or in a chart.
 _KEYS: Final = re.compile(r"(?:gpushare\.dev|ack\.node\.gpu|ack\.gpushare|aliyun\.com)[\w./-]*")
 _CHART_NAMES: Final = re.compile(r"(?:gpushare|ack)-[a-z-]+")
 _PART: Final = "app.kubernetes.io/name"
@@ -31,7 +31,7 @@ _OF_KINDS: Final = frozenset(
 #: Commands that have commands.
 _GROUPS: Final = frozenset({"auth", "config", "rollout", "top", "create", "set", "certificate", "plugin"})
 _GROUPS_WITHIN: Final = frozenset({("create", "secret"), ("create", "service")})
-#: Kinds that pages name and no playground has until they are put there.
+#: Kinds that pages name and that are missing in a playground until they are installed.
 _MORE_KINDS: Final = {
     "elasticquotatree": "elasticquotatrees.scheduling.sigs.k8s.io",
     "resourcepolicy": "resourcepolicies.scheduling.alibabacloud.com",
@@ -75,7 +75,7 @@ def understand(words: list[str], project: Path) -> None:
 
 
 def _leading(words: list[str]) -> tuple[list[str], list[str]]:
-    """The flags that stand before the command, and the rest."""
+    """The flags before the command, and the rest."""
     flags = list[str]()
     while words and words[0].startswith("-"):
         taken = 1 if "=" in words[0] or words[0] in _global()[0] - _global()[1] else 2
@@ -106,7 +106,7 @@ def _plain(verb: Verb, arguments: list[str]) -> list[str]:
 
 
 def _names_objects(arguments: list[str]) -> bool:
-    """Whether flags say what it is about."""
+    """Whether flags name the object."""
     return any(
         word.split("=")[0] in ("-f", "--filename", "-k", "--raw", "-h", "--help") for word in arguments
     )
@@ -127,7 +127,7 @@ def _verb(words: list[str]) -> Verb:
 
 @cache
 def _asked(command: tuple[str, ...]) -> Verb | None:
-    """What kubectl's help says of a command; ``None`` where there is none of that name."""
+    """kubectl's help on a command; ``None`` if there is no such command."""
     if not command:
         return None
     code, said = _help(*command, "--help")
@@ -212,7 +212,7 @@ def _ours(plain: list[str], arguments: list[str], project: Path) -> None:
 
 
 def _objects(plain: list[str]) -> Iterator[tuple[str, str]]:
-    """(kind, name) of the objects that are named, as ``KIND/NAME`` or one behind the other."""
+    """(kind, name) of the named objects, as ``KIND/NAME`` or as two words."""
     for before, word in zip(["", *plain], plain, strict=False):
         kind, slash, name = word.partition("/")
         if slash:

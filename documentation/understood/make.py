@@ -1,4 +1,4 @@
-"""Commands for make: there is such a target, it heeds the variables that are set, and its program understands ``ARGS``."""
+"""make commands: the target exists, uses the variables that are set, and its program accepts ``ARGS``."""
 
 import re
 import shlex
@@ -15,13 +15,13 @@ _RULE: Final = re.compile(r"^([a-zA-Z0-9_ -]+):(?!=)([^#\n]*)(?:#.*)?$")
 _DEFINITION: Final = re.compile(r"^(\w+) *[:?]?= *(.*)$")
 _USED: Final = re.compile(r"\$[({](\w+)|\$\$\{?(\w+)")
 _ELSEWHERE: Final = re.compile(r" -C (\S+) ")
-#: The module that a recipe runs, the words before its ``ARGS``; behind these nothing matters.
+#: The module that a recipe runs, and the words before its ``ARGS``; the rest does not matter.
 _MODULE: Final = re.compile(r"-m ([\w.]+)([^\n;]*?)\$\((?:ARGS\)|or \$\(ARGS\))")
 
 
 @dataclass(frozen=True, slots=True)
 class Makefile:
-    """Of each target what it needs and its recipe, of each variable what it stands for."""
+    """Each target's prerequisites and recipe, and each variable's value."""
 
     targets: dict[str, tuple[tuple[str, ...], str]]
     variables: dict[str, str]
@@ -34,7 +34,7 @@ class Makefile:
             yield from self.recipes(one)
 
     def heeded(self, target: str) -> set[str]:
-        """The variables by which a target goes."""
+        """The variables that a target uses."""
         found: set[str] = set()
         texts = list(self.recipes(target))
         while texts:
@@ -88,7 +88,7 @@ def understand(words: list[str], project: Path) -> None:
                     name for pair in _USED.findall((folder / inner / "Makefile").read_text()) for name in pair
                 }
         if strange := settings.keys() - heeded:
-            raise Misunderstood(f"{target} does not go by {', '.join(sorted(strange))}")
+            raise Misunderstood(f"{target} does not use {', '.join(sorted(strange))}")
         if arguments := settings.get("ARGS"):
             _arguments(makefile.targets[target][1], arguments, project)
 

@@ -1,4 +1,4 @@
-"""Commands for programs of a node, which are not there to be asked: each by the words and flags that we tell of."""
+"""Commands for programs of a node, which are not installed here: checked against the words and flags that pages use."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def understand(program: str, words: list[str], project: Path) -> None:
     """Raises ``Misunderstood`` unless the words are of a shape that the program takes."""
     said = " ".join(words)
     if said and not re.fullmatch(_SHAPES[program], said):
-        raise Misunderstood(f"{program} {said}: no words for it that we know")
+        raise Misunderstood(f"{program} {said}: unknown words")
 
 
 READERS: Final[dict[str, Callable[[list[str], Path], None]]] = {

@@ -1,4 +1,4 @@
-"""What a module's own parser makes of words, without anything being done with them."""
+"""Parses words with a module's own parser, without running anything."""
 
 import argparse
 import contextlib
@@ -13,7 +13,7 @@ from documentation.understood.shell import Misunderstood
 
 
 class _Taken(Exception):
-    """Raised where a parser has taken the words: nothing is done with them."""
+    """Raised when a parser has accepted the words, so that nothing is run."""
 
     def __init__(self, found: argparse.Namespace, rest: list[str]) -> None:
         super().__init__()
@@ -22,9 +22,9 @@ class _Taken(Exception):
 
 
 def parsed(module: str, words: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """What the module's own parser makes of the words, and those that it leaves; raises ``Misunderstood``.
+    """The result of the module's own parser, and unused words; raises ``Misunderstood``.
 
-    The module runs up to its parser's answer, and no further.
+    The module runs only until its parser returns.
     """
     real = argparse.ArgumentParser.parse_known_args
     depth = 0
@@ -50,7 +50,7 @@ def parsed(module: str, words: list[str]) -> tuple[argparse.Namespace, list[str]
             contextlib.redirect_stdout(io.StringIO()),
             warnings.catch_warnings(),
         ):
-            # That it was imported before does not matter.
+            # It may have been imported before.
             warnings.simplefilter("ignore")
             runpy.run_module(module, run_name="__main__")
     except _Taken as it:
@@ -59,7 +59,7 @@ def parsed(module: str, words: list[str]) -> tuple[argparse.Namespace, list[str]
         if end.code in (0, None):
             return argparse.Namespace(), []
         _refused(module, said.getvalue())
-    raise Misunderstood(f"{module} did not look at its words: {' '.join(words)}")
+    raise Misunderstood(f"{module} did not parse its words: {' '.join(words)}")
 
 
 def _refused(module: str, said: str) -> NoReturn:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-#: A word of a page for anything that may stand there.
+#: A placeholder of a page for any word.
 ANYTHING: Final = "…"
-#: What stands for placeholders that not just any word can stand for.
+#: Values of placeholders that not every word can replace.
 _STANDING: Final = {"ROLE": "scheduler", "CHART": "ack-ai-installer", "N": "1"}
 _PLACEHOLDER: Final = re.compile(r"(?<![\w$.{-])[A-Z][A-Z_]*(?![\w=])")
 #: What may be left out, as usage lines write it.
@@ -18,7 +18,7 @@ _BETWEEN: Final = frozenset({"|", "&&", "||", ";"})
 
 
 class Misunderstood(Exception):
-    """A command that would not be understood; the text says why."""
+    """An invalid command; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The recipe of a release: one version everywhere, a dated changelog, and everything that users install in one folder with its checksums.
+"""The release recipe: one version everywhere, a dated changelog, and everything that users install in one folder with checksums.
 
-Standard library only, as the pipelines.
+Standard library only, like the pipelines.
 """
 
 
 class Refused(Exception):
-    """The release does not begin; the text says why and what to do."""
+    """The release is refused; the text says why and what to do."""

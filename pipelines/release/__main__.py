@@ -15,7 +15,7 @@ from pipelines.__main__ import LOGS, ROOT, run
 from pipelines.release import Refused, changelog, files, places
 from pipelines.step import ALL, Step
 
-#: Where the wheel and the source archive are made, and then all of the release is put together.
+#: Where wheel and source archive are built, and the release is assembled.
 _MAKING: Final = Path("build/release/making")
 _WRITTEN: Final = Path("tests/fixtures/written")
 _PYTHON: Final = 'PATH="$PWD/.venv/bin:$PATH" python'
@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python3 -m pipelines.release", description=__doc__)
     parser.add_argument("version", nargs="?", default="", metavar="VERSION", help="x.y.z")
     parser.add_argument("--address", default="", help="https address of the folder with the release's files")
-    parser.add_argument("--dry-run", action="store_true", help="only say what would change and be built")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would change and be built")
     parser.add_argument("--tag", action="store_true", help="commit the release and tag it")
     options = parser.parse_args(arguments)
     try:
@@ -51,7 +51,7 @@ def prepared(root: Path, new: str) -> dict[str, str]:
 
 
 def steps(version: str, address: str, *, record: bool) -> list[Step]:
-    """What makes the files of a release. ``record``: what the version writes in clusters is written down, too."""
+    """The steps that build a release's files. ``record``: also record the formats that the version writes in clusters."""
     krew = f'make krew VERSION=v{version} ADDRESS="{address}/kubectl-inspect-cgpu.tar.gz"'
     installed = ("install",)
     found = [
@@ -95,7 +95,7 @@ def _release(root: Path, version: str, address: str, *, dry_run: bool, tag: bool
     print(f"\n{made.relative_to(root)}: {len(list(made.iterdir()))} files")
     if not address:
         print(
-            "what krew takes was left out: ADDRESS=https://… names the folder from which users will get the files"
+            "krew's files were left out: set ADDRESS=https://… to the folder from which users will download the files"
         )
     if texts and tag:
         _git(root, "add", "--", *texts, str(_WRITTEN / version))
@@ -103,7 +103,7 @@ def _release(root: Path, version: str, address: str, *, dry_run: bool, tag: bool
         _git(root, "tag", "--annotate", f"v{version}", "--message", f"gpushare {version}")
         print(f"committed and tagged v{version}; publish it with: git push --follow-tags")
     elif texts:
-        print(f"look at what changed (git status), then commit it and tag the commit v{version}")
+        print(f"review the changes (git status), then commit them and tag the commit v{version}")
     return 0
 
 

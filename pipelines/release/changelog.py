@@ -1,4 +1,4 @@
-"""The changelog: what is written under Unreleased becomes a version with its day."""
+"""The changelog: entries under Unreleased become a dated version."""
 
 import re
 from datetime import date
@@ -20,6 +20,6 @@ def released(text: str, version: str, day: date) -> str:
 
 
 def section(text: str, name: str) -> str:
-    """What stands below the heading of a version; empty where there is none."""
+    """The entries of a version; empty if there are none."""
     found = re.search(rf"^## {re.escape(name)}(?: - \S+)?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     return found[1].strip() + "\n" if found else ""

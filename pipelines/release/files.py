@@ -10,7 +10,7 @@ from typing import Final
 
 SUMS: Final = "SHA256SUMS"
 NOTES: Final = "NOTES.md"
-#: Beside the charts, below the root of the checkout.
+#: In addition to the charts, below the root of the checkout.
 _MADE: Final = (
     "build/images/*.tar",
     "build/images/*.spdx.json",
@@ -39,7 +39,7 @@ def chart(folder: Path) -> bytes:
 
 
 def gather(root: Path, packages: Path, version: str, notes: str, *, krew: bool) -> Path:
-    """Put the release together in ``build/release/VERSION``, in place of an earlier one; returns the folder.
+    """Assemble the release in ``build/release/VERSION``, replacing an earlier one; returns the folder.
 
     ``packages`` has the wheel and the source archive, and goes. ``krew``: its archive and manifest were made, too.
     """

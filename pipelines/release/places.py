@@ -1,4 +1,4 @@
-"""Where the version stands. ``src/gpushare/__init__.py`` has it for Python, packages and images; the rest is what cannot read it there."""
+"""Files that contain the version. ``src/gpushare/__init__.py`` has it for Python, packages and images; the others cannot read it there."""
 
 import re
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file that names the version, and how: ``{}`` stands for it."""
+    """A file that contains the version, and the text around it: ``{}`` is the version."""
 
     path: str
     text: str
     becomes: str = ""
-    """Where it is not the same text with the next version. Such a text may be missing."""
+    """The text for the next version, if it differs. Such a text may be missing."""
 
 
 _CHARTS: Final = ("charts/ack-ai-installer/Chart.yaml", "charts/ack-co-scheduler/Chart.yaml")

@@ -81,15 +81,15 @@ def test_advice_that_is_not_marked_up_or_not_a_real_command_is_reported(
         ("nodeAgent.isolation.backend", ""),
         ("--driver-rot", "no such option"),
         ("--driver-root", ""),
-        ("systemctl statsu kubelet", "no words for it"),
+        ("systemctl statsu kubelet", "unknown words"),
         ("systemctl status kubelet", ""),
-        ("nvidia-smi -i 0 -mig 2", "no words for it"),
+        ("nvidia-smi -i 0 -mig 2", "unknown words"),
         ("dmesg | grep -i xid", ""),
         ("kubectl -n x exec POD -- gpushare doctor node --hostroot /host", "--hostroot"),
         ("kubectl -n x exec POD -- gpushare doctor node --host-root /host", ""),
         ("enable_cdi = true", ""),
     ],
 )
-def test_what_is_marked_is_held_against_what_would_understand_it(marked: str, said: str) -> None:
+def test_advice_that_does_not_exist_is_found(marked: str, said: str) -> None:
     found = wrong(marked, PROJECT)
     assert (said in found) if said else found == ""

@@ -88,14 +88,17 @@ def test_varying_text_matches_anything_and_shortening_words_follow_each_command(
     ("text", "says"),
     [
         ("```console\n$ a\n", "is not closed"),
-        ("<!-- varies: 5 s -->\n```console\n$ a\n15 s\n```\n", "'5 s' is said to vary, and does not stand"),
+        (
+            "<!-- varies: 5 s -->\n```console\n$ a\n15 s\n```\n",
+            "'5 s' is marked as varying, but is not in the block",
+        ),
         (
             "<!-- step of CI: x -->\n<!-- shortened by: y -->\n```console\n$ a\n```\n",
             "'shortened by' is for what is typed into a playground, not 'step of CI'",
         ),
-        ("<!-- needs: x -->\ntext\n", "stands before text"),
-        ("<!-- first: x -->\n", "stands before no block"),
-        ("<!-- needs: -->\n", "says nothing"),
+        ("<!-- needs: x -->\ntext\n", "precedes text"),
+        ("<!-- first: x -->\n", "precedes no block"),
+        ("<!-- needs: -->\n", "is empty"),
         ("<!-- with: node=a -->\n", "not of the form WORD=value"),
         ("<!-- real cluster: soon -->\n```console\n$ a\n```\n", "'soon' is no stage of a cluster: install,"),
         ("<!-- ends with: two -->\n```console\n$ a\n```\n", "'two' is no exit code"),

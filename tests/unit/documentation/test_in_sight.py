@@ -46,7 +46,7 @@ BLOCK = "```console\n$ kubectl get pods\n```\n"
         (f"<!-- playground: GPUSHARE_MOVES=1 -->\n{BLOCK}", "p.md: playground: GPUSHARE_MOVES=1"),
         ("A pod:\n\n<!-- file: a.yaml -->\n```yaml\na: 1\n```\n", "Save this as `a.yaml`"),
         (f"<!-- sample: one node -->\n{BLOCK}", "is a sample's"),
-        ("<!-- with: NODE=n1 -->\n```console\n$ kubectl get node NODE\n```\n", "NODE stands for n1"),
+        ("<!-- with: NODE=n1 -->\n```console\n$ kubectl get node NODE\n```\n", "NODE is n1"),
     ],
 )
 def test_what_a_reader_cannot_know_is_found(text: str, says: str) -> None:

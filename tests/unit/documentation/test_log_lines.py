@@ -37,5 +37,5 @@ def test_log_calls_at_warning_and_above_are_collected() -> None:
 
 @pytest.mark.parametrize("line", ['logger.warning(f"pod {pod} is gone")', "logger.error(text)"])
 def test_a_line_that_cannot_be_looked_up_is_refused(line: str) -> None:
-    with pytest.raises(ValueError, match="line 1: a log line is a text with %s"):
+    with pytest.raises(ValueError, match="line 1: a log line must be a constant text with %s"):
         of_module("x.py", line)

@@ -55,7 +55,7 @@ def test_a_page_without_a_place_is_named(docs: Path) -> None:
 
 def test_a_place_without_a_page_is_named(docs: Path) -> None:
     (docs / "index.md").unlink()
-    with pytest.raises(Unlisted, match=r"names pages that are not there: index\.md"):
+    with pytest.raises(Unlisted, match=r"names missing pages: index\.md"):
         pages(docs)
 
 

@@ -56,8 +56,8 @@ def test_a_command_that_is_right_has_no_fault(command: str) -> None:
     ("command", "said"),
     [
         ("make tset", "no target tset"),
-        ("make run K8SS=1.28", "run does not go by K8SS"),
-        ("make bench TRACES=DIR", "bench does not go by TRACES"),
+        ("make run K8SS=1.28", "run does not use K8SS"),
+        ("make bench TRACES=DIR", "bench does not use TRACES"),
         ("make run ARGS=\"--nodes 3\"", "--nodes"),
         ("make bench ARGS=clams", "no part clams"),
         ("make cluster ARGS=\"--nodes a=nothing\"", "nothing: no such preset"),

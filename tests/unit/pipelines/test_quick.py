@@ -49,6 +49,6 @@ def test_tests_that_have_not_begun_by_the_deadline_are_left_out_and_named(tmp_pa
     )
     assert done.returncode == 0, done.stdout + done.stderr
     said, closing = remarks(lines_of(done.stdout))
-    assert said == "left out: 2 tests of 1 files, as the time was over:"
+    assert said == "left out: 2 tests of 1 files, as the time limit was reached:"
     assert re.fullmatch(r"2 skipped in [\d.]+s", closing)
     assert "test_a.py: 2" in done.stdout

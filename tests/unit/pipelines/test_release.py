@@ -99,7 +99,7 @@ def test_a_release_sets_the_version_everywhere_dates_the_changelog_and_has_sums_
     )
     assert checked.returncode == 0
     assert checked.stdout.count(b": OK") == 7
-    assert "commit it and tag the commit v7.8.9" in capsys.readouterr().out
+    assert "commit them and tag the commit v7.8.9" in capsys.readouterr().out
     assert git(checkout, "tag") == ""
 
 

@@ -128,7 +128,7 @@ def test_the_table_has_a_line_for_each_step(tmp_path: Path) -> None:
         Result(Step("peers", "make peers", 60), State.SKIPPED, 1, 0, "there is none"),
     ]
     assert table(results, 11) == [
-        "step   seconds  processor  result",
+        "step   seconds  CPU        result",
         "check       10         13  passed",
         "peers        1          0  skipped (there is none)",
         "total       11         13",

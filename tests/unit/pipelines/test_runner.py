@@ -104,7 +104,7 @@ def test_a_step_starts_when_what_it_needs_has_passed(pipeline: Pipeline) -> None
 
 
 def test_a_need_that_no_earlier_step_is_is_refused(pipeline: Pipeline) -> None:
-    with pytest.raises(UnknownStep, match="a needs b, and no earlier step is it"):
+    with pytest.raises(UnknownStep, match="a needs b, which is no earlier step"):
         pipeline.run(Step("a", "true", LONG_S, needs=("b",)), Step("b", "true", LONG_S))
 
 
