@@ -318,9 +318,8 @@ class Agent:
         ]
 
     def _unregistered(self) -> list[str]:
-        servers = self._servers
         wanted = (one.name for one in self._rules.plugins)
-        return [one for one in wanted if one not in servers or not servers[one].registered]
+        return [one for one in wanted if one not in self._servers or not self._servers[one].registered]
 
     def on_node(self, node: ReportingNode | None) -> None:
         """The node as the watch shows it; ``None``: it does not exist."""
@@ -575,6 +574,7 @@ class Agent:
                 clock=self._clock,
                 acts=lambda: self._handover.newest,
                 on_registered=self._reconciler.kubelet_restarted,
+                apart=lambda: self._node is not None and self._node.reported.keeps_sockets_apart,
             )
             self._to_start.put_nowait(server)
         return self._feeds[resource]

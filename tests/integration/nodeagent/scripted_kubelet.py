@@ -30,6 +30,10 @@ _CALL_S = 30.0
 HangsUp = Literal["unasked", "unanswered"]
 
 
+class AlreadyConnected(Exception):
+    """The kubelet follows a list at that socket."""
+
+
 class AdmissionFailed(Exception):
     """UnexpectedAdmissionError, with the plugin's own words."""
 
@@ -49,6 +53,7 @@ class Endpoint:
     """How many devices were healthy in each of them."""
     watch: asyncio.Task[None] | None = None
     alive: bool = True
+    resource: str = ""
 
 
 @dataclass
@@ -83,6 +88,8 @@ class ScriptedKubelet:
         self.lists_admitting = True
         """Whether a pod is listed before it has all its devices."""
         self.pick: Callable[[str, Sequence[str], int], list[str]] | None = None
+        self.apart = False
+        """Whether it follows each socket for itself, as from 1.37 on: the end of one leaves the others alone, and none is taken twice."""
         self.hangs_up: list[HangsUp] = []
         """On those who register next, as where an earlier plugin's list ends in that moment."""
         self._random = random.Random(seed)
@@ -118,10 +125,14 @@ class ScriptedKubelet:
 
     async def register(self, request: pb.RegisterRequest) -> None:
         assert request.version == "v1beta1"
+        if self.apart and any(
+            one.socket == request.endpoint for one in self._connected(request.resource_name)
+        ):
+            raise AlreadyConnected(request.endpoint)
         channel = grpc.aio.insecure_channel(f"unix://{self.plugins_dir / request.endpoint}")
         stub = rpc.DevicePluginStub(channel)
         options = await stub.GetDevicePluginOptions(pb.Empty(), timeout=_CALL_S)
-        endpoint = Endpoint(request.endpoint, channel, stub, options)
+        endpoint = Endpoint(request.endpoint, channel, stub, options, resource=request.resource_name)
         old = self.endpoints.get(request.resource_name)
         if old is not None:
             # It stays connected: its list is followed as before, and counts for the resource.
@@ -154,9 +165,21 @@ class ScriptedKubelet:
                 endpoint.healthy.append(sum(1 for health in devices.values() if health == "Healthy"))
                 assert len(devices) == len(message.devices), "an ID came twice"
                 self.changes.tell()
-        # As the real one: whose list it was does not matter, it is the last that registered who is taken for gone.
-        await self._hang_up(resource)
+        remaining = [one for one in self._connected(resource) if one is not endpoint]
+        if self.apart and remaining:
+            endpoint.alive = False
+            if self.endpoints[resource] is endpoint:
+                remaining[0].devices = endpoint.devices
+                self.endpoints[resource] = remaining[0]
+            await endpoint.channel.close()
+        else:
+            # As the real one before 1.37: whose list it was does not matter, it is the last that registered who is taken for gone.
+            await self._hang_up(resource)
         self.changes.tell()
+
+    def _connected(self, resource: str) -> list[Endpoint]:
+        endpoints = (*self.endpoints.values(), *self.replaced)
+        return [one for one in endpoints if one.resource == resource and one.alive]
 
     async def _hang_up(self, resource: str) -> None:
         last = self.endpoints.get(resource)

@@ -4,9 +4,10 @@ A rolling update starts the new agent before the old one ends. Each has a socket
 time, and is connected to every other; so each knows immediately which others exist, although a starting kubelet removes all
 sockets. Only the newest acts: it registers with the kubelet and writes to the API server.
 
-When the old agent's device list ends, the kubelet (1.28 to 1.36) attributes that to the plugin that registered last, the new
+When the old agent's device list ends, a kubelet of 1.28 to 1.36 attributes that to the plugin that registered last, the new
 agent: every device counts as gone until that one registers again, and a pod that is admitted meanwhile fails. So the old
 agent does not let it end. It passes its connections to the new one, which keeps them open and idle for as long as it runs.
+A kubelet from 1.37 on might call an idle connection when the new agent's list ends. There it passes none, and they end with it.
 """
 
 import asyncio

@@ -6,6 +6,9 @@ so when the list of the previous agent ends. We serve, dial ourselves, and only 
 
 An accepted registration does not mean that the kubelet has our devices: if an earlier list ends in that moment it closes our
 connection before it has requested ours, and never does. So we count as registered only once it follows our list.
+
+From 1.37 on a kubelet follows all sockets of a resource, and the end of one list leaves the others alone. It refuses the registration of a
+socket that it follows, and would then not notice that socket's end. So there we register again from another socket.
 """
 
 import asyncio
@@ -53,7 +56,8 @@ class ResourceServer:
     """One resource's gRPC server and its registration, at the socket ``path``.
 
     ``on_registered`` is called after each registration, with the resource and when it began (the kubelet may call before it
-    has responded). While ``acts`` is false, a newer agent registers instead. ``registered``: the kubelet follows its devices.
+    has responded). While ``acts`` is false, a newer agent registers instead. ``registered``: the kubelet follows its devices. ``apart``:
+    whether it is a kubelet that keeps sockets apart.
     """
 
     def __init__(
@@ -66,10 +70,13 @@ class ResourceServer:
         clock: Clock,
         acts: Callable[[], bool],
         on_registered: Callable[[str, float], None],
+        apart: Callable[[], bool] = lambda: False,
     ) -> None:
         self._resource = resource
         self._plugin = plugin
-        self._path = path
+        self._first_path = self._path = path
+        self._moves = 0
+        self._apart = apart
         self._kubelet = path.parent / KUBELET_SOCKET
         self._metrics = metrics
         self._clock = clock
@@ -114,8 +121,8 @@ class ResourceServer:
         logger.info("%s is registered with the kubelet", self._resource)
 
     def connections(self) -> list[socket.socket]:
-        """A duplicate of each connection of the kubelet; the caller closes them."""
-        return connections_to(self._path)
+        """A duplicate of each connection of the kubelet that has to outlast this agent; the caller closes them."""
+        return [] if self._apart() else connections_to(self._path)
 
     def stay_open(self) -> None:
         """Close no connection when ``run`` is cancelled: another process holds them."""
@@ -136,18 +143,34 @@ class ResourceServer:
                         if not self._acts():
                             # A newer agent appeared meanwhile. The kubelet calls the agent that registered last, and this one will leave.
                             continue
+                        if self._apart() and self._is_connected():
+                            self._move()
+                            break
                         try:
                             await self._register()
                         except grpc.aio.AioRpcError as error:
                             await self._wait(backoff, f"{error.code().name}: {error.details()}")
                         else:
                             backoff.reset()
-                logger.warning("%s has vanished: the kubelet was restarted", self._path)
+                    else:
+                        logger.warning("%s has vanished: the kubelet was restarted", self._path)
             except (OSError, RuntimeError, grpc.aio.AioRpcError) as error:
                 await self._wait(backoff, f"cannot serve {self._path} ({error})")
             finally:
                 self.registered = False
                 self._list_expected_s = None
+
+    def _is_connected(self) -> bool:
+        connections = connections_to(self._path)
+        for one in connections:
+            one.close()
+        return bool(connections)
+
+    def _move(self) -> None:
+        """Serve at another path from now on, which the next agent finds by our generation, too."""
+        self._moves += 1
+        stem, _, generation = self._first_path.name.rpartition("-")
+        self._path = self._first_path.with_name(f"{stem}-{self._moves}-{generation}")
 
     def _awaits_list(self) -> bool:
         """Whether the kubelet may still follow the list of the last registration."""
@@ -188,15 +211,16 @@ class ResourceServer:
     @asynccontextmanager
     async def _served(self) -> AsyncIterator[int | None]:
         """A responding server on a new socket; the socket's inode number."""
-        if not self._path.parent.is_dir():
-            raise FileNotFoundError(f"no folder {self._path.parent}")
-        self._path.unlink(missing_ok=True)
+        path = self._path
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"no folder {path.parent}")
+        path.unlink(missing_ok=True)
         server = grpc.aio.server()
         add_DevicePluginServicer_to_server(self._plugin, server)  # type: ignore[no-untyped-call]
-        server.add_insecure_port(f"unix:{self._path}")
+        server.add_insecure_port(f"unix:{path}")
         await server.start()
         try:
-            async with grpc.aio.insecure_channel(f"unix:{self._path}") as channel:
+            async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
                 stub = DevicePluginStub(channel)  # type: ignore[no-untyped-call]
                 await stub.GetDevicePluginOptions(Empty(), timeout=_DIAL_S, wait_for_ready=True)
             yield self._inode()
@@ -206,7 +230,7 @@ class ResourceServer:
             else:
                 # Stopping removes the file at this path, no matter which server created it: the next server binds only afterwards.
                 await server.stop(grace=None)
-            self._path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
 
     async def _register(self) -> None:
         request = RegisterRequest(

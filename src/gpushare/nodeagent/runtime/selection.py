@@ -14,6 +14,8 @@ from gpushare.nodeagent.runtime.cdi.derive_spec import Derived
 
 #: The first kubelet that honours CDI names in a device plugin's response (gate DevicePluginCDIDevices, beta).
 CDI_FIELD_SINCE: Final = (1, 29)
+#: Read in kubelet 1.37.2: ``PluginConnected`` and ``PluginDisconnected`` go by the path of the socket.
+SOCKETS_APART_SINCE: Final = (1, 37)
 
 _ADVICE: Final = (
     "Let NVIDIA's container toolkit describe the GPUs on the node (`nvidia-ctk cdi generate "
@@ -48,6 +50,12 @@ class Reported:
 
     container_runtime: str = ""
     kubelet: str = ""
+
+    @property
+    def keeps_sockets_apart(self) -> bool:
+        """Whether the kubelet follows several sockets of one resource, each for itself, and refuses one that it follows already."""
+        version = _version(self.kubelet)
+        return version is not None and version >= SOCKETS_APART_SINCE
 
 
 def choose(

@@ -63,9 +63,11 @@ class Agents:
             await process.wait()
 
 
-@pytest.fixture
-async def agents(world: World) -> AsyncIterator[Agents]:
-    world.api.put("nodes", NODE, node("share"))
+@pytest.fixture(params=["v1.36.3", "v1.37.2"])
+async def agents(world: World, request: pytest.FixtureRequest) -> AsyncIterator[Agents]:
+    """On a kubelet that takes the end of any list for the last agent's, and on one that keeps them apart."""
+    world.kubelet.apart = request.param == "v1.37.2"
+    world.api.put("nodes", NODE, node("share", nodeInfo={"kubeletVersion": request.param}))
     made = Agents(world)
     yield made
     await made.close()
