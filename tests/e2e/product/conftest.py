@@ -20,6 +20,7 @@ CLUSTERS = {
     "departure": {"test_departure.py", "test_removal.py"},
     "upgrades": {"test_upgrades.py"},
     "hosts": {"test_hosts.py"},
+    "unsuitable": {"test_unsuitable_nodes.py"},
     "changed": {
         f"test_{name}.py"
         for name in ("autoscaling", "clocks", "dashboard", "defragmentation", "isolation", "rollouts")
