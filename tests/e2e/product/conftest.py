@@ -24,6 +24,7 @@ CLUSTERS = {
     "upgrades": {"test_upgrades.py"},
     "hosts": {"test_hosts.py"},
     "mig": {"test_mig.py"},
+    "unsuitable": {"test_unsuitable_nodes.py"},
     "changed": {
         f"test_{name}.py"
         for name in ("autoscaling", "clocks", "dashboard", "defragmentation", "isolation", "rollouts")
