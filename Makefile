@@ -100,7 +100,7 @@ bench: $(STAMPS)/test fakegpu isolation lookahead proto ## Measure, write build/
 	@scripts/install-browser
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks $(ARGS)
 
-bench-isolation: $(STAMPS)/test ## What isolation holds and costs, on the stand-in driver; writes build/figures/isolation.json (ARGS="cost --quick"; HAMI=DIR with its libvgpu.so: beside HAMi-core; PEER="NAME:ENV=... LD_PRELOAD=...")
+bench-isolation: $(STAMPS)/test ## Accuracy and cost of isolation, on the fake driver; writes build/figures/isolation.json (ARGS="cost --quick"; HAMI=DIR with its libvgpu.so: beside HAMi-core; PEER="NAME:ENV=... LD_PRELOAD=...")
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m benchmarks.isolation $${PEER:+--peer "$$PEER"} $${HAMI:+--hami "$$HAMI"} $(ARGS)
 
 bench-cluster: $(STAMPS)/test lookahead proto ## Pods per second on a real control plane, with our extender and without (ARGS="--binaries DIR")
@@ -129,7 +129,7 @@ smoke-%:
 	  || { echo "FAILED: make $* ARGS=--quick, after $$(( $$(date +%s) - begun )) s"; exit 1; }; \
 	echo "make $* ARGS=--quick: ran for $$(( $$(date +%s) - begun )) s"
 
-gpu-check: ## Hold isolation against this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the stand-in; SECTION=memory: that alone; HAMI=DIR: beside HAMi-core; ARGS="--out DIR")
+gpu-check: ## Check isolation on this machine's NVIDIA driver; needs neither network nor .venv (DRIVER=fakegpu: the fake driver; SECTION=memory: that alone; HAMI=DIR: beside HAMi-core; ARGS="--out DIR")
 	@PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m benchmarks.gpu_check $(if $(DRIVER),--driver $(DRIVER)) $(if $(SECTION),--section $(SECTION)) $${HAMI:+--hami "$$HAMI"} $(ARGS)
 
 docs: $(STAMPS)/docs proto ## Build the documentation as a site into build/site, with every link checked
@@ -144,7 +144,7 @@ format: $(STAMPS)/test ## Format the Python code
 	$(BIN)/ruff check --fix .
 
 # Tests and benchmarks build the same, under the same locks.
-fakegpu: ## Build the stand-in NVIDIA driver into build/fakegpu/
+fakegpu: ## Build the fake NVIDIA driver into build/fakegpu/
 	@mkdir -p build/fakegpu && flock build/fakegpu/lock $(MAKE) --no-print-directory --silent -C fakegpu
 
 isolation: ## Build the isolation libraries into build/isolation/
@@ -153,7 +153,7 @@ isolation: ## Build the isolation libraries into build/isolation/
 lookahead: ## Build the library of placement by fragmentation beside its module (the product also works without)
 	@mkdir -p build/lookahead && flock build/lookahead/lock $(MAKE) --no-print-directory --silent -C lookahead
 
-clients: $(STAMPS)/test fakegpu isolation ## Run PyTorch, Triton, JAX, numba-cuda and Ray as their wheels come on the stand-in driver, without limits and with them (2 GB to fetch, 4 GB in build/clients; ARGS=pytorch: that alone)
+clients: $(STAMPS)/test fakegpu isolation ## Run PyTorch, Triton, JAX, numba-cuda and Ray as their wheels come on the fake driver, without limits and with them (2 GB to fetch, 4 GB in build/clients; ARGS=pytorch: that alone)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" PYTHONPATH=src $(BIN)/python -m tests.clients $(ARGS)
 
 sanitize: $(STAMPS)/test ## Build and run the C tests under the sanitizers

@@ -1,4 +1,4 @@
-"""Every figure of the product against its budget.
+"""Measure the product's figures and compare them with their budgets.
 
 Usage: ``python -m benchmarks [--quick] [PART …]``. Prints the machine and each figure, writes
 ``build/figures/bench.json`` (``{"figure": {"value": …, "unit": …}}``) and exits 1 when one is over budget, or in a run of all
@@ -34,10 +34,8 @@ PARTS = {
 def main() -> int:
     """Measure, print, write, compare; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; all when none is named"
-    )
-    parser.add_argument("--quick", action="store_true", help="small and fast, for a look: nothing is written")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("--quick", action="store_true", help="small and fast: nothing is written")
     options = parser.parse_args()
     if unknown := set(options.parts) - PARTS.keys():
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")

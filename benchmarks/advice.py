@@ -1,6 +1,6 @@
-"""What would let pods in, worked out for a whole list of pods that wait, over 5,000 nodes of eight GPUs that are full in many ways.
+"""Suggestions for a whole list of pending pods, on 5,000 nodes of eight GPUs that are full in different ways.
 
-In this process, without HTTP: how long the scheduler answers nothing else, once as they are all listed and once for a single pod.
+In this process, without HTTP: how long the scheduler is blocked, for the whole list and for a single pod.
 Usage: ``python -m benchmarks.advice [--nodes 5000] [--requests 50] [--pods 500]``.
 """
 
@@ -27,7 +27,7 @@ TIMES = 5
 
 
 def crowded(nodes: int, choose: random.Random) -> ClusterCache:
-    """Nodes of several modes, each GPU with a few pods of sizes of its own, so that hardly two nodes are alike."""
+    """Nodes of several modes, each GPU with a few pods of different sizes, so that few nodes are alike."""
     view = ClusterCache(Ledger(), NO_EVENTS, lambda uid: None)
     for number in range(nodes):
         node = msgspec.structs.replace(
@@ -45,7 +45,7 @@ def crowded(nodes: int, choose: random.Random) -> ClusterCache:
 
 
 def waiting(view: ClusterCache, decisions: DecisionLog, requests: int, pods: int) -> None:
-    """``pods`` pods that ask for so many different things, about each of which was asked with all nodes."""
+    """``pods`` pods with ``requests`` different requests, each already filtered on all nodes."""
     names = [node_name(number) for number in range(len(view.ledger.node_names()))]
     for number in range(pods):
         kind = number % requests
@@ -60,7 +60,7 @@ def waiting(view: ClusterCache, decisions: DecisionLog, requests: int, pods: int
 
 
 def main() -> None:
-    """Print what it takes, in milliseconds, the best of a few times."""
+    """Print the best times of a few runs, in milliseconds."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--requests", type=int, default=50)

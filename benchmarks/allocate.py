@@ -1,7 +1,7 @@
-"""How long the kubelet waits for ``Allocate``, and what the node agent takes of its node.
+"""The latency of ``Allocate``, and the node agent's use of its node.
 
 The real ``gpushare node-agent`` runs as a process on a node of 8 GPUs of 141 GiB in units of 128 MiB (the longest
-device list there is) where 64 pods live at once, and on one of 16 GPUs with 64 pods each, with the stand-in NVML of
+possible device list) with 64 pods at a time, and on one of 16 GPUs with 64 pods each, with the fake NVML of
 ``build/fakegpu``, against the tests' scripted kubelet and an API server that answers at once. The kubelet admits pods
 one after the other as the real one does; each ``Allocate`` call is made and timed by a process that does nothing
 else; the record of each pod is written back meanwhile. Memory is VmRSS: idle, probes and metrics on, before the first
@@ -43,7 +43,7 @@ IDLE_S = 40.0
 
 
 class TimedKubelet(ScriptedKubelet):
-    """Has each Allocate called, and its time taken, by a process of its own: this one has a cluster to play."""
+    """Calls Allocate and times it in a separate process, because this one simulates the cluster."""
 
     def __init__(self, folder: Path, changes: Changes) -> None:
         super().__init__(folder, changes)
@@ -87,7 +87,7 @@ def _folder() -> Iterator[Path]:
 
 
 async def _idle_rss_mb(pid: int) -> float:
-    """VmRSS once it has not changed for two seconds."""
+    """VmRSS after two seconds without a change."""
     seen, quiet = rss_mb(pid), 0
     while quiet < 8:
         await asyncio.sleep(0.25)
@@ -99,7 +99,7 @@ async def _idle_rss_mb(pid: int) -> float:
 
 @dataclass
 class Node:
-    """A node of one agent: who plays its kubelet and its API server, and the agent's process."""
+    """A node with one agent: its simulated kubelet and API server, and the agent's process."""
 
     api: ScriptedApi
     kubelet: TimedKubelet
@@ -109,11 +109,11 @@ class Node:
     registered_s: float
     """From the start of the agent's process to its registration."""
     living: int = 64
-    """So many pods live at once; the oldest ends when another comes."""
+    """The number of pods at a time; the oldest ends when another starts."""
     units: int = 64
 
     async def admit(self, number: int) -> None:
-        """The kubelet admits a pod more; the oldest of ``living`` ends."""
+        """The kubelet admits another pod; the oldest of ``living`` ends."""
         made = objects.pod(f"p{number}", objects.container("c", self.units))
         objects.decide(made, self.gpus, number % len(self.gpus), unit=MemoryUnit.MIB_128)
         self.api.put_pod(made)
@@ -127,7 +127,7 @@ class Node:
 async def node(metrics_listen: str = "127.0.0.1:0", described: GpuNode | None = None) -> AsyncIterator[Node]:
     """A node, of eight GPUs unless ``described``, whose agent is registered; its probes and metrics are at ``metrics_listen``."""
     if not (LIBRARY / "libnvidia-ml.so.1").exists():
-        raise RuntimeError("build/fakegpu/libnvidia-ml.so.1 is not there; run make fakegpu")
+        raise RuntimeError("build/fakegpu/libnvidia-ml.so.1 is missing; run make fakegpu")
     with _folder() as folder:
         changes = Changes()
         api, kubelet = ScriptedApi(changes), TimedKubelet(folder, changes)

@@ -1,4 +1,4 @@
-"""Calls ``Allocate`` and takes the time, in a process that does nothing else.
+"""Calls ``Allocate`` and measures its time, in a process that does nothing else.
 
 Reads a line with device IDs, separated by spaces, and answers with a line of JSON: seconds and environment.
 Usage: ``python -m benchmarks.allocate_caller SOCKET``.

@@ -1,6 +1,6 @@
 """An API server that answers at once: lists, watches and bindings of a cluster made up at start.
 
-It stands where a real one would only add its own time to the figures. A binding is answered as soon as
+A real one would only add its own time to the figures. A binding is answered as soon as
 it is read, and shown to the watch of pods, as the real one does.
 Usage: ``python -m benchmarks.api_server --nodes N --placed P --waiting W --port-file F``.
 """
@@ -68,7 +68,7 @@ def node_object(node: NodeDevices, version: int) -> dict[str, object]:
 
 
 def pod_object(number: int, version: int, units: int, node: NodeDevices | None) -> dict[str, object]:
-    """A pod of about 3 KB that asks for ``units``; bound and running when ``node`` is given."""
+    """A pod of about 3 KB that requests ``units``; bound and running if ``node`` is given."""
     annotations = {"padding": "x" * 1200}
     if node is not None:
         request = Request(units, 0, (ContainerRequest("main", ContainerKind.APP, 0, units, 0),))
@@ -147,7 +147,7 @@ class Cluster:
         return head + b",".join(items[start:end]) + b"]}"
 
     def bind(self, name: str, body: bytes) -> None:
-        """Apply a Binding and show it to those who watch."""
+        """Apply a Binding and send it to the watches."""
         binding = orjson.loads(body)
         pod = self.waiting[name]
         self.version += 1
@@ -231,12 +231,12 @@ async def serve(cluster: Cluster, port_file: Path) -> None:
 
 
 def main() -> None:
-    """Make the cluster up and serve it."""
+    """Generate the cluster and serve it."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--nodes", type=int, required=True)
     parser.add_argument("--placed", type=int, default=0)
     parser.add_argument("--waiting", type=int, default=0)
-    parser.add_argument("--units", type=int, default=1, help="what a waiting pod asks for")
+    parser.add_argument("--units", type=int, default=1, help="request of a pending pod")
     parser.add_argument("--gpu-mib", type=int, default=81920)
     parser.add_argument("--unit", default="1GiB")
     parser.add_argument("--port-file", type=Path, required=True)

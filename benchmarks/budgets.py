@@ -12,7 +12,7 @@ _SIZE: Final = re.compile(r"(?<=_)(?:\d+|adaptive)(?=_|$)")
 def over_budget(
     figures: Mapping[str, tuple[float, str]], budgets: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
-    """A sentence for every figure that is above its most or below its least."""
+    """A sentence for every figure outside of its budget."""
     found = []
     for name, budget in budgets.items():
         if name not in figures:
@@ -31,7 +31,7 @@ def unmeasured(
     *,
     any_size: bool = False,
 ) -> list[str]:
-    """A sentence for every figure that has a budget and was not measured; ``any_size``: nor was it on a smaller cluster."""
+    """A sentence for every figure with a budget that was not measured; with ``any_size``, a measurement on a smaller cluster counts."""
 
     def kind(name: str) -> str:
         return _SIZE.sub("N", name) if any_size else name
@@ -47,14 +47,14 @@ def verdict(
     quick: bool,
     everything: bool,
 ) -> int:
-    """Print what is wrong with the figures; returns the exit code.
+    """Print the figures that miss their budgets; returns the exit code.
 
-    In a run of ``everything`` each figure with a budget has to be there. A ``quick`` run says nothing about how fast
+    In a run of ``everything`` each figure with a budget must exist. A ``quick`` run does not show how fast
     something is, so it is held to that alone, whatever the sizes.
     """
     problems = [] if quick else [f"OVER BUDGET: {one}" for one in over_budget(figures, budgets)]
     if everything:
         problems += [f"MISSING: {one}" for one in unmeasured(figures, budgets, any_size=quick)]
-    well = "Quick: no figure is compared with its budget." if quick else "Every budget is kept."
+    well = "Quick: no figure is compared with its budget." if quick else "All budgets are met."
     print("\n".join(problems or [well]))
     return int(bool(problems))

@@ -1,4 +1,4 @@
-"""Whom a pod may have ended for its elastic quota's sake, over 5,000 nodes of eight GPUs with 56 pods each.
+"""Preemption by an elastic quota, on 5,000 nodes of eight GPUs with 56 pods each.
 
 The ledger alone, as in ``benchmarks.in_use``: a quota takes back within its ``min`` what another one borrowed. Usage: ``python -m
 benchmarks.claims [--quick]``.
@@ -15,9 +15,9 @@ from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
 from gpushare.scheduler.plugins.preemption.ranks import lesser, reach
 
-#: Units that the pod asks for that takes back; its quota has no pods yet.
+#: Units requested by the pod that reclaims; its quota has no pods yet.
 ASKED = 40
-#: Quotas beside the two, as many as a cluster of this size may have.
+#: Other quotas, as many as a cluster of this size may have.
 OTHERS = 98
 
 
@@ -43,7 +43,7 @@ def lent(view: ClusterCache, nodes: int, taken_min: int) -> Quotas:
 
 
 def _plans(view: ClusterCache, quotas: Quotas, all_names: list[str]) -> Callable[[int], Plan | None]:
-    """One plan after another, each beginning at other nodes."""
+    """Successive plans, each starting at other nodes."""
     request, uid = asks(ASKED), "waits"
     amounts = {names.GPU_MEM: 1000 * ASKED}
 
@@ -57,7 +57,7 @@ def _plans(view: ClusterCache, quotas: Quotas, all_names: list[str]) -> Callable
 
 
 def claims(nodes: int, calls: int) -> Figures:
-    """Where every pod may go, where few may, where all seem to and too little would be left, and where none may."""
+    """Pods that may all be preempted, few, all although too little would be left, and none."""
     found: Figures = {}
     all_names = [node_name(number) for number in range(nodes)]
     units = nodes * GPUS_PER_NODE * PODS_PER_GPU * UNITS
@@ -76,13 +76,13 @@ def claims(nodes: int, calls: int) -> Figures:
 
 
 def measure(quick: bool = False) -> Figures:
-    """Every figure of what a claim costs."""
+    """All figures of reclaiming."""
     nodes, calls = (100, 20) if quick else (5000, 300)
     return claims(nodes, calls)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="small and fast, for a look")
+    parser.add_argument("--quick", action="store_true", help="small and fast")
     for name, (value, unit) in measure(parser.parse_args().quick).items():
         print(f"{name:<44} {value:10.3f} {unit}", flush=True)

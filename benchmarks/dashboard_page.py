@@ -1,4 +1,4 @@
-"""The dashboard with 5,000 nodes of eight GPUs in a real Chromium: first paint, an update's main thread, the tab's memory.
+"""The dashboard with 5,000 nodes of eight GPUs in a real Chromium: first paint, main thread time of updates, memory.
 
 The server is the product's own process over the API server that answers at once. First paint is counted from the beginning of the
 navigation to the message after the frame that shows the whole heat map, with a login already made; the median and the worst of some
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 NODES, PLACED = 5000, 40000
 GPU_MIB = 81920
-#: As many as the page shows of those who wait.
+#: The number of pending pods that the page shows.
 WAITING = 1000
 TOKEN = "0123456789abcdef0123456789abcdef"
 Figures = dict[str, tuple[float, str]]
@@ -176,7 +176,7 @@ async def served(cluster: Cluster, *options: str) -> AsyncIterator[tuple[str, "s
 
 
 class _Line:
-    """Who waits, as the scheduler tells it: at every turn each reason has another figure."""
+    """The pending pods of the scheduler; the figures in the reasons change with every turn."""
 
     def __init__(self) -> None:
         self.pods = 0
@@ -205,7 +205,7 @@ class _Line:
 
 @asynccontextmanager
 async def _told(line: _Line) -> AsyncIterator[str]:
-    """A scheduler that tells who waits: its address."""
+    """The address of a scheduler that lists pending pods."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -241,14 +241,14 @@ async def _painted(page: Any) -> float:
 
 
 async def _until(page: Any, expression: str) -> None:
-    """Asked from outside: the page's own policy forbids to wait within it."""
+    """Polled from outside: the page's policy forbids to wait inside."""
     async with asyncio.timeout(60):
         while not await page.evaluate(expression):  # noqa: ASYNC110 -- another process
             await asyncio.sleep(0.05)
 
 
 async def _update(page: Any, session: Any, change: Any) -> float:
-    """What the main thread computed for one change, in ms of its own time: others on the machine do not count."""
+    """The main thread's processor time for one change, in ms."""
     await page.evaluate("seen.length = 0")
     before = await _task_s(session)
     change()
@@ -258,7 +258,7 @@ async def _update(page: Any, session: Any, change: Any) -> float:
 
 
 async def _all_at_once(page: Any, session: Any, cluster: Cluster, nodes: int, shown: str) -> Figures:
-    """The first GPU of every node is cordoned, and not any more: once all tasks are counted, and once the longest of them is looked for."""
+    """The first GPU of every node is cordoned and uncordoned: once for the sum of all tasks, and once for the longest."""
 
     async def change(cordoned: str) -> None:
         await page.evaluate("seen.length = 0")
@@ -293,14 +293,14 @@ async def _all_at_once(page: Any, session: Any, cluster: Cluster, nodes: int, sh
 
 
 def _first_is_cordoned(url: str) -> bool:
-    """Whether the server says so of the first GPU of a node."""
+    """Whether the server shows the first GPU of a node as such."""
     asked = Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
     with urlopen(asked, timeout=60) as answer:
         return bool(json.load(answer)["gpus"][0]["cordoned"])
 
 
 async def _task_s(session: Any) -> float:
-    """Seconds of its own time that the main thread has spent in tasks."""
+    """The main thread's processor time in tasks, in seconds."""
     metrics = await session.send("Performance.getMetrics")
     found: float = next(one["value"] for one in metrics["metrics"] if one["name"] == "TaskDuration")
     return found
@@ -317,7 +317,7 @@ def _bind(cluster: Cluster, pod: int, node: int) -> None:
 
 
 def _show(cluster: Cluster, number: int, kind: str, cordoned: str = "") -> None:
-    """Tell of a node to those who watch; ``cordoned``: GPUs, by their indices."""
+    """Send a node to the watches; ``cordoned``: indices of GPUs."""
     cluster.version += 1
     shown: Any = node_object(described_node(number, GPU_MIB, MemoryUnit.GIB), cluster.version)
     if cordoned:

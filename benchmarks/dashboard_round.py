@@ -1,7 +1,7 @@
-"""How long the dashboard takes to ask 5,000 node agents what is really used, and what that costs it.
+"""The time and processor time of the dashboard to read the usage of 5,000 node agents.
 
-Each agent has an address of its own on loopback, so nothing is asked over a connection that is there already, and answers as the
-product's own does with eight GPUs and a pod on each. A page listens meanwhile. The round ends when the figures of every GPU are told; what it
+Each agent has its own address on loopback, so that no connection is reused, and answers like the
+product's own does with eight GPUs and a pod on each. A page is connected meanwhile. The round ends when the figures of every GPU were sent; its
 costs are the seconds that the dashboard's process computed in that time.
 """
 
@@ -68,7 +68,7 @@ async def _measure(nodes: int) -> Figures:
 
 
 class _Agent(asyncio.Protocol):
-    """Answers each request at once, as the node whose address was asked."""
+    """Answers each request at once, as the node with that address."""
 
     def __init__(self, answers: list[bytes]) -> None:
         self._answers = answers
@@ -93,7 +93,7 @@ def _address(number: int) -> str:
 
 
 def _answer(number: int) -> bytes:
-    """What a node's agent says: the lines that the dashboard reads, and as many others as come with them."""
+    """The metrics of a node's agent: the lines that the dashboard reads, and as many others as usual."""
     lines = []
     for device in described_node(number, GPU_MIB, MemoryUnit.GIB).devices:
         ours = f'node="{node_name(number)}",gpu="{device.index}",UUID="{device.uuid}"'

@@ -1,4 +1,4 @@
-"""The extender from outside, as kube-scheduler calls it: filter, bind, cycles, time to ready, memory.
+"""The extender as called by kube-scheduler: filter, bind, cycles, time to ready, memory.
 
 Usage: ``python -m benchmarks.extender [--quick]``.
 """
@@ -23,7 +23,7 @@ Figures = dict[str, tuple[float, str]]
 
 
 class Caller(asyncio.Protocol):
-    """A kept connection that posts one body at a time and awaits the answer's body."""
+    """A persistent connection that posts one body at a time and awaits the response."""
 
     def __init__(self) -> None:
         self._answer: asyncio.Future[bytes] | None = None
@@ -88,7 +88,7 @@ async def _ready(port: int) -> None:
         if status == b"200":
             return
         await asyncio.sleep(0.005)
-    raise TimeoutError("the extender did not get ready")
+    raise TimeoutError("the extender did not become ready")
 
 
 def filter_body(number: int, units: int, nodes: list[str]) -> bytes:
@@ -98,7 +98,7 @@ def filter_body(number: int, units: int, nodes: list[str]) -> bytes:
 
 
 def binding_body(number: int, node: str) -> bytes:
-    """A bind body for one of the API server's waiting pods."""
+    """A bind body for one of the API server's pending pods."""
     uid = f"7b1f0000-0000-4000-8000-{number:012x}"
     return json.dumps(
         {"PodName": f"pod-{number}", "PodNamespace": "default", "PodUID": uid, "Node": node}
@@ -127,7 +127,7 @@ async def filter_times_ms(port: int, nodes: int, calls: int) -> list[float]:
 
 
 async def bind_rate(port: int, first: int, count: int, at_once: int) -> float:
-    """Binds per second onto one node with ``at_once`` connections; none may be refused."""
+    """Binds per second to one node with ``at_once`` connections; none may be rejected."""
     queue = list(range(first, first + count))
     callers = [await connect(port) for _ in range(at_once)]
 
@@ -142,7 +142,7 @@ async def bind_rate(port: int, first: int, count: int, at_once: int) -> float:
 
 
 async def cycle_rate(port: int, nodes: int, first: int, count: int) -> float:
-    """Whole cycles of filter and bind per second, one pod after the other, as kube-scheduler runs them."""
+    """Whole cycles of filter and bind per second, sequential as in kube-scheduler."""
     names = [node_name(number) for number in range(nodes)]
     bodies = [filter_body(first + number, 1, names) for number in range(count)]
     caller = await connect(port)
@@ -155,12 +155,12 @@ async def cycle_rate(port: int, nodes: int, first: int, count: int) -> float:
 
 
 def percentile(times: list[float], share: float) -> float:
-    """The value below which ``share`` of the sorted ``times`` lie."""
+    """The quantile ``share`` of the sorted ``times``."""
     return times[min(len(times) - 1, int(len(times) * share))]
 
 
 def measure(quick: bool = False) -> Figures:
-    """Every figure of the extender."""
+    """All figures of the extender."""
     found: Figures = {}
     calls, placed, waiting = (100, 2000, 300) if quick else (600, 20_000, 1500)
     asked = (100,) if quick else (500, 1000, 5000)
@@ -205,6 +205,6 @@ def measure(quick: bool = False) -> Figures:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="small and fast, for a look")
+    parser.add_argument("--quick", action="store_true", help="small and fast")
     for name, (value, unit) in measure(parser.parse_args().quick).items():
         print(f"{name:<28} {value:10.3f} {unit}", flush=True)

@@ -1,7 +1,7 @@
-"""Decisions over 5,000 nodes of eight GPUs with everything in use: gangs, preemption, room that is kept, policies, quotas, every
-placement.
+"""Decisions on 5,000 nodes of eight GPUs with all features in use: gangs, preemption, reservations, policies, quotas, all
+placements.
 
-In this process, from a verb's body to its answer, without HTTP: what ``benchmarks.extender`` measures beside it. Usage:
+In this process, from a verb's body to its response, without HTTP, which ``benchmarks.extender`` measures. Usage:
 ``python -m benchmarks.in_use [--quick]``.
 """
 
@@ -63,7 +63,7 @@ class _NoEvents:
         note: str,
         telling: str = "each",
     ) -> None:
-        """Nobody reads them here."""
+        """Not read here."""
 
 
 NO_EVENTS = _NoEvents()
@@ -81,7 +81,7 @@ def cluster(
     per_gpu: int = PODS_PER_GPU,
     namespace_of: Callable[[int, int], str] = lambda number, pod: "default",
 ) -> ClusterCache:
-    """All GPUs with ``per_gpu`` pods, of the priority and the namespace that node and pod number say."""
+    """All GPUs with ``per_gpu`` pods, with priority and namespace by the numbers of node and pod."""
     gc.unfreeze()
     view = ClusterCache(Ledger(node_policy=policy), NO_EVENTS, lambda uid: None)
     request = asks(UNITS)
@@ -117,7 +117,7 @@ def settled() -> None:
 
 
 def times_ms(calls: int, call: Callable[[int], object]) -> list[float]:
-    """How long each of ``calls`` took, sorted."""
+    """The sorted times of ``calls``."""
     times = []
     for number in range(calls):
         started = time.perf_counter()
@@ -127,12 +127,12 @@ def times_ms(calls: int, call: Callable[[int], object]) -> list[float]:
 
 
 def p99(times: list[float]) -> float:
-    """The value that one in a hundred is above."""
+    """The 99th percentile."""
     return times[min(len(times) - 1, int(len(times) * 0.99))]
 
 
 def preemption(nodes: int, calls: int) -> Figures:
-    """A pod for which others must end: where every node would do, where few would, where none would."""
+    """A pod that needs preemption: on all nodes, on few, on none."""
     found: Figures = {}
     all_names = [node_name(number) for number in range(nodes)]
     for scene, priority_of in (
@@ -156,7 +156,7 @@ def preemption(nodes: int, calls: int) -> Figures:
 
 
 def _verb(view: ClusterCache, nodes: int, calls: int) -> float:
-    """kube-scheduler's own preemption: victims on a tenth of the nodes, of whom we see whether they are enough."""
+    """kube-scheduler's own preemption: victims on a tenth of the nodes; we check whether they are enough."""
     bodies = []
     for call in range(4):
         pod = pod_object(call, 1, 40, None)
@@ -250,7 +250,7 @@ def filters(nodes: int, calls: int, placements: Iterable[Placement] = Placement)
 
 
 def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, float, float]:
-    """Every eighth pod is the first of a gang of eight, room is kept for a hundred pods, and each has a policy and a quota.
+    """Every eighth pod is the first of a gang of eight, there are reservations for a hundred pods, and each has a policy and a quota.
 
     Pods come one after the other, and what they ask for is worked out before the question, as in the event loop: p99 of the
     filter, the longest that the loop was held before, and p99 of the filter where pods are asked about as soon as they come.
@@ -350,6 +350,6 @@ def measure(quick: bool = False) -> Figures:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="small and fast, for a look")
+    parser.add_argument("--quick", action="store_true", help="small and fast")
     for name, (value, unit) in measure(parser.parse_args().quick).items():
         print(f"{name:<44} {value:10.3f} {unit}", flush=True)

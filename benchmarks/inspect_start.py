@@ -1,4 +1,4 @@
-"""``kubectl inspect cgpu`` as people wait for it: whole processes, from the start to the last byte.
+"""The run time of ``kubectl inspect cgpu``: whole processes, from the start to the last byte.
 
 A thousand nodes of eight GPUs and 4,000 pods. Usage: ``python -m benchmarks.inspect_start [--quick]``.
 """
@@ -78,7 +78,7 @@ def _median_s(command: list[str], environment: Mapping[str, str], nodes: int, ru
 
 
 def _check(done: "subprocess.CompletedProcess[str]", nodes: int) -> None:
-    """A fast answer that is wrong is none."""
+    """A wrong answer does not count."""
     lines = done.stdout.splitlines()
     units = sum(1 + number % 4 for number in range(nodes * PODS_PER_NODE))
     wanted = f"{units}/{nodes * 8 * 80} "

@@ -1,6 +1,6 @@
-"""What an event costs the ledger, with few and with many pods, and what a filter costs without HTTP.
+"""The cost of an event in the ledger, with few and with many pods, and of a filter without HTTP.
 
-An event pair is a pod that is seen bound and a pod that is seen gone (``hold``, ``release``), each pair
+An event pair is a bound pod and a deleted pod (``hold``, ``release``), each pair
 on another node of 5,000 with eight GPUs each. A third figure is that of 1,000 pods on 100 nodes, which
 all fit a processor's cache: the difference to the others is the memory's, not the ledger's.
 Usage: ``python -m benchmarks.ledger_events [--quick]``.
@@ -38,7 +38,7 @@ def measure(*, quick: bool) -> Figures:
     }
     samples: dict[str, list[float]] = {figure: [] for figure in clusters}
     for turn in range(5):
-        # In turns, so that whatever else the machine does falls on all.
+        # In turns, so that other work of the machine affects all.
         for figure, ledger in clusters.items():
             samples[figure] += _event_pairs_us(ledger, rounds, turn)
     figures = {figure: (statistics.median(taken), "us") for figure, taken in samples.items()}
@@ -114,7 +114,7 @@ def _filter_figures(ledger: Ledger, rounds: int) -> Figures:
 def _fragmentation_figures(rounds: int) -> Figures:
     """Scores of 5,000 names by fragmentation: 20 sizes of pods come in turns, each placed where it is best.
 
-    What a size costs at first, or once the mix was renewed (every 8,192 arrivals), is another figure than what it costs then.
+    The first time of a size, and the first after a renewal of the mix (every 8,192 arrivals), are separate figures.
     """
     ledger = _cluster(NODES, 20_000, Placement.FRAGMENTATION)
     names = [f"node-{number}" for number in range(NODES)]
@@ -153,6 +153,6 @@ def _median_ms(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small and fast, for a look")
+    parser.add_argument("--quick", action="store_true", help="small and fast")
     for figure, (value, unit) in measure(quick=parser.parse_args().quick).items():
         print(f"{figure:<34} {value:10.3f} {unit}")

@@ -182,6 +182,6 @@ def measure(quick: bool = False) -> Figures:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="small and fast, for a look")
+    parser.add_argument("--quick", action="store_true", help="small and fast")
     for name, (value, unit) in measure(parser.parse_args().quick).items():
         print(f"{name:<44} {value:10.3f} {unit}", flush=True)

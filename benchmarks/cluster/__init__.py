@@ -1,1 +1,1 @@
-"""What a real kube-scheduler places per second on thousands of nodes, alone and with our extender."""
+"""Pods per second of a real kube-scheduler on thousands of nodes, alone and with our extender."""

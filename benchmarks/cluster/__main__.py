@@ -1,7 +1,7 @@
-"""How many pods a real kube-scheduler places on thousands of nodes with our extender, against without.
+"""Pods per second of a real kube-scheduler on thousands of nodes, with our extender and without.
 
 Usage: ``python -m benchmarks.cluster [--quick] [--nodes 1000,5000] [--share 0,100] [--binaries DIR]``. DIR
-holds etcd, kube-apiserver, kube-scheduler, kwok and helm; what it lacks is built from the modules of
+contains etcd, kube-apiserver, kube-scheduler, kwok and helm; missing ones are built from the modules of
 ``tests/e2e/cluster`` and kept. The scheduler's chart is installed, for its rights and its configuration. Three variants
 run in turn on one cluster, several times each: kube-scheduler alone (the ceiling), with an extender that does nothing
 (what the protocol costs), and with ours. Writes ``build/figures/cluster.json``, and exits 1 when a ratio is under its
@@ -44,7 +44,7 @@ _NULL_EXTENDER: Final = Path(__file__).with_name("null_extender")
 
 
 def load_of(nodes: int, share: int, quick: bool) -> Load:
-    """As many pods as keep a run near twenty seconds: the fewer, the more nodes are looked at for each."""
+    """The number of pods for a run of about twenty seconds: fewer if more nodes are scored for each."""
     looked_at = nodes * share / 100 if share else max(nodes * max(50 - nodes // 125, 5) / 100, 100)
     many = int(min(2000, max(300, 800_000 / looked_at)))
     return Load(many // 5, 10, 5, 10.0) if quick else Load(many, 100, 150, 10.0)
@@ -76,7 +76,7 @@ async def _storm(binaries: Path, quick: bool, null: Path) -> Figures:
 async def profile(
     binaries: Path, nodes: int, share: int, variant: str, quick: bool, null: Path, extender: bool = False
 ) -> str:
-    """One more run, looked into; it is slower for that, and its rate is no figure. ``extender``: by Python's profiler, which slows it most."""
+    """Another run with profilers, which slow it down, so its rate is not a figure. ``extender``: with Python's profiler, the slowest."""
     folder = (
         _PROFILES / f"profile-{nodes}-{share}-{variant.replace(' ', '-')}{'-extender' if extender else ''}"
     )
@@ -131,7 +131,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--repeats", type=int, default=5, help="turns of each variant (default %(default)s)")
     parser.add_argument(
-        "--binaries", type=Path, help=f"folder of {', '.join(BINARIES)}; what it lacks is built"
+        "--binaries", type=Path, help=f"folder of {', '.join(BINARIES)}; missing ones are built"
     )
     parser.add_argument(
         "--quick",
@@ -141,7 +141,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--without-bind", action="store_true", help="a fourth variant: does nothing, and kube-scheduler binds"
     )
-    parser.add_argument("--without-storm", action="store_true", help="leave out the pods that fit nowhere")
+    parser.add_argument("--without-storm", action="store_true", help="skip the pods that fit nowhere")
     parser.add_argument(
         "--profile",
         action="store_true",

@@ -1,4 +1,4 @@
-"""The API server as the benchmark uses it: many small writes, and one watch that tells when pods get a node."""
+"""The API server's client: many small writes, and one watch for pods that get a node."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ from benchmarks.cluster.processes import WORK_S, Program, until
 from gpushare.kube.auth.access import Access, load_access
 from gpushare.kube.auth.tls import tls_context
 
-#: A busy API server gives up on a request after a minute.
+#: A busy API server aborts a request after a minute.
 _REQUEST: Final = aiohttp.ClientTimeout(total=90.0)
 _WRITERS: Final = 12
 #: Only metadata comes, so that the watch costs the API server as little as can be.
@@ -50,7 +50,7 @@ class Bound:
     def __init__(self) -> None:
         self.at_s: dict[str, float] = {}
         self.failed: Exception | None = None
-        """Why nothing more will be seen."""
+        """The error that ended the watch."""
 
     def note(self, name: str) -> None:
         """A pod with a node was seen."""
@@ -61,7 +61,7 @@ class Bound:
 
         async def reached() -> bool:
             if self.failed is not None:
-                raise RuntimeError("the pods cannot be watched any more") from self.failed
+                raise RuntimeError("the watch of pods ended") from self.failed
             return len(self.at_s) >= count
 
         try:
@@ -122,12 +122,12 @@ class Api:
         await self.create_all(_PODS, things)
 
     async def delete_pods(self, programs: Sequence[Program]) -> None:
-        """Delete every pod of the benchmark, and wait until none is left; ``programs`` help with that."""
+        """Delete all pods of the benchmark, and wait for it; ``programs`` are needed for that."""
 
         async def none_left() -> bool:
             params = {"gracePeriodSeconds": "0"}
             async with self._http.delete(self.access.server + _PODS, params=params) as answer:
-                # A busy server gives up after a minute; what it has deleted by then is gone.
+                # A busy server stops after a minute; pods deleted by then stay deleted.
                 if answer.status != 504:
                     answer.raise_for_status()
                 await answer.read()
@@ -143,7 +143,7 @@ class Api:
             await answer.read()
 
     async def nodes_ready(self, count: int) -> bool:
-        """Whether ``count`` nodes say that they are ready."""
+        """Whether ``count`` nodes are ready."""
         found = await self.get("/api/v1/nodes", resourceVersion="0")
         ready = sum(
             condition["type"] == "Ready" and condition["status"] == "True"
@@ -195,7 +195,7 @@ class Api:
 
 @asynccontextmanager
 async def connect(kubeconfig: Path) -> AsyncIterator[Api]:
-    """The API server that the kubeconfig leads to."""
+    """The API server of the kubeconfig."""
     access = load_access(str(kubeconfig))
     context = tls_context(access, access.client_certificate, access.client_key)
     connector = aiohttp.TCPConnector(ssl=True if context is None else context, limit=64)

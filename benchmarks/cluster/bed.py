@@ -1,4 +1,4 @@
-"""The cluster under the schedulers: a real API server on etcd, and nodes that kwok plays."""
+"""The cluster of the schedulers: a real API server on etcd, and nodes simulated by kwok."""
 
 import asyncio
 import tempfile
@@ -16,9 +16,9 @@ from benchmarks.cluster.processes import WORK_S, Program, program, until
 from gpushare_playground.controlplane import ControlPlane
 
 _HERE: Final = Path(__file__).parent
-#: Neither garbage collector nor node controller: their work would only be in the way of what is measured.
+#: No garbage collector or node controller: their work would distort the measurements.
 _COMPONENTS: Final = ("etcd", "kube-apiserver")
-#: A new node is tainted until a controller finds it ready; here nobody would take the taint off.
+#: A new node is tainted until a controller finds it ready; here no controller would remove the taint.
 _FLAGS: Final = {"kube-apiserver": ("--disable-admission-plugins=TaintNodesByCondition",)}
 
 
@@ -59,7 +59,7 @@ async def cluster(binaries: Path, nodes: int) -> AsyncIterator[Bed]:
                 async def ready() -> bool:
                     return await api.nodes_ready(nodes)
 
-                # Each look reads all of them.
+                # Each poll reads all of them.
                 await until(ready, f"{nodes} nodes are ready", [kwok], deadline_s=WORK_S, every_s=1.0)
                 print(f"  {nodes} nodes are ready after {time.perf_counter() - started:.0f} s", flush=True)
                 yield Bed(

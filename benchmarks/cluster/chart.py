@@ -1,6 +1,6 @@
-"""The scheduler's chart, installed as its users install it: rights and configuration are the chart's, and stay so.
+"""The scheduler's chart, installed as users install it: rights and configuration come from the chart.
 
-Nothing runs the chart's pods here. What the benchmark starts in their place is the user that is their service account, and reads its
+The chart's pods do not run here. The benchmark's processes run as their service account and read their
 configuration and its arguments from the objects that the chart made.
 """
 
@@ -15,7 +15,7 @@ from benchmarks.cluster.api import Api
 
 _NAMESPACE: Final = "kube-system"
 _NAME: Final = "ack-co-scheduler"
-#: RBAC knows a service account by its user name and groups, whichever way it authenticates: here by a client certificate.
+#: RBAC identifies a service account by user name and groups, however it authenticates: here with a client certificate.
 USER: Final = f"system:serviceaccount:{_NAMESPACE}:{_NAME}"
 GROUPS: Final = ("system:serviceaccounts", f"system:serviceaccounts:{_NAMESPACE}")
 _CHART: Final = Path(__file__).parents[2] / "charts" / _NAME
@@ -28,7 +28,7 @@ Configuration = dict[str, Any]
 
 
 def install(helm: Path, kubeconfig: Path, folder: Path) -> None:
-    """``helm install`` of the chart with its defaults; raises ``RuntimeError`` with what helm said."""
+    """``helm install`` of the chart with its defaults; raises ``RuntimeError`` with helm's output."""
     command = [str(helm), "install", _NAME, str(_CHART), "-n", _NAMESPACE]
     own = {f"HELM_{kind}_HOME": str(folder / "helm") for kind in ("CACHE", "CONFIG", "DATA")}
     environment = os.environ | own | {"KUBECONFIG": str(kubeconfig)}
@@ -50,7 +50,7 @@ async def configuration(api: Api) -> Configuration:
 
 
 async def extender_arguments(api: Api) -> list[str]:
-    """The chart's command line of the extender, without what the benchmark decides itself."""
+    """The chart's command line of the extender, without the options that the benchmark sets."""
     found = await api.get(f"/apis/apps/v1/namespaces/{_NAMESPACE}/deployments/{_NAME}")
     containers = found["spec"]["template"]["spec"]["containers"]
     (arguments,) = (one["args"] for one in containers if one["name"] == "extender")
@@ -62,7 +62,7 @@ def adapted(
 ) -> Configuration:
     """The chart's configuration for a kube-scheduler of the benchmark.
 
-    ``percentage`` of nodes to score (0: kube-scheduler's own choice); ``extender`` is where it listens (empty: there is none). Only
+    ``percentage`` of nodes to score (0: kube-scheduler's own choice); ``extender`` is its address (empty: none). Only
     one scheduler runs at a time, so nothing elects a leader. A kube-scheduler that binds by itself writes to the API
     server for each pod: without a limit of its client, or that limit would be all that is measured.
     """

@@ -1,4 +1,4 @@
-"""One run of one variant: a backlog of pods worked off, a burst of pods, and pods that come at a steady rate."""
+"""One run of one variant: a backlog of pods, a burst of pods, and pods at a steady rate."""
 
 import asyncio
 import time
@@ -13,11 +13,11 @@ from benchmarks.cluster.processes import busy_s, cpu_of
 from benchmarks.cluster.variants import Scheduler
 from benchmarks.processes import rss_mb
 
-#: GPU memory units that pods ask for, in turn: an eightieth to a tenth of a GPU of 80 GiB.
+#: GPU memory units that pods request, in turn: an eightieth to a tenth of a GPU of 80 GiB.
 _UNITS = (1, 2, 4, 8)
 
 
-#: Beside the processes: all that the machine did, for whomever.
+#: In addition to the processes: everything that the machine did.
 EVERYTHING = "everything"
 #: The part of the backlog in which caches warm up; it is not counted.
 _WARM_UP = 0.05
@@ -25,7 +25,7 @@ _WARM_UP = 0.05
 
 @dataclass(frozen=True)
 class Load:
-    """How many pods wait at first, come at once later, and come one by one, at ``steady_per_s`` a second."""
+    """The sizes of backlog and burst, and of the steady part at ``steady_per_s`` pods per second."""
 
     backlog: int
     burst: int
@@ -35,7 +35,7 @@ class Load:
 
 @dataclass
 class Run:
-    """What one run found. Times in seconds, processor times per pod in milliseconds, memory in MB."""
+    """Results of a run. Times in seconds, processor times per pod in milliseconds, memory in MB."""
 
     pods_per_s: float
     cpu_ms: dict[str, float]
@@ -58,7 +58,7 @@ class Run:
 
 
 def percentile(times: Sequence[float], share: float) -> float:
-    """The value below which ``share`` of ``times`` lie."""
+    """The quantile ``share`` of ``times``."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
@@ -92,7 +92,7 @@ class Meter:
 
 
 async def backlog(bed: Bed, scheduler: Scheduler, bound: Bound, count: int) -> Run:
-    """Watch ``count`` waiting pods being placed by a scheduler that has just started."""
+    """Watch a newly started scheduler place ``count`` pending pods."""
     meter = Meter(bed, scheduler)
     await bound.reaches(max(1, int(count * _WARM_UP)), scheduler.programs)
     await meter.start()
@@ -107,7 +107,7 @@ async def backlog(bed: Bed, scheduler: Scheduler, bound: Bound, count: int) -> R
 
 
 def pods(prefix: str, count: int) -> list[dict[str, object]]:
-    """Pods that ask for unlike shares, in turn."""
+    """Pods with different shares, in turn."""
     return [pod(f"{prefix}-{number}", _UNITS[number % len(_UNITS)]) for number in range(count)]
 
 
@@ -135,7 +135,7 @@ async def arrivals(
 
 
 async def run(bed: Bed, scheduler: Scheduler, bound: Bound, load: Load) -> Run:
-    """The whole of one run; the backlog's pods are there, and wait."""
+    """A whole run; the backlog's pods exist and are pending."""
     found = await backlog(bed, scheduler, bound, load.backlog)
     found.burst_s = await arrivals(bed, scheduler, bound, "burst", load.burst, 0.0)
     found.steady_s = await arrivals(bed, scheduler, bound, "steady", load.steady, load.steady_per_s)

@@ -1,4 +1,4 @@
-"""What kube-scheduler and our extender say of themselves, between two readings."""
+"""Differences between two readings of the metrics of kube-scheduler and our extender."""
 
 import re
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ class Sums:
     def stages_since(self, before: "Sums") -> dict[str, float]:
         """Mean milliseconds of kube-scheduler's stages per attempt.
 
-        ``choosing`` is the part of a cycle that runs one pod after the other. What of it no plugin used is
-        ``extender and rest``. ``binding`` is the part that runs beside the next pods' cycles.
+        ``choosing`` is the sequential part of a cycle. The time of it that no plugin used is
+        ``extender and rest``. ``binding`` is the part that runs in parallel with the next pods' cycles.
         """
         choosing_s, count = self.since(before, _ALGORITHM)
         attempt_s, attempts = self.since(before, _ATTEMPT, "scheduled")
@@ -73,5 +73,5 @@ def sums_of(text: str) -> Sums:
 
 
 def attempts(text: str) -> float:
-    """How often kube-scheduler has tried to place a pod, whatever came of it."""
+    """kube-scheduler's attempts to place a pod, with any result."""
     return sum(float(value) for value in _ATTEMPTS.findall(text))

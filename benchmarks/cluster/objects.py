@@ -9,14 +9,14 @@ from gpushare.api.quantity import MemoryUnit
 
 NAMESPACE: Final = "bench"
 GPU_MIB: Final = 81920
-#: kube-scheduler's own scheduler name stays out of it: every variant is started under ours.
+#: Every variant runs under our scheduler name.
 SCHEDULER: Final = names.SCHEDULER_NAME
-#: What kwok looks for on the nodes that it plays.
+#: Marks the nodes that kwok simulates.
 PLAYED: Final = "gpushare.dev/bench"
 
 
 def node(number: int) -> dict[str, Any]:
-    """A node of eight equal GPUs, with what the node agent writes about them."""
+    """A node of eight equal GPUs, with the node agent's annotation."""
     described = described_node(number, GPU_MIB, MemoryUnit.GIB)
     capacity = {
         "cpu": "128",
@@ -47,7 +47,7 @@ def node(number: int) -> dict[str, Any]:
 
 
 def pod(name: str, units: int) -> dict[str, Any]:
-    """A pod that asks for ``units`` of GPU memory on one GPU, as a ReplicaSet would make it."""
+    """A pod that requests ``units`` of GPU memory on one GPU, as created by a ReplicaSet."""
     labels = {"app": "bench", "pod-template-hash": "5d4f8c7b9c"}
     resources = {"cpu": "100m", "memory": "256Mi", names.GPU_MEM: str(units)}
     container = {

@@ -1,4 +1,4 @@
-"""The programs under measurement: started, waited for, watched, and asked what they have used."""
+"""The measured programs: starting, waiting, watching, and their resource usage."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ _STOP_S: Final = 10.0
 READY_S: Final = 60.0
 """How long a program may take until it is ready."""
 WORK_S: Final = 200.0
-"""How long the cluster may take for the work that it is given: a multiple of what 5,000 nodes need."""
+"""The time limit of the cluster's work: a multiple of the time for 5,000 nodes."""
 _TAIL: Final = 3000
 
 
@@ -33,7 +33,7 @@ class Program:
         self._log = log
 
     def check(self) -> None:
-        """Raise with the end of its log when it has ended."""
+        """Raise with the end of its log if it has ended."""
         if (code := self._process.poll()) is not None:
             raise RuntimeError(f"{self.name} ended with {code}; {self.tail()}")
 
@@ -50,10 +50,10 @@ async def until(
     deadline_s: float,
     every_s: float = 0.05,
 ) -> None:
-    """Ask every ``every_s`` seconds until it is ``met``.
+    """Poll every ``every_s`` seconds until it is ``met``.
 
     Raises ``RuntimeError`` as soon as one of ``programs`` has ended, and ``TimeoutError`` after ``deadline_s``: it says
-    ``what`` did not come about, the last error, and how the logs of ``programs`` end.
+    ``what`` did not happen, the last error, and the ends of the logs of ``programs``.
     """
     end = time.monotonic() + deadline_s
     problem = ""
@@ -110,7 +110,7 @@ def fresh_folder(parent: Path, name: str) -> Path:
 
 
 def cpu_s(pid: int) -> float:
-    """Seconds of processor time that a process has used, all its threads together."""
+    """The processor time of a process with all its threads, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
@@ -121,13 +121,13 @@ def cpu_of(pids: Mapping[str, int]) -> dict[str, float]:
 
 
 def busy_s() -> float:
-    """Seconds that all processors together have worked, for whomever."""
+    """Seconds of work of all processors, for any process."""
     fields = [int(text) for text in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:8]]
     return (sum(fields) - fields[3] - fields[4]) * _TICK_S
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
+    """A free port of loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

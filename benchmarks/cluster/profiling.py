@@ -1,4 +1,4 @@
-"""Where the time goes: kube-scheduler and kube-apiserver by their own profilers, our extender by Python's, connections by the kernel."""
+"""Profiles of kube-scheduler and kube-apiserver (their own profilers) and our extender (Python's), and connections by the kernel."""
 
 import asyncio
 import io
@@ -27,13 +27,13 @@ async def go_profiles(scheduler: Scheduler, api: Api, bound: Bound, after: int, 
 
 
 def top(profile: Path) -> str:
-    """A profile as a list, by what a function and all that it calls took."""
+    """A profile as a list, by cumulative time."""
     command = ["go", "tool", "pprof", "-top", "-cum", f"-nodecount={2 * _ROWS}", str(profile)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def extender_top(stats: Path) -> str:
-    """The extender's profile as two lists: by what a function took itself, and with all that it calls."""
+    """The extender's profile as two lists: by own time and by cumulative time."""
     text = io.StringIO()
     pstats.Stats(str(stats), stream=text).sort_stats("tottime").print_stats(_ROWS)
     pstats.Stats(str(stats), stream=text).sort_stats("cumtime").print_stats(_ROWS)

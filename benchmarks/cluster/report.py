@@ -1,4 +1,4 @@
-"""From runs to figures, and to a table for people."""
+"""Figures and a readable table of runs."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def ratios(runs: Mapping[str, Sequence[Run]], variant: str) -> list[float]:
 
 
 def figures_of(nodes: int, share: int, runs: Mapping[str, Sequence[Run]]) -> Figures:
-    """Every figure under a name that tells nodes, share of nodes scored, and variant."""
+    """All figures, named after nodes, share of nodes scored, and variant."""
     found: Figures = {}
     for variant, made in runs.items():
         prefix = f"{_slug(variant)}_{nodes}_{_share(share)}"
@@ -66,7 +66,7 @@ def figures_of(nodes: int, share: int, runs: Mapping[str, Sequence[Run]]) -> Fig
 
 
 def table(nodes: int, share: int, runs: Mapping[str, Sequence[Run]]) -> str:
-    """The same for people: a column a variant."""
+    """A readable table with a column per variant."""
     figures = figures_of(nodes, share, runs)
     suffixes = {variant: f"_{_slug(variant)}_{nodes}_{_share(share)}" for variant in runs}
     rows: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
-"""Thousands of pods fit nowhere while others end one by one: who is tried again, and what that costs.
+"""Thousands of pods fit nowhere while others end one by one: how many are retried, and at what cost.
 
-Every GPU is a little over half full, so that a node has room in sum and no GPU of it has enough: kube-scheduler's own
-filters let the pods through, and our extender refuses them. Each pod that ends makes room for two of those waiting.
+Every GPU is a little over half full, so that a node has room in total, but no single GPU has enough: kube-scheduler's own
+filters accept the pods, and our extender rejects them. Each pod that ends makes room for two of those waiting.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from benchmarks.cluster.objects import pod
 from benchmarks.cluster.processes import WORK_S, Program, busy_s, cpu_of, fresh_folder, until
 from benchmarks.cluster.variants import OURS, Scheduler, scheduler
 
-#: Of 80 units: two of the first do not fit beside one another, one of the second not beside the first.
+#: Of 80 units: two of the first do not fit on one GPU, nor one of the second with one of the first.
 _FILLING_UNITS: Final = 41
 _WAITING_UNITS: Final = 40
 _PER_ROOM: Final = 2
@@ -29,7 +29,7 @@ _PER_ROOM: Final = 2
 
 @dataclass(frozen=True)
 class Storm:
-    """How many pods wait, how many others end, how long it is quiet before (seconds), and time between ends."""
+    """The numbers of pending and of ending pods, the quiet time before (seconds), and the time between ends."""
 
     waiting: int = 2000
     ends: int = 20
@@ -38,7 +38,7 @@ class Storm:
 
 
 class _Span:
-    """Attempts and processor time of a while."""
+    """Attempts and processor time of an interval."""
 
     def __init__(self, bed: Bed, scheduler: Scheduler) -> None:
         self._pids = {**bed.pids, **scheduler.pids}
@@ -80,7 +80,7 @@ async def measure(bed: Bed, binaries: Path, null: Path, plan: Storm) -> Figures:
             return attempts(await started.text("/metrics")) >= before + plan.waiting
 
         await until(
-            all_tried, "every waiting pod was tried once", started.programs, deadline_s=WORK_S, every_s=0.5
+            all_tried, "every pending pod was tried once", started.programs, deadline_s=WORK_S, every_s=0.5
         )
         found |= await span.stop("first")
         await span.start()
@@ -99,7 +99,7 @@ async def measure(bed: Bed, binaries: Path, null: Path, plan: Storm) -> Figures:
 async def _ends(
     bed: Bed, programs: Sequence[Program], bound: Bound, plan: Storm
 ) -> tuple[list[float], list[float]]:
-    """End one pod after the other; seconds until the first and until the second waiting pod took its place."""
+    """End one pod after the other; seconds until the first and the second pending pod took its place."""
     first_s, second_s = [], []
     for number in range(plan.ends):
         before, started_s = len(bound.at_s), time.perf_counter()

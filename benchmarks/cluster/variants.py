@@ -30,7 +30,7 @@ class Scheduler:
 
     programs: list[Program]
     url: str
-    """Where kube-scheduler serves metrics and profiles."""
+    """The address of kube-scheduler's metrics and profiles."""
     extender_url: str = ""
     http: aiohttp.ClientSession = field(repr=False, kw_only=True)
 
@@ -40,7 +40,7 @@ class Scheduler:
         return {one.name: one.pid for one in self.programs}
 
     async def text(self, path: str) -> str:
-        """What kube-scheduler answers to a GET of ``path``."""
+        """kube-scheduler's response to a GET of ``path``."""
         return (await self.raw(path)).decode()
 
     async def raw(self, path: str, timeout_s: float = 60.0) -> bytes:
@@ -51,7 +51,7 @@ class Scheduler:
             return await answer.read()
 
     async def extender_text(self, path: str) -> str:
-        """What our extender answers to a GET of ``path``; empty where there is none of ours."""
+        """Our extender's response to a GET of ``path``; empty without our extender."""
         if not self.extender_url:
             return ""
         async with self.http.get(self.extender_url + path) as answer:
@@ -69,7 +69,7 @@ async def scheduler(
     null_extender: Path,
     profile: Path | None = None,
 ) -> AsyncIterator[Scheduler]:
-    """A ready scheduler of that variant, ended at the end; ``profile`` is where our extender leaves its profile."""
+    """A ready scheduler of that variant; ``profile`` is the path of our extender's profile."""
     # kube-scheduler makes its certificate itself, at its start; and nothing of it leaves loopback.
     connector = aiohttp.TCPConnector(ssl=False)
     async with aiohttp.ClientSession(connector=connector, timeout=_REQUEST) as http:
@@ -135,6 +135,6 @@ def _command(binaries: Path, config: Path, kubeconfig: Path, port: int) -> list[
         "--cert-dir=",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
-        # Whoever reaches loopback of this machine may read figures and profiles.
+        # Everything on this machine may read figures and profiles.
         "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics,/debug/*",
     ]

@@ -1,1 +1,1 @@
-"""``make gpu-check``: what isolation promises, held against the driver of this machine."""
+"""``make gpu-check``: checks the guarantees of isolation on the driver of this machine."""

@@ -1,8 +1,8 @@
-"""Holds what isolation promises against the driver of this machine, and writes a report.
+"""Checks the guarantees of isolation on the driver of this machine, and writes a report.
 
 Usage: ``make gpu-check`` (``SECTION=memory ARGS="--out DIR"``), or ``python3 -m benchmarks.gpu_check``. Needs Python 3.11, gcc, make
-and a driver; no network. ``DRIVER=fakegpu`` tries the check itself on the stand-in driver; its report goes into ``build/gpu-check``.
-Ends with 1 when a promise did not hold, with 2 when nothing could be checked.
+and a driver; no network. ``DRIVER=fakegpu`` tests the check itself on the fake driver; its report goes into ``build/gpu-check``.
+Exits with 1 if a guarantee did not hold, with 2 if nothing could be checked.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from benchmarks.gpu_check import (
     symbols,
 )
 from benchmarks.gpu_check.building import ROOT, NotBuilt, make, programs
-from benchmarks.gpu_check.driver import Driver, NoDriver, found, stand_in
+from benchmarks.gpu_check.driver import Driver, NoDriver, fake_driver, found
 from benchmarks.gpu_check.lab import ISOLATION, TROUBLES, Lab
 from benchmarks.gpu_check.report import Heading, Report, Row, WrongPlace, not_run, place, promise
 from benchmarks.gpu_check.running import Clock
@@ -47,8 +47,8 @@ Part = Callable[[Lab], Iterable[Row]]
 
 
 def parts(quick: bool) -> Mapping[str, tuple[str, float, Part]]:
-    """What can be asked for by ``--section``, in order, with the seconds that each may take: one that hangs must leave time
-    for the others. First a little of everything, then what goes deeper; what takes as much as it is given comes last."""
+    """The sections in order, with their time limits in seconds: one that hangs must leave time
+    for the others. First a little of everything, then details; those that use all their time come last."""
     return {
         "facts": (facts.TITLE, 60, facts.rows),
         "memory": (memory.TITLE, 90, memory.rows),
@@ -72,7 +72,10 @@ def options() -> argparse.Namespace:
     )
     names = list(parts(True))
     parser.add_argument(
-        "--driver", choices=["machine", "fakegpu"], default="machine", help="whose; fakegpu is the stand-in"
+        "--driver",
+        choices=["machine", "fakegpu"],
+        default="machine",
+        help="driver to check; fakegpu: the fake driver",
     )
     parser.add_argument(
         "--section",
@@ -81,23 +84,21 @@ def options() -> argparse.Namespace:
         metavar="NAME[,NAME]",
         help=f"only these: {', '.join(names)}",
     )
-    parser.add_argument("--out", type=Path, help="folder of the report; else docs/measurements")
+    parser.add_argument("--out", type=Path, help="folder of the report (default: docs/measurements)")
     parser.add_argument(
-        "--seconds", type=float, default=SECONDS, help="what all of it may take (default: %(default)g)"
+        "--seconds", type=float, default=SECONDS, help="time limit of all sections (default: %(default)g)"
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="fewer and shorter, to see that it runs; what depends on speed is measured, not judged",
+        help="fewer and shorter, to see that it runs; results that depend on speed are measured, but not judged",
     )
-    parser.add_argument(
-        "--libraries", type=Path, help="libraries to be checked instead of build/isolation/open"
-    )
+    parser.add_argument("--libraries", type=Path, help="libraries to check instead of build/isolation/open")
     parser.add_argument(
         "--hami",
         type=Path,
         metavar="FOLDER",
-        help="HAMi-core, whose libvgpu.so lies there: shares, latency and costs of calls beside ours",
+        help="folder of HAMi-core's libvgpu.so, to compare shares, latency and costs of calls",
     )
     chosen = parser.parse_args()
     try:
@@ -111,21 +112,21 @@ def options() -> argparse.Namespace:
 
 
 def show(report: Report, row: Row) -> None:
-    """Into the report and onto the screen."""
+    """Write it to the report and to the screen."""
     report.add(row)
     print(row.line(), flush=True)
 
 
 class Hangs(Exception):
-    """A section goes on after its time; raised wherever it is."""
+    """A section exceeded its time; raised anywhere inside it."""
 
 
 @contextmanager
 def interrupted_after(seconds: float) -> Iterator[None]:
-    """Raises ``Hangs`` in the block, once it has taken so long."""
+    """Raises ``Hangs`` in the block after that time."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        raise Hangs(f"it was still at work {seconds:.0f} s after it began")
+        raise Hangs(f"it had not finished after {seconds:.0f} s")
 
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -137,12 +138,12 @@ def interrupted_after(seconds: float) -> Iterator[None]:
 
 
 def part(report: Report, lab: Lab, title: str, seconds: float, rows: Part, grace_s: float = GRACE_S) -> None:
-    """One section; whatever goes wrong in it is a row of it."""
+    """One section; any error in it becomes a row of it."""
     lab.clock.begin_part(seconds)
     print(f"\n{title} … ({lab.clock.left_s():.0f} s at most, {lab.clock.gone_s():.0f} s gone)", flush=True)
     report.begin(title)
     if lab.clock.left_s() < 1:
-        show(report, not_run(title, "no time was left (--seconds)"))
+        show(report, not_run(title, "no time left (--seconds)"))
         return
     try:
         with interrupted_after(lab.clock.left_s() + grace_s):
@@ -151,7 +152,7 @@ def part(report: Report, lab: Lab, title: str, seconds: float, rows: Part, grace
                 if lab.clock.left_s() < 1:
                     show(
                         report,
-                        not_run("the rest of the section", f"its {seconds:g} s, or all time, were used up"),
+                        not_run("the rest of the section", f"its {seconds:g} s, or all time, had passed"),
                     )
                     return
     except (Hangs, *TROUBLES) as error:
@@ -162,22 +163,22 @@ def part(report: Report, lab: Lab, title: str, seconds: float, rows: Part, grace
 
 
 def heading(chosen: argparse.Namespace, lab: Lab, date: str) -> Heading:
-    """Which GPU and which driver this is about."""
+    """The GPU and the driver of the report."""
     answers = lab.answers(None)
     name, version = answers.get("name", "a GPU without a name"), answers.get("driver", "of unknown version")
-    kind = f"the stand-in, which says it is {version}" if lab.driver.stand_in else f"NVIDIA {version}"
-    gpu = f"the stand-in driver's {name}" if lab.driver.stand_in else name
-    words = ["make gpu-check", *(["DRIVER=fakegpu"] if lab.driver.stand_in else [])]
+    kind = f"the fake driver, with version {version}" if lab.driver.fake else f"NVIDIA {version}"
+    gpu = f"the fake driver's {name}" if lab.driver.fake else name
+    words = ["make gpu-check", *(["DRIVER=fakegpu"] if lab.driver.fake else [])]
     words += [f"--section {','.join(chosen.section)}"] if chosen.section else []
     words += ["--quick"] if chosen.quick else []
     words += [f"--seconds {chosen.seconds:g}"] if chosen.seconds != SECONDS else []
     words += ["--libraries …"] if chosen.libraries else []
     words += ["--hami …"] if chosen.hami else []
-    return Heading(date, gpu, kind, lab.driver.stand_in, " ".join(words))
+    return Heading(date, gpu, kind, lab.driver.fake, " ".join(words))
 
 
 def all_parts(chosen: argparse.Namespace, lab: Lab, report: Report) -> None:
-    """Every section that was asked for."""
+    """Runs the requested sections."""
     known = parts(chosen.quick)
     wanted = chosen.section or list(known)
     try:
@@ -186,20 +187,20 @@ def all_parts(chosen: argparse.Namespace, lab: Lab, report: Report) -> None:
             if name in wanted:
                 part(report, lab, title, seconds, rows)
     except BaseException as error:
-        report.end(f"Ended early ({type(error).__name__}), {lab.clock.gone_s():.0f} s after it began")
+        report.end(f"Stopped early ({type(error).__name__}) after {lab.clock.gone_s():.0f} s")
         raise
     finally:
         print(f"\nReport: {report.path}", flush=True)
     left_out = [name for name in known if name not in wanted]
     some = f", without the sections {', '.join(left_out)}" if left_out else ", all sections"
-    report.end(f"Ended in order after {lab.clock.gone_s():.0f} s{some}")
+    report.end(f"Completed after {lab.clock.gone_s():.0f} s{some}")
 
 
 def check(chosen: argparse.Namespace, driver: Driver, folder: Path, clock: Clock) -> int:
-    """Everything, on a driver that is there; returns the exit code."""
+    """Runs the check on a driver; returns the exit code."""
     date = time.strftime("%Y-%m-%d")
-    path = place(ROOT, chosen.out, date, stand_in=driver.stand_in)
-    print(f"Driver: {driver.cuda}{' (the stand-in)' if driver.stand_in else ''}; compiling …", flush=True)
+    path = place(ROOT, chosen.out, date, fake=driver.fake)
+    print(f"Driver: {driver.cuda}{' (the fake driver)' if driver.fake else ''}; compiling …", flush=True)
     make("isolation", "all", "linked")
     lab = Lab(driver, folder, clock, (chosen.libraries or ISOLATION / "open").resolve(), chosen.peer)
     programs(lab.programs)
@@ -208,7 +209,7 @@ def check(chosen: argparse.Namespace, driver: Driver, folder: Path, clock: Clock
             machine.identify(lab)
         except TROUBLES as error:
             raise NoDriver(
-                f"{driver.cuda}: the library is there, but a program that asks for a GPU {error}. Is there a GPU, and are "
+                f"{driver.cuda}: the library exists, but a program that uses a GPU {error}. Is there a GPU, and are "
                 "its device files (/dev/nvidia*) here?"
             ) from None
         report = Report(path, heading(chosen, lab, date))
@@ -219,14 +220,14 @@ def check(chosen: argparse.Namespace, driver: Driver, folder: Path, clock: Clock
 
 
 def remove_abandoned(work: Path) -> None:
-    """What runs that were killed have left."""
+    """Files left behind by killed runs."""
     for folder in work.glob("work-*-*"):
         if not Path("/proc", folder.name.split("-")[1]).exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def stop_event(number: int, frame: FrameType | None) -> None:
-    """SIGTERM as ^C: what was started ends too."""
+    """SIGTERM acts like ^C: started programs end too."""
     raise SystemExit(128 + number)
 
 
@@ -240,7 +241,7 @@ def main() -> int:
     remove_abandoned(work)
     folder = Path(tempfile.mkdtemp(prefix=f"work-{os.getpid()}-", dir=work))
     try:
-        driver = stand_in(folder) if chosen.driver == "fakegpu" else found(os.environ)
+        driver = fake_driver(folder) if chosen.driver == "fakegpu" else found(os.environ)
         return check(chosen, driver, folder, clock)
     except (NoDriver, NotBuilt, WrongPlace, *TROUBLES) as error:
         print(f"gpu-check: {error}", file=sys.stderr)

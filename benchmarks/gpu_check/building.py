@@ -1,4 +1,4 @@
-"""What is compiled where the check runs: the libraries, the programs that meet them, and this folder's own."""
+"""Compiles the libraries, their test programs, and the programs of this folder."""
 
 import fcntl
 import os
@@ -14,7 +14,7 @@ COMPILER = (os.environ.get("CC", "gcc"), "-std=gnu11", "-O2", "-Wall", "-Wextra"
 
 
 class NotBuilt(Exception):
-    """A compiler is missing, or something did not compile; the text is what it said."""
+    """A compiler is missing, or compilation failed; the text is its output."""
 
 
 def run(command: Sequence[str]) -> None:
@@ -22,13 +22,13 @@ def run(command: Sequence[str]) -> None:
     try:
         made = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:
-        raise NotBuilt(f"{error.filename} is not here: gcc, make and binutils are needed") from None
+        raise NotBuilt(f"{error.filename} not found: gcc, make and binutils are needed") from None
     if made.returncode:
         raise NotBuilt(f"{' '.join(command)}: {made.stderr.strip()[-2000:]}")
 
 
 def make(folder: str, *targets: str) -> None:
-    """``make TARGETS`` in the checkout's ``folder``; the tests wait for it, and it for them."""
+    """``make TARGETS`` in the checkout's ``folder``; tests and this wait for each other."""
     lock = ROOT / "build" / folder / "lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as held:

@@ -1,4 +1,4 @@
-"""Captures of streams beside other threads: our libraries lose none, and refuse nothing beside one that the driver does not refuse."""
+"""Stream captures while other threads work: our libraries lose none, and fail no call that the driver allows."""
 
 import json
 import sys
@@ -12,13 +12,13 @@ from benchmarks.gpu_check.report import Row, measured, promise
 
 TITLE = "Captures"
 
-#: Prints what calls answer beside a global capture of another thread, and whether that survives them; a test of the fake driver runs it, too.
+#: Prints the results of calls during a global capture of another thread, and whether the capture survives; also run by a test of the fake driver.
 RULES = ROOT / "tests" / "unit" / "fakegpu" / "capture_rules.py"
 #: The capture is invalid.
 INVALID = 901
-#: How many other threads launch kernels and ask for memory.
+#: The number of other threads that launch kernels and allocate memory.
 THREADS = (1, 8)
-#: For ``tenant.py``, after ``captured``'s own lines: captures until there are enough of them, or the time is over.
+#: For ``tenant.py``, after ``captured``'s own lines: captures until there are enough, or the time has passed.
 BESIDE = """
 import threading, time
 module, spin, nothing, mine = c_void_p(), c_void_p(), c_void_p(), c_void_p()
@@ -70,7 +70,7 @@ def beside(threads: int, *, captures: int = 1 << 30, seconds: float) -> str:
 
 
 def rules(lab: Lab, share: Share | None) -> Mapping[str, Mapping[str, list[int]]]:
-    """By mode of the calling thread and by call: its result, and that of the end of the capture beside it."""
+    """By mode of the calling thread and by call: its result, and the result of ending the concurrent capture."""
     container = lab.container(share) if share else None
     ended = lab.run(container, sys.executable, RULES, timeout_s=60)
     if not ended.good:
@@ -80,7 +80,7 @@ def rules(lab: Lab, share: Share | None) -> Mapping[str, Mapping[str, list[int]]
 
 
 def invalidating(found: Mapping[str, Mapping[str, list[int]]]) -> str:
-    """The calls beside which a capture is lost."""
+    """The calls that invalidate a capture."""
     return "; ".join(
         f"{mode}: {', '.join(name for name, (_, end) in calls.items() if end == INVALID) or 'none'}"
         for mode, calls in found.items()
@@ -89,7 +89,7 @@ def invalidating(found: Mapping[str, Mapping[str, list[int]]]) -> str:
 
 def of_rules(lab: Lab, share: Share) -> Row:
     """The same calls are allowed with limits and without."""
-    name = "calls beside which a global capture is lost, by the calling thread's mode"
+    name = "calls that invalidate a global capture, by the calling thread's mode"
     try:
         bare, held = invalidating(rules(lab, None)), invalidating(rules(lab, share))
     except TROUBLES as error:
@@ -113,11 +113,11 @@ def captured(lab: Lab, threads: int, share: Share | None, seconds: float) -> tup
 
 
 def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
-    """The rules first; then captures beside one thread, and beside many."""
+    """The rules first; then captures with one other thread, and with many."""
     share, seconds = Share(lab.room_mib(600), 90), 2.0 if quick else 30.0
     yield of_rules(lab, share)
     for threads in THREADS:
-        name = f"global captures beside {threads} busy thread{'s' if threads > 1 else ''}, {seconds:g} s"
+        name = f"global captures with {threads} busy thread{'s' if threads > 1 else ''}, {seconds:g} s"
         try:
             bare, bare_lost = captured(lab, threads, None, min(seconds, 5.0))
             got, lost = captured(lab, threads, share, seconds)

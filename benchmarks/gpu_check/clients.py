@@ -1,4 +1,4 @@
-"""NVIDIA's own nvidia-smi in a container; and the libraries as they are shipped, in the places that a node gives them."""
+"""NVIDIA's nvidia-smi in a container; and the shipped libraries at the paths of a node."""
 
 import os
 import re
@@ -28,7 +28,7 @@ export LD_LIBRARY_PATH="$4:$LD_LIBRARY_PATH"
 shift 4
 exec "$@"
 """
-#: Takes what is given, is refused what is not, and cannot change what it was given.
+#: Allocates within its limit, fails above it, and cannot change the limit.
 SHIPPED = f"""
 import sys
 sys.path.insert(0, {str(TENANT.parent)!r})
@@ -45,17 +45,17 @@ except OSError:
 
 
 def program(name: str) -> Path | None:
-    """A program of this machine; nvidia-smi may lie where a system's packages were unpacked."""
+    """A program of this machine; nvidia-smi may be in a folder with unpacked packages."""
     unpacked = ROOT / "build" / "system" / "usr" / "bin" / name
     found = shutil.which(name)
     return Path(found) if found else unpacked if unpacked.exists() else None
 
 
 def of_smi(lab: Lab, limit_mib: int) -> Iterator[Row]:
-    """What it prints in a container."""
+    """Its output in a container."""
     smi = program("nvidia-smi")
     if smi is None:
-        yield not_run("nvidia-smi", "it is not here")
+        yield not_run("nvidia-smi", "not found")
         return
     container = lab.container(Share(limit_mib))
     with lab.staying(container, "context()\nprint(used(), flush=True)\nsys.stdin.read()\n") as started:
@@ -84,18 +84,18 @@ def of_smi(lab: Lab, limit_mib: int) -> Iterator[Row]:
     total = re.search(r"FB Memory Usage\s+Total\s*:\s*(\d+) MiB", listed.out)
     got = f"{total[1]} MiB" if total else listed.trouble()
     yield promise("nvidia-smi -q -d MEMORY, total", f"{limit_mib} MiB", got, got == f"{limit_mib} MiB")
-    yield measured("it says of itself", lab.run(container, smi, "-h", timeout_s=30).out.partition("\n\n")[0])
+    yield measured("its own entry", lab.run(container, smi, "-h", timeout_s=30).out.partition("\n\n")[0])
 
 
 def of_the_shipped(lab: Lab) -> Row:
-    """The libraries that know one place only, whatever the environment says."""
+    """The libraries with fixed paths, whatever the environment contains."""
     name = "the shipped libraries, in a mount namespace of their own"
     if os.geteuid() != 0:
         return not_run(name, "only root can mount")
     if shutil.which("unshare") is None:
-        return not_run(name, "unshare is not here")
+        return not_run(name, "unshare not found")
     if Path("/run") in lab.driver.cuda.parents:
-        return not_run(name, f"the driver lies below /run ({lab.driver.cuda}), which is covered there")
+        return not_run(name, f"the driver lies below /run ({lab.driver.cuda}), which is hidden there")
     limit_mib = lab.room_mib(1024)
     container = lab.container(Share(limit_mib))
     ended = lab.run(

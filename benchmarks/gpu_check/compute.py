@@ -1,7 +1,7 @@
-"""The compute limit: what share of the GPU's time does each container get?
+"""The compute limit: the share of the GPU's time of each container.
 
-A load counts what is through, by the driver's events; its kernels run for a stated time of their own, so work through is
-GPU time had (``own_time.ptx``). Copies, whose time is not known, are held against their rate without a limit.
+A load counts completed work by the driver's events; its kernels run for a stated time, so completed work is
+GPU time (``own_time.ptx``). Copies, whose time is unknown, are compared with their rate without a limit.
 """
 
 import statistics
@@ -19,17 +19,17 @@ TOLERANCE = 5.0
 UTILIZATION_TOLERANCE = 3.0
 UTILIZATION_LOOKS = 5
 SETTLING_S = 1.0
-#: How long a share is looked at.
+#: How long a share is measured.
 LEAST_S, MOST_S = 1.0, 6.0
 PERCENTS = (10, 30, 50, 70, 90)
 LENGTHS = {"0.05 ms": 50_000, "1 ms": 1_000_000, "20 ms": 20_000_000, "200 ms": 200_000_000}
-#: Below this a GPU that has nothing else to do is not kept busy by the load, and its shares say nothing.
+#: Below this the load does not keep an otherwise idle GPU busy, and its shares mean nothing.
 BUSY_ENOUGH = 90.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A program in a container of its own; no percentage: without any limit."""
+    """A program in its own container; no percentage: without a limit."""
 
     work: str
     percent: int | None = None
@@ -38,7 +38,7 @@ class Load:
 
     @property
     def unit_ns(self) -> int | None:
-        """GPU time of what it counts, where that is known."""
+        """GPU time of a unit of its work, if known."""
         kind, size, *more = self.work.split(":")
         return None if kind == "copies" else int(size) * int(more[0] if more else 1)
 
@@ -50,7 +50,7 @@ def looked(program: Asked) -> tuple[int, ...]:
 
 @contextmanager
 def at_work(lab: Lab, loads: Sequence[Load], *, under_peer: bool = False) -> Iterator[list[Asked]]:
-    """Each of the loads in a container of its own, or under the other library, for the settling time by now."""
+    """Each of the loads in its own container, or under the other library, after the settling time."""
     limited = any(load.percent for load in loads) and not under_peer
     with ExitStack() as stack:
         stack.enter_context(lab.arbiter() if limited else nullcontext())
@@ -77,7 +77,7 @@ def at_work(lab: Lab, loads: Sequence[Load], *, under_peer: bool = False) -> Ite
 
 
 def rates(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool = False) -> list[float]:
-    """What each load got through in a second of its own clock, all at work at once."""
+    """The work per second of each load, by its own clock, all running at once."""
     with at_work(lab, loads, under_peer=under_peer) as programs:
         before = [looked(program) for program in programs]
         lab.clock.sleep(seconds)
@@ -129,11 +129,11 @@ def row(
     *,
     promised: bool = True,
 ) -> Row:
-    """Each of the loads gets what it was given; not ``promised``: it is only measured."""
+    """Each of the loads gets its share; not ``promised``: only measured."""
     wanted = wanted or [float(load.percent or 0) for load in loads]
     shared = " + ".join(f"{share:g}" for share in wanted) + f" ± {TOLERANCE:g} %"
     if lab.clock.left_s() < SETTLING_S + seconds + 5:
-        return not_run(about(loads), "no time was left for it")
+        return not_run(about(loads), "no time left for it")
     try:
         got = shares(lab, loads, enough(lab, loads, seconds))
     except TROUBLES as error:
@@ -146,7 +146,7 @@ def row(
 
 
 def bare(lab: Lab, seconds: float) -> Iterator[Row]:
-    """Without a limit: the whole GPU, or the load itself is not right and the rest says nothing."""
+    """Without a limit: the whole GPU, or the load is wrong and the rest means nothing."""
     for nanoseconds in LENGTHS.values():
         load = Load(f"kernels:{nanoseconds}")
         try:
@@ -185,7 +185,7 @@ def copies(lab: Lab, seconds: float, percents: Sequence[int]) -> Iterator[Row]:
     for percent, rate in held.items():
         share = 100 * rate / possible if possible else 0.0
         name, got = about([Load(work, percent)]), f"{share:.1f} % of the rate without"
-        if lab.driver.stand_in:
+        if lab.driver.fake:
             # Its bytes are moved by the processor, and a busy one does not come to the bus's rate.
             yield measured(name, got)
         else:
@@ -194,8 +194,8 @@ def copies(lab: Lab, seconds: float, percents: Sequence[int]) -> Iterator[Row]:
 
 
 def utilization(lab: Lab, percent: int) -> Row:
-    """What NVML says inside, while the container has its share."""
-    name = f"utilization that NVML tells inside, kernels of 1 ms at {percent}%"
+    """NVML's utilization inside a container with a share."""
+    name = f"NVML's utilization inside, kernels of 1 ms at {percent}%"
     promised = f"{percent} ± {UTILIZATION_TOLERANCE:g} %"
     container = lab.container(Share(lab.room_mib(512), percent))
     load = (lab.programs / "paced_load", SPIN, "kernels:1000000")
@@ -243,7 +243,7 @@ def plan(quick: bool) -> Iterator[tuple[list[Load], list[float] | None]]:
 
 
 def first_rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
-    """One container, and two: what every run has time for."""
+    """One container and two: there is time for these in every run."""
     for loads in (
         [Load("kernels:1000000", 30)],
         [Load("kernels:1000000", 30), Load("kernels:50000", 70)],
@@ -276,4 +276,4 @@ def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
     if lab.clock.left_s() > 30:
         yield from copies(lab, 2 * LEAST_S, (30, 70))
     else:
-        yield not_run("copies", "no time was left for them")
+        yield not_run("copies", "no time left for them")

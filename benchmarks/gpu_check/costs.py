@@ -1,4 +1,4 @@
-"""What our libraries add: to a call, by the same program without a limit, with one of memory, and with one of compute; to the
+"""The overhead of our libraries: per call, by the same program without a limit, with one of memory, and with one of compute; for the
 start of a program that has nothing to do with a GPU, where they are preloaded."""
 
 import statistics
@@ -43,12 +43,12 @@ def once(lab: Lab, share: Share | None, series: int, *, under_peer: bool = False
 
 
 def added(bare: Sequence[Costs], limited: Sequence[Costs], name: str) -> float:
-    """The middle one of what was added in each round: a busy moment, or where a program's pages lie, does not count for one of the ways alone."""
+    """The median over rounds: a busy moment, or the location of a program's pages, must not affect only one of the variants."""
     return statistics.median(ours[name] - base[name] for base, ours in zip(bare, limited, strict=True))
 
 
 def calls(lab: Lab, *, quick: bool) -> Iterator[Row]:
-    """Each call; in a quick run they are only measured."""
+    """Each call; only measured in a quick run."""
     room_mib = lab.room_mib(512)
     ways, series = (None, Share(room_mib), Share(room_mib, 100)), 5 if quick else 60
     seen: tuple[list[Costs], ...] = ([], [], [])
@@ -83,7 +83,7 @@ def calls(lab: Lab, *, quick: bool) -> Iterator[Row]:
 
 
 def preloaded(lab: Lab, libraries: Sequence[Path], times: int) -> tuple[float, float]:
-    """Milliseconds by which a program without a GPU begins later where they are preloaded, and how long it takes without."""
+    """Milliseconds that preloading adds to the start of a program without a GPU, and its time without."""
     words = " ".join(map(str, libraries))
     folder = lab.container(Share(2))
     ended = lab.run(folder, lab.programs / "start_plain", str(times), timeout_s=30, LD_PRELOAD=words)
@@ -94,7 +94,7 @@ def preloaded(lab: Lab, libraries: Sequence[Path], times: int) -> tuple[float, f
 
 
 def start(lab: Lab, *, quick: bool) -> Iterator[Row]:
-    """Ours beside the driver's own libraries alone, which are most of it."""
+    """Ours compared with the driver's libraries alone, which are most of it."""
     name, times = "the start of a program without a GPU, preloaded", 20 if quick else 200
     promised = f"at most {MOST_PRELOADED_MS:g} ms more than the driver's own libraries"
     try:

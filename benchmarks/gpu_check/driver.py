@@ -1,4 +1,4 @@
-"""Which driver is looked at: the one that this machine's programs find, or the stand-in."""
+"""The driver under test: the one that this machine's programs find, or the fake driver."""
 
 import mmap
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.gpu_check.building import ROOT, make
 
 LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
-#: Where drivers lie when the loader does not know of them.
+#: Folders of drivers that the loader does not know.
 USUAL = (
     "/usr/lib/*-linux-gnu",
     "/usr/lib/*-linux-gnu/nvidia/current",
@@ -26,14 +26,14 @@ USUAL = (
     "/run/opengl-driver/lib",
     "/opt/nvidia/lib64",
 )
-#: A string of the stand-in's libraries that NVIDIA's do not have.
-STAND_IN_SIGN = b"FAKEGPU_NODE"
+#: A string in the fake driver's libraries, but not in NVIDIA's.
+FAKE_SIGN = b"FAKEGPU_NODE"
 #: What of our own settings must not reach a program that is measured.
 OURS = ("GPUSHARE_", "FAKEGPU_", "LD_PRELOAD", "TENANT_")
 
 
 class NoDriver(Exception):
-    """There is no driver to be checked; the text says what is missing and where it was looked for."""
+    """There is no driver to check; the text names the missing libraries and the searched folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class Driver:
     cuda: Path
     management: Path
     environment: Mapping[str, str]
-    stand_in: bool
+    fake: bool
 
 
-def is_stand_in(library: Path) -> bool:
-    """Whether a library is of the stand-in, whatever led to it."""
+def is_fake(library: Path) -> bool:
+    """Whether a library is of the fake driver."""
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        return text.find(STAND_IN_SIGN) >= 0
+        return text.find(FAKE_SIGN) >= 0
 
 
 def plain(environ: Mapping[str, str]) -> dict[str, str]:
@@ -90,7 +90,7 @@ def folders(patterns: Sequence[str], root: Path = Path("/")) -> Iterator[Path]:
 
 
 def found(environ: Mapping[str, str], usual: Sequence[str] = USUAL) -> Driver:
-    """This machine's driver: what the loader finds, or what lies in one of the usual folders."""
+    """This machine's driver: found by the loader, or in one of the usual folders."""
     environment = plain(environ)
     first = {name: loaded(name, environment) for name in LIBRARIES}
     if not all(first.values()):
@@ -109,18 +109,18 @@ def found(environ: Mapping[str, str], usual: Sequence[str] = USUAL) -> Driver:
         raise NoDriver(
             f"{' and '.join(missing)}: not found by the loader (ldconfig -p, LD_LIBRARY_PATH), nor in "
             f"{', '.join(usual)}. Install NVIDIA's driver, give the container its GPU, or put the folder with both "
-            "libraries into LD_LIBRARY_PATH. To try the check itself: make gpu-check DRIVER=fakegpu"
+            "libraries into LD_LIBRARY_PATH. To test the check itself: make gpu-check DRIVER=fakegpu"
         )
-    if is_stand_in(cuda) or is_stand_in(management):
+    if is_fake(cuda) or is_fake(management):
         raise NoDriver(
-            f"{cuda}: this is the stand-in driver, and nothing of it may look like a real GPU's. "
-            "Take it out of LD_LIBRARY_PATH, or say DRIVER=fakegpu"
+            f"{cuda}: this is the fake driver, whose results must not look like a real GPU's. "
+            "Take it out of LD_LIBRARY_PATH, or use DRIVER=fakegpu"
         )
-    return Driver(cuda, management, environment, stand_in=False)
+    return Driver(cuda, management, environment, fake=False)
 
 
-def stand_in(folder: Path) -> Driver:
-    """The stand-in driver with one V100, its state in the folder."""
+def fake_driver(folder: Path) -> Driver:
+    """The fake driver with one V100, its state in the folder."""
     from gpushare_playground import gpus
 
     make("fakegpu", "library")
@@ -133,4 +133,4 @@ def stand_in(folder: Path) -> Driver:
         "FAKEGPU_NODE": str(folder / "node.gpus"),
         "FAKEGPU_STATE": str(folder / "state"),
     }
-    return Driver(built / LIBRARIES[0], built / LIBRARIES[1], environment, stand_in=True)
+    return Driver(built / LIBRARIES[0], built / LIBRARIES[1], environment, fake=True)

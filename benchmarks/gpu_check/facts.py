@@ -1,4 +1,4 @@
-"""What the driver takes for what it gives, beside what a container is charged for the same.
+"""The driver's memory usage of an allocation, compared with what a container is charged for it.
 
 The same lines run without a limit, where CUDA's own count of free memory says what the driver takes, and in a container,
 where it says what is charged. Charged must be what is taken, or more: what is charged less lets a container grow above
@@ -160,12 +160,12 @@ NOT_CHARGED = (
 
 
 def mib(size: float) -> str:
-    """A size as people read it."""
+    """A readable size."""
     return f"{size / MIB:.10g} MiB" if size % (1 << 12) == 0 or abs(size) >= MIB else f"{size} B"
 
 
 def items(lab: Lab, limit_mib: int | None) -> tuple[dict[str, dict[str, Any]], str]:
-    """What each thing took; and, where not all was looked at, why."""
+    """The memory of each thing; and, if not all were measured, why."""
     container = None if limit_mib is None else lab.container(Share(limit_mib))
     ended = lab.tenant(container, f"SPIN = {str(SPIN)!r}.encode()\n" + ITEMS, timeout_s=60)
     sizes = {}
@@ -189,7 +189,9 @@ def compared(bare: Mapping[str, Mapping[str, Any]], held: Mapping[str, Mapping[s
         if taken["kept"]:
             got += f" ({mib(taken['kept'])} of it kept when given back)"
         if "taken" not in charged:
-            yield promise(name, "as without a limit", charged.get("error", "nothing was said"), False)
+            yield promise(
+                name, "the same as without a limit", charged.get("error", "nothing was said"), False
+            )
         elif name.startswith(NOT_CHARGED):
             yield measured(f"{name} (counted once it is there)", f"{got}; charged {mib(charged['taken'])}")
         else:
@@ -197,7 +199,7 @@ def compared(bare: Mapping[str, Mapping[str, Any]], held: Mapping[str, Mapping[s
             holds = charged["taken"] >= taken["taken"] and charged["kept"] <= max(0, taken["kept"])
             got += f"; charged {mib(charged['taken'])}"
             got += f", {mib(charged['kept'])} of it after it was given back" if charged["kept"] else ""
-            yield promise(name, "charged at least what is taken, and no longer", got, holds)
+            yield promise(name, "charged at least what is taken, and not after it was given back", got, holds)
 
 
 def of_contexts(lab: Lab) -> Iterator[Row]:
@@ -206,7 +208,7 @@ def of_contexts(lab: Lab) -> Iterator[Row]:
     charged = lab.context_mib()
     yield measured("a context, by the GPU's memory", mib(grown))
     if listed is None:
-        yield measured("a context, by NVML's count for its process", "NVML does not tell")
+        yield measured("a context, by NVML's count for its process", "NVML does not report it")
         yield promise(
             "a context is charged", f"{grown / MIB:.0f} MiB or more", f"{charged} MiB", charged * MIB >= grown
         )

@@ -1,4 +1,4 @@
-"""Containers that are folders, on the driver that is looked at, and programs in them and outside.
+"""Containers (as folders) on the driver under test, and programs in them and outside.
 
 Every program here has a deadline, and the time of the whole run bounds them all.
 """
@@ -22,7 +22,7 @@ ISOLATION = ROOT / "build" / "isolation"
 TENANT = ROOT / "tests" / "integration" / "isolation" / "tenant.py"
 SPIN = HERE / "own_time.ptx"
 MIB = 1 << 20
-#: Ends with its stdin, so that it outlives nobody.
+#: Ends with its stdin, so that it does not outlive its parent.
 ARBITER = 'exec 2>&1; "$0" --containers "$1" & cat >/dev/null; kill $!'
 AWAKE = """
 import ctypes, sys
@@ -39,7 +39,7 @@ sys.stdin.read()
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a container is given of the GPU; no percentage: its compute is not limited."""
+    """A container's share of the GPU; no percentage: unlimited compute."""
 
     memory_mib: int
     percent: int | None = None
@@ -47,7 +47,7 @@ class Share:
 
 
 class Unanswered(Exception):
-    """A program did not say what it was started for; the text says how it ended."""
+    """A program did not print its result; the text says how it ended."""
 
 
 class Lab:
@@ -61,7 +61,7 @@ class Lab:
         self.clock = clock
         #: Our libraries, as containers get them.
         self.libraries = libraries
-        #: Another isolation library, measured beside ours.
+        #: Another isolation library, measured for comparison.
         self.peer = peer
         self.programs = folder / "programs"
         self.containers = folder / "containers"
@@ -108,7 +108,7 @@ class Lab:
         return environment | {"LD_LIBRARY_PATH": ":".join(path), "GPUSHARE_RUN": str(container)}
 
     def under_peer(self, share: Share) -> dict[str, str]:
-        """What makes a program of no container of ours run under the other library, with that share."""
+        """The environment to run a program under the other library, with that share."""
         assert self.peer is not None
         self._made += 1
         folder = self.folder / f"peer{self._made}"
@@ -117,7 +117,7 @@ class Lab:
 
     @contextmanager
     def arbiter(self) -> Iterator[None]:
-        """The node's arbiter is at work, as the node agent starts it."""
+        """The node's arbiter runs, as started by the node agent."""
         with asked(
             ["sh", "-c", ARBITER, ISOLATION / "arbiter", self.containers],
             environment=self.environment(None),
@@ -134,7 +134,7 @@ class Lab:
     def run(
         self, container: Path | None, *program: str | Path, timeout_s: float, stdin: str = "", **more: str
     ) -> Outcome:
-        """A program to its end."""
+        """Runs a program to its end."""
         return run(
             program,
             environment=self.environment(container) | more,
@@ -147,7 +147,7 @@ class Lab:
         return self.run(container, sys.executable, TENANT, timeout_s=timeout_s, stdin="import json\n" + lines)
 
     def result(self, container: Path | None, lines: str, *, timeout_s: float = 60) -> Any:
-        """What the lines say in their last line, as JSON."""
+        """The JSON in the last line of the lines' output."""
         ended = self.tenant(container, lines, timeout_s=timeout_s)
         if not ended.good or not ended.out.strip():
             raise Unanswered(ended.trouble())
@@ -157,7 +157,7 @@ class Lab:
     def program(
         self, container: Path | None, *program: str | Path, timeout_s: float = 60, **more: str
     ) -> Iterator[Asked]:
-        """A program that goes on while the block runs."""
+        """A program that runs during the block."""
         self._made += 1
         with asked(
             program,
@@ -175,7 +175,7 @@ class Lab:
             yield started
 
     def answers(self, container: Path | None) -> dict[str, Any]:
-        """What NVML says of the GPU, in a container or outside."""
+        """NVML's answers about the GPU, in a container or outside."""
         ended = self.run(
             container, sys.executable, HERE / "questions.py", *filter(None, [self.uuid]), timeout_s=60
         )
@@ -186,7 +186,7 @@ class Lab:
 
     @contextmanager
     def awake(self) -> Iterator[None]:
-        """The driver keeps its GPUs ready as long as somebody has them open: else each program waits until they are."""
+        """The driver keeps its GPUs ready while a process has them open: otherwise each program waits for them."""
         with self.program(None, sys.executable, "-c", AWAKE, timeout_s=120) as started:
             started.answer()
             yield
@@ -194,7 +194,7 @@ class Lab:
     # --- sizes ----------------------------------------------------------------------------------------------------
 
     def context_mib(self) -> int:
-        """What one context is charged in a container; asked once."""
+        """The charge of one context in a container; measured once."""
         if not self._context_mib:
             room = self.container(Share(max(1024, self.total_mib * 3 // 4)))
             self._context_mib = int(self.result(room, "context()\nprint(used())"))
@@ -210,7 +210,7 @@ class Lab:
         return (answers.get("processes") or {}).get(pid), answers.get("memory", {}).get("used", 0) - before
 
     def room_mib(self, beside_context_mib: int, contexts: int = 1) -> int:
-        """A limit that leaves so much beside so many contexts: even, as pages are two MiB."""
+        """A limit that leaves that much in addition to the contexts: even, as pages are two MiB."""
         wanted = contexts * self.context_mib() + beside_context_mib
         return wanted + wanted % 2
 

@@ -1,4 +1,4 @@
-"""A service that waits for little work now and then, beside neighbours: not slower than without isolation, and they keep their shares."""
+"""The latency of a service with neighbours: not slower than without isolation, and the neighbours keep their shares."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ TITLE = "Latency"
 SERVICE, LOOP = "service:200000:8", "kernels:1600000"
 #: How much longer than without isolation the slowest hundredth may take; and of what is left to a loop, what it has.
 P99_RATIO, LEFT = 1.2, 0.95
-#: A median that is as near to another one is not told apart from it, in ms.
+#: Medians within this distance count as equal, in ms.
 NEAR_MS = 0.2
 #: Starting, settling and ending, in seconds.
 _AROUND_S = 5.0
@@ -32,7 +32,7 @@ class Times:
 
 
 def times(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool = False) -> Times:
-    """All at work at once, for so long."""
+    """All run at once, for that time."""
     with at_work(lab, loads, under_peer=under_peer) as programs:
         before = [looked(program) for program in programs]
         lab.clock.sleep(seconds)
@@ -48,7 +48,7 @@ def of_peer(lab: Lab, row: str, loads: Sequence[Load], seconds: float) -> Row:
     assert lab.peer is not None
     name = f"{lab.peer.name}, {row}"
     if lab.clock.left_s() < _AROUND_S + seconds:
-        return not_run(name, "no time was left for it")
+        return not_run(name, "no time left for it")
     try:
         return measured(name, str(times(lab, loads, seconds, under_peer=True)))
     except TROUBLES as error:
@@ -69,7 +69,7 @@ def group(
         if left:
             wanted += f", the loop at least {left:.1f} %"
         if lab.clock.left_s() < _AROUND_S + seconds:
-            yield not_run(row, "no time was left for it")
+            yield not_run(row, "no time left for it")
             continue
         loads = [replace(Load(work), percent=percent) for work, percent in zip(works, percents, strict=True)]
         try:
@@ -84,7 +84,7 @@ def group(
 
 
 def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
-    """A service beside a loop, and three of them."""
+    """A service with one loop, and with three."""
     seconds = 3.0 if quick else 8.0
     pairs = [(30, 70)] if quick else [(50, 50), (30, 70), (20, 80)]
     yield from group(lab, (SERVICE, LOOP), pairs, seconds, judged=not quick)

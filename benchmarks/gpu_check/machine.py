@@ -1,4 +1,4 @@
-"""The machine: everything that figures depend on. Only read; no setting of the GPU is touched."""
+"""The machine: everything that figures depend on. Only read; no setting of the GPU is changed."""
 
 import os
 import platform
@@ -43,7 +43,7 @@ def uuid_of(digits: str) -> str:
 
 
 def first_word(*program: str) -> str:
-    """The first line that a program says of its version."""
+    """The first line of a program's version output."""
     try:
         ran = subprocess.run(program, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -78,7 +78,7 @@ def cgroups() -> str:
 
 
 def of_the_gpu(device: dict[str, Any], answers: dict[str, Any]) -> Iterator[Row]:
-    """What driver and NVML say."""
+    """The answers of driver and NVML."""
     yield measured("GPU", f"{device['name']}, {device['uuid']}")
     yield measured(
         "compute capability, multiprocessors, threads of one",
@@ -107,7 +107,7 @@ def of_the_gpu(device: dict[str, Any], answers: dict[str, Any]) -> Iterator[Row]
 
 
 def identify(lab: Lab) -> dict[str, Any]:
-    """Which GPU this is about: tells the lab, and returns what CUDA's driver says of it."""
+    """Sets the lab's GPU, and returns its description by CUDA's driver."""
     device: dict[str, Any] = lab.result(None, DEVICE)
     device["uuid"] = uuid_of(device["uuid"])
     lab.uuid, lab.total_mib = device["uuid"], device["total"] // MIB
@@ -115,7 +115,7 @@ def identify(lab: Lab) -> dict[str, Any]:
 
 
 def rows(lab: Lab) -> Iterator[Row]:
-    """All that is asked of it."""
+    """All facts of the machine."""
     yield from of_the_gpu(identify(lab), lab.answers(None))
     yield measured("libcuda, libnvidia-ml", f"{lab.driver.cuda}, {lab.driver.management}")
     yield measured("processor", processor())

@@ -1,4 +1,4 @@
-"""The memory limit: nothing above it in any way, all of it to be had, and every answer the same."""
+"""The memory limit: nothing can be allocated above it, all of it can, and all answers agree."""
 
 import json
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from benchmarks.gpu_check.report import Row, measured, not_run, promise
 TITLE = "Memory"
 
 KINDS = ("plain", "pitch", "managed", "async", "async_ptsz", "from_pool", "physical", "array", "mipmap")
-#: What is left beside a context; half of it is taken, then more than the other half is asked for.
+#: The memory left after a context; half of it is allocated, then more than the other half is requested.
 ROOM_MIB = 2048
 FIRST_MIB, SECOND_MIB = 1024, 1280
 NOT_SUPPORTED = 801
 #: What two contexts of the same kind may differ by.
 CONTEXTS_DIFFER_MIB = 16
 
-#: Takes, asks for more than is left, gives back. Never asks the driver for more than there is on the smallest of GPUs.
+#: Allocates, requests more than is left, frees. Never requests more from the driver than the smallest GPU has.
 ABOVE = f"""
 context()
 base = used()
@@ -79,7 +79,9 @@ sys.stdin.read()
 def of_kind(lab: Lab, kind: str, limit_mib: int) -> Row:
     """One way to take memory."""
     name = f"{kind}: {FIRST_MIB} MiB, then {SECOND_MIB} MiB where {ROOM_MIB} MiB are left in all"
-    promised = "the first is given, the second refused (CUDA error 2); after giving back all can be had again"
+    promised = (
+        "the first succeeds, the second fails (CUDA error 2); after freeing, all can be allocated again"
+    )
     try:
         result = lab.result(lab.container(Share(limit_mib)), f"KIND = {kind!r}\n" + ABOVE)
     except TROUBLES as error:
@@ -90,7 +92,7 @@ def of_kind(lab: Lab, kind: str, limit_mib: int) -> Row:
         f"first: {result['first']}, charged {result['charged']} MiB; second: {result['above']}; "
         f"{result['left']} MiB left behind; again: {result['again']}"
     )
-    # A pool may keep what it reserved: the driver does not have it back then.
+    # A pool may keep its reservation: the driver does not get it back then.
     left = result["left"] == 0 or result["left"] <= result.get("reserved", 0)
     holds = (result["first"], result["above"], result["again"]) == (0, 2, 0) and left
     return promise(name, promised, got, holds and result["charged"] >= FIRST_MIB)
@@ -98,7 +100,7 @@ def of_kind(lab: Lab, kind: str, limit_mib: int) -> Row:
 
 def of_graphs(lab: Lab, limit_mib: int) -> Row:
     """Memory that a graph takes by itself."""
-    name, promised = "memory nodes of a graph", "above the limit refused (CUDA error 2), below it given"
+    name, promised = "memory nodes of a graph", "above the limit it fails (CUDA error 2), below it succeeds"
     try:
         above, below = lab.result(lab.container(Share(limit_mib)), GRAPH_ABOVE)
     except TROUBLES as error:
@@ -110,7 +112,7 @@ def of_graphs(lab: Lab, limit_mib: int) -> Row:
 
 def of_the_last(lab: Lab, limit_mib: int) -> Row:
     """The last pages that there are."""
-    name, promised = "the last MiB", "every page up to the limit is given, and nothing above it"
+    name, promised = "the last MiB", "every page up to the limit can be allocated, and nothing above it"
     try:
         result = lab.result(lab.container(Share(limit_mib)), f"LIMIT = {limit_mib}\n" + LAST)
     except TROUBLES as error:
@@ -124,7 +126,7 @@ def of_the_last(lab: Lab, limit_mib: int) -> Row:
 
 
 def of_answers(lab: Lab, limit_mib: int) -> Iterator[Row]:
-    """What a container is told, from inside and from outside."""
+    """The reported usage of a container, from inside and from outside."""
     here, neighbour = lab.container(Share(limit_mib)), lab.container(Share(limit_mib))
     with lab.staying(here, f"SIZE = {FIRST_MIB}\n" + HOLDS) as program:
         result: dict[str, Any] = json.loads(program.answer())
@@ -152,7 +154,7 @@ def of_answers(lab: Lab, limit_mib: int) -> Iterator[Row]:
     )
     listed = (outside.get("processes") or {}).get(str(result["pid"]))
     if listed is None:
-        yield measured("the driver's own count for the process", "NVML does not tell")
+        yield measured("the driver's own count for the process", "NVML does not report it")
     else:
         got = f"charged {used_mib:g}, the driver counts {listed / MIB:g}"
         yield promise(
@@ -172,7 +174,7 @@ def of_answers(lab: Lab, limit_mib: int) -> Iterator[Row]:
     alone = (beside.get("memory", {}).get("used", 1), beside.get("processes") or {})
     yield promise(
         "a neighbour",
-        "has its whole room, and sees none of it",
+        "has its whole limit, and does not see the other",
         f"{FIRST_MIB} MiB: {other[0]}, used {other[1]} of which the context {context_mib}; afterwards NVML says {alone[0] / MIB:g}",
         other[0] == 0 and abs(other[1] - context_mib - FIRST_MIB) <= CONTEXTS_DIFFER_MIB and alone == (0, {}),
     )

@@ -1,4 +1,4 @@
-"""PyTorch in a container: what it is told, what it is refused, and that it computes the same."""
+"""PyTorch in a container: reported memory, failing allocations, and equal results."""
 
 import json
 import sys
@@ -20,7 +20,7 @@ STEADY = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 #: Name, scenario, percentage, and what more is in the environment.
 SCENARIOS: tuple[tuple[str, str, int | None, Mapping[str, str]], ...] = (
     ("mem_get_info and total_memory are the limit", "seen", None, {}),
-    ("eager: above the limit torch.cuda.OutOfMemoryError, and it goes on", "eager", None, {}),
+    ("eager: above the limit torch.cuda.OutOfMemoryError, and the program continues", "eager", None, {}),
     ("the same with expandable segments", "growing", None, IN_PARTS),
     ("CUDA graphs: capture and replay, with 30% of the time", "graphs", PERCENT, {}),
     ("a DataLoader with forked workers and pinned memory", "loading", PERCENT, {}),
@@ -33,7 +33,7 @@ def importable(lab: Lab) -> str:
     ran = lab.run(None, sys.executable, "-c", asks, timeout_s=60)
     if not ran.good:
         missing = "No module named 'torch'" in ran.err
-        raise Unanswered("PyTorch is not installed here" if missing else f"import torch: {ran.trouble()}")
+        raise Unanswered("PyTorch is not installed" if missing else f"import torch: {ran.trouble()}")
     if "without CUDA" in ran.out:
         raise Unanswered(f"PyTorch {ran.out.strip()}")
     return ran.out.strip()
@@ -42,7 +42,7 @@ def importable(lab: Lab) -> str:
 def scenario(
     lab: Lab, name: str, limit_mib: int | None, percent: int | None, more: Mapping[str, str]
 ) -> dict[str, Any]:
-    """What one says of itself; limit_mib None: without any limit."""
+    """A scenario's result; limit_mib None: without a limit."""
     container = None if limit_mib is None else lab.container(Share(limit_mib, percent))
     with lab.arbiter() if container and percent else nullcontext():
         ended = lab.run(
@@ -59,14 +59,14 @@ def scenario(
     except (IndexError, json.JSONDecodeError):
         raise Unanswered(ended.trouble()) from None
     if not ended.good:
-        raise Unanswered(f"said {result['got']}, then {ended.trouble()}")
+        raise Unanswered(f"printed {result['got']}, then {ended.trouble()}")
     return result
 
 
 def of_training(lab: Lab, limit_mib: int) -> Row:
     """The same digest in both."""
     name = f"a training loop, with a limit ({PERCENT}% of the time) and without"
-    promised = "learns, and to the bit the same"
+    promised = "learns, with bit-identical results"
     try:
         free = scenario(lab, "training", None, None, STEADY)
         held = scenario(lab, "training", limit_mib, PERCENT, STEADY)
@@ -79,7 +79,7 @@ def of_training(lab: Lab, limit_mib: int) -> Row:
 
 
 def of_rates(lab: Lab, limit_mib: int) -> Row:
-    """Its share of the GPU, by what it gets done."""
+    """Its share of the GPU, by its completed work."""
     name, promised = (
         f"matrix products, {PERCENT}%",
         f"{PERCENT} ± {TOLERANCE:g} % of the rate without a limit",

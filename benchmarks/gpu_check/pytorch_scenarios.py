@@ -1,4 +1,4 @@
-"""What a program with PyTorch does, one scenario a process: it says one line of JSON, ``{"good": …, "got": …}`` and more.
+"""Scenarios of a program with PyTorch, one per process: each prints one line of JSON, ``{"good": …, "got": …}`` and more.
 
 Usage: ``python pytorch_scenarios.py SCENARIO LIMIT_BYTES``; 0: nothing limits it.
 """
@@ -19,7 +19,7 @@ Result = dict[str, Any]
 
 
 def seen(limit: int) -> Result:
-    """What it is told of its GPU."""
+    """The reported memory of its GPU."""
     torch.ones(1, device="cuda")
     free, total = torch.cuda.mem_get_info()
     properties = torch.cuda.get_device_properties(0).total_memory
@@ -46,22 +46,22 @@ def filled(limit: int) -> int | None:
 
 
 def eager(limit: int) -> Result:
-    """More than there is, at once and in pieces; then it goes on."""
+    """More than there is, at once and in pieces; then it continues."""
     torch.ones(1, device="cuda")
     try:
         torch.empty(limit, dtype=torch.uint8, device="cuda")
-        return {"good": False, "got": f"{limit >> 20} MiB were given at once"}
+        return {"good": False, "got": f"{limit >> 20} MiB were allocated at once"}
     except torch.cuda.OutOfMemoryError:
         pass
     free, _ = torch.cuda.mem_get_info()
     pieces = filled(limit)
     if pieces is None:
-        return {"good": False, "got": f"more than {limit >> 20} MiB were given in pieces"}
+        return {"good": False, "got": f"more than {limit >> 20} MiB were allocated in pieces"}
     torch.cuda.empty_cache()
     again = filled(limit)
     torch.cuda.empty_cache()
     right = product_is_right()
-    got = f"refused at once; {pieces} pieces of 64 MiB where {free >> 20} MiB were free, then {again}; goes on: {right}"
+    got = f"fails at once; {pieces} pieces of 64 MiB where {free >> 20} MiB were free, then {again}; continues: {right}"
     # What PyTorch itself needs for the first product may have been taken meanwhile.
     return {"good": right and again == pieces and pieces * PIECE > free - 2 * PIECE, "got": got}
 
@@ -79,7 +79,7 @@ def growing(limit: int) -> Result:
 
 
 def graphs(limit: int) -> Result:
-    """A captured graph gives what the same lines give one by one."""
+    """A captured graph gives the same results as single calls."""
     torch.manual_seed(1)
     weights, static = torch.randn(512, 512, device="cuda"), torch.zeros(512, 512, device="cuda")
 

@@ -1,7 +1,7 @@
-"""What NVML answers, as one line of JSON: a program that is started in and outside of containers.
+"""NVML's answers as one line of JSON: a program for inside and outside of containers.
 
-Usage: ``python questions.py [UUID]``; without it: the first GPU. Changes nothing, ever. A question that a driver does not know
-or refuses is left out of the answer.
+Usage: ``python questions.py [UUID]``; without it: the first GPU. Never changes anything. Queries that a driver does not know
+or fails are left out of the answer.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Processes and threads that race, and processes that are killed: the limit is looked at from outside, by the driver's count."""
+"""Racing processes and threads, and killed processes; the limit is checked from outside, by the driver's count."""
 
 from collections.abc import Iterator
 
@@ -10,15 +10,13 @@ TITLE = "Races"
 
 def of_processes(lab: Lab, processes: int, seconds: int, kills: int) -> Row:
     """Processes of one container allocate in every way; some are killed and others begin in their place."""
-    # Contexts of all that live at once, with a few more, and room for some of what they ask for.
+    # Contexts of all processes at a time and a few more, and room for some of their allocations.
     limit_mib = lab.room_mib(512, contexts=processes + 2)
-    name = (
-        f"{processes} processes allocate in every way for {seconds} s, {kills} are killed at whatever they do"
-    )
-    promised = f"never more than {limit_mib} MiB; afterwards exactly that can be had"
+    name = f"{processes} processes allocate in every way for {seconds} s, {kills} are killed at any moment"
+    promised = f"never more than {limit_mib} MiB; afterwards exactly that can be allocated"
     if lab.with_a_context()[0] is None:
         return not_run(
-            name, "NVML does not list this machine's processes with their memory, so nobody can look"
+            name, "NVML does not list this machine's processes with their memory, so it cannot be checked"
         )
     ended = lab.run(
         lab.container(Share(limit_mib)),
@@ -35,7 +33,7 @@ def of_processes(lab: Lab, processes: int, seconds: int, kills: int) -> Row:
 
 def of_threads(lab: Lab, rounds: int) -> Row:
     """Threads of one process allocate, free, fork, make and end contexts."""
-    name, promised = "8 threads allocate, free, fork", "no call fails, nothing is left behind"
+    name, promised = "8 threads allocate, free, fork", "no call fails, nothing is leaked"
     container = lab.container(Share(lab.room_mib(600, contexts=3)))
     ended = lab.run(container, ISOLATION / "threads_race", "8", str(rounds), timeout_s=60)
     return promise(
@@ -47,7 +45,7 @@ def of_threads(lab: Lab, rounds: int) -> Row:
 
 
 def of_launches(lab: Lab, rounds: int) -> Row:
-    """Threads give work, capture graphs, end contexts and fork, under a compute limit."""
+    """Threads launch work, capture graphs, end contexts and fork, under a compute limit."""
     name, promised = "4 threads launch, capture, end contexts and fork, at 95%", "no call fails"
     container = lab.container(Share(lab.room_mib(600, contexts=6), 95))
     with lab.arbiter():
@@ -56,10 +54,10 @@ def of_launches(lab: Lab, rounds: int) -> Row:
 
 
 def of_the_killed(lab: Lab, times: int) -> Row:
-    """A process is killed with work queued and memory in hand; the next one has all of it, at once."""
+    """A process is killed with queued work and allocated memory; the next one can allocate all of it at once."""
     name, promised = (
-        f"{times} times a process is killed at work, with memory in hand",
-        "the next one has the same memory",
+        f"{times} times a process is killed at work, with allocated memory",
+        "the next one can allocate the same memory",
     )
     limit_mib = lab.room_mib(1024)
     container = lab.container(Share(limit_mib, 90))
@@ -87,7 +85,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
-    """The driver's sum is looked at all the while in the first of them."""
+    """The first one watches the driver's sum all the time."""
     yield of_the_killed(lab, 3 if quick else 5)
     yield of_threads(lab, 60 if quick else 300)
     yield of_launches(lab, 40 if quick else 150)

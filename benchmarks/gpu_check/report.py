@@ -1,6 +1,6 @@
-"""The report: rows in sections, written as they come, so that a run that is ended leaves what it had found.
+"""The report: rows in sections, written immediately, so that an interrupted run leaves its results.
 
-A report is about one driver, which its first lines name. What was measured on the stand-in is never written where the
+A report is about one driver, which its first lines name. Measurements on the fake driver are never written where the
 measurements of real GPUs lie.
 """
 
@@ -11,12 +11,12 @@ from enum import Enum
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-#: Where figures of real GPUs are kept, below the checkout.
+#: The folder of figures of real GPUs in the checkout.
 MEASUREMENTS = Path("docs") / "measurements"
 
 
 class Verdict(Enum):
-    """What a row says of a promise; the value is the word in the report."""
+    """The result of a row; the value is the word in the report."""
 
     HELD = "held"
     FAILED = "**FAILED**"
@@ -26,7 +26,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that was looked at. ``promised`` is empty where nothing was promised."""
+    """One checked item. ``promised`` is empty without a guarantee."""
 
     name: str
     promised: str
@@ -34,52 +34,52 @@ class Row:
     verdict: Verdict
 
     def line(self) -> str:
-        """For people who watch."""
+        """A line for the screen."""
         mark = {Verdict.HELD: "held   ", Verdict.FAILED: "FAILED ", Verdict.NOT_RUN: "not run"}
         promised = f"  (promised: {self.promised})" if self.promised else ""
         return f"  {mark.get(self.verdict, '       ')} {self.name}: {self.got}{promised}"
 
 
 def promise(name: str, promised: str, got: object, holds: bool) -> Row:
-    """A row of something promised."""
+    """A row with a guarantee."""
     return Row(name, promised, str(got), Verdict.HELD if holds else Verdict.FAILED)
 
 
 def measured(name: str, got: object) -> Row:
-    """A row of something that nobody promised."""
+    """A row without a guarantee."""
     return Row(name, "", str(got), Verdict.MEASURED)
 
 
 def not_run(name: str, why: str) -> Row:
-    """A row of something that could not be looked at, and why."""
+    """A row of something that could not be checked, and why."""
     return Row(name, "", why, Verdict.NOT_RUN)
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What a report is about."""
+    """The subject of a report."""
 
     date: str
     gpu: str
-    #: The driver in words; ``stand_in`` says which of the two kinds.
+    #: The driver in words; ``fake``: whether it is the fake one.
     driver: str
-    stand_in: bool
+    fake: bool
     command: str
 
 
 class WrongPlace(Exception):
-    """Figures of the stand-in were to be written among those of real GPUs."""
+    """Figures of the fake driver would be written among those of real GPUs."""
 
 
-def place(root: Path, folder: Path | None, date: str, *, stand_in: bool) -> Path:
-    """The file of a new report: never one that is there, and never one of the stand-in among the measurements."""
+def place(root: Path, folder: Path | None, date: str, *, fake: bool) -> Path:
+    """The file of a new report: never an existing one, and never one of the fake driver among the measurements."""
     if folder is None:
-        folder = root / ("build/gpu-check" if stand_in else MEASUREMENTS)
-    if stand_in and folder.resolve().is_relative_to((root / MEASUREMENTS).resolve()):
+        folder = root / ("build/gpu-check" if fake else MEASUREMENTS)
+    if fake and folder.resolve().is_relative_to((root / MEASUREMENTS).resolve()):
         raise WrongPlace(
-            f"{folder}: measurements of real GPUs lie there, this run is on the stand-in; choose another --out"
+            f"{folder}: it is for measurements of real GPUs, but this run is on the fake driver; choose another --out"
         )
-    name = f"{date}-{'stand-in' if stand_in else 'GPU'}"
+    name = f"{date}-{'fake-driver' if fake else 'GPU'}"
     path, number = folder / f"{name}.md", 1
     while path.exists():
         number += 1
@@ -88,7 +88,7 @@ def place(root: Path, folder: Path | None, date: str, *, stand_in: bool) -> Path
 
 
 def cell(text: str) -> str:
-    """Text that stays in one cell of a table, and says nothing of where the checkout lies."""
+    """Text for one cell of a table, without the path of the checkout."""
     text = text.replace(f"{ROOT}/", "")
     return " ".join(text.replace("|", "\\|").split())
 
@@ -126,11 +126,11 @@ class Report:
         self.write()
 
     def count(self, verdict: Verdict) -> int:
-        """How many rows say so."""
+        """The number of rows with that result."""
         return sum(row.verdict is verdict for section in self.sections for row in section.rows)
 
     def failed(self) -> list[str]:
-        """The promises that did not hold."""
+        """The guarantees that did not hold."""
         return [
             f"{section.title}: {row.name}: {row.got}"
             for section in self.sections
@@ -149,12 +149,12 @@ class Report:
         """The report in Markdown."""
         about = self.heading
         lines = [f"# {about.date}, {about.gpu}", ""]
-        if about.stand_in:
-            lines += ["**The stand-in driver. No figure here was made on a real GPU.**", ""]
+        if about.fake:
+            lines += ["**The fake driver. No figure here was measured on a real GPU.**", ""]
         lines += [
             f"* Driver: {about.driver}",
             f"* Made by `{about.command}`",
-            f"* {self.ended or 'Not finished: the run goes on, or it was ended here'}",
+            f"* {self.ended or 'Not finished: the run is still going on, or was killed'}",
             f"* {self.summary()}",
         ]
         if failed := self.failed():
@@ -165,7 +165,7 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def write(self) -> None:
-        """A new file in the place of the old one, so that whoever reads it, or is ended here, has a whole one."""
+        """Replaces the file atomically, so that it is always complete."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         new = self.path.with_name(f".{self.path.name}.new")
         with new.open("w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""Programs that are started, watched and ended: whatever they do, it is a row of the report and not the end of it."""
+"""Starting, watching and ending programs: a failure is a row of the report and does not end the report."""
 
 import os
 import signal
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-#: What is shown of a program that said much before it failed.
+#: The length of a failed program's output in a row.
 SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a program ended, and what it said."""
+    """How a program ended, and its output."""
 
-    #: Exit status, or minus the signal; None: it was ended, since it took too long.
+    #: Exit status, or minus the signal; None: it was ended after its time limit.
     status: int | None
     out: str
     err: str
@@ -42,10 +42,10 @@ class Outcome:
         return f"ended with {self.status}"
 
     def trouble(self) -> str:
-        """How it ended and the last of what it complained of."""
+        """How it ended and its last error."""
         text = self.err.strip() or self.out.strip()
         if "Traceback (most recent call last)" in text:
-            text = text.splitlines()[-1]  # what Python says last is what went wrong
+            text = text.splitlines()[-1]  # the last line of Python's output is the error
         said = " ".join(text.split())
         return self.words() + (f": …{said[-SHOWN:]}" if len(said) > SHOWN else f": {said}" if said else "")
 
@@ -59,7 +59,7 @@ class Clock:
         self._part_until = self._began + seconds
 
     def begin_part(self, seconds: float) -> None:
-        """From now on so much is left at most, until the next part begins."""
+        """Limits the time of the current part."""
         self._part_until = time.monotonic() + seconds
 
     def gone_s(self) -> float:
@@ -67,20 +67,20 @@ class Clock:
         return time.monotonic() - self._began
 
     def left_s(self) -> float:
-        """Seconds until what goes on now must have ended."""
+        """Seconds left for the current part."""
         return min(self._began + self.seconds, self._part_until) - time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Lets what was started work, as long as there is time."""
+        """Sleeps while there is time."""
         time.sleep(max(0.0, min(seconds, self.left_s())))
 
     def at_most_s(self, wanted_s: float) -> float:
-        """So long a program may take: what it wants, or what is left; always a little."""
+        """The time limit of a program: its wish, or the time left; never zero."""
         return max(1.0, min(wanted_s, self.left_s()))
 
 
 def end_group(process: "subprocess.Popen[str]") -> None:
-    """Ends a program that leads a session of its own, with all that it began."""
+    """Ends a program that leads its own session, with its children."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -94,7 +94,7 @@ def run(
     stdin: str = "",
     folder: Path | None = None,
 ) -> Outcome:
-    """Runs a program to its end, or ends it and what it began."""
+    """Runs a program to its end, or ends it and its children after the time limit."""
     began = time.monotonic()
     process = subprocess.Popen(
         [str(word) for word in program],
@@ -122,11 +122,11 @@ def run(
 
 
 class Ended(Exception):
-    """A program that was asked something ended, or did not answer in time; the text says how."""
+    """A program ended instead of answering, or did not answer in time; the text says how."""
 
 
 class Asked:
-    """A program that goes on while it is asked; ``Asked.begun`` makes one."""
+    """A running program that answers requests; ``Asked.begun`` makes one."""
 
     def __init__(self, process: "subprocess.Popen[str]", complaints: IO[str], timeout_s: float) -> None:
         self.process = process
@@ -180,7 +180,7 @@ class Asked:
 def asked(
     program: Sequence[str | Path], *, environment: Mapping[str, str], timeout_s: float, complaints: Path
 ) -> Iterator[Asked]:
-    """A program on whose answers one waits for so long at most, each; it ends with the block."""
+    """A program with a time limit for each answer; it ends with the block."""
     with complaints.open("w+", errors="replace") as err:
         process = subprocess.Popen(
             [str(word) for word in program],

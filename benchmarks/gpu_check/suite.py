@@ -1,4 +1,4 @@
-"""The tests of the isolation libraries, on this machine's driver: those that are not about the stand-in's sizes and speeds."""
+"""The tests of the isolation libraries on this machine's driver, without those about the fake driver's sizes and speeds."""
 
 import importlib.util
 import os
@@ -22,7 +22,7 @@ ENDED = re.compile(
 
 
 def judged(ended: Outcome) -> Iterator[Row]:
-    """Rows from what pytest said, as far as it came."""
+    """Rows from pytest's output, which may be incomplete."""
     lines = ended.out.splitlines()
     tests = [found for found in map(ENDED.match, lines) if found]
     passed = sum(test["how"] == "PASSED" for test in tests)
@@ -40,7 +40,7 @@ def judged(ended: Outcome) -> Iterator[Row]:
         yield not_run(f"{count} tests", why)
     if ended.status is None and passed:
         # Each test bounds its own programs: what is slow is the machine.
-        yield not_run("the rest of the tests", f"{passed} had passed when the section's time was used up")
+        yield not_run("the rest of the tests", f"{passed} had passed when the section's time was over")
     elif ended.status in (0, 1):
         yield promise("tests", "pass", f"{passed} passed", passed > 0)
     else:
@@ -50,7 +50,7 @@ def judged(ended: Outcome) -> Iterator[Row]:
 def rows(lab: Lab) -> Iterator[Row]:
     """A row for each test that failed, one for each reason to skip some, and one for all."""
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        yield not_run("tests/integration/isolation", f"not installed here: {', '.join(missing)}")
+        yield not_run("tests/integration/isolation", f"not installed: {', '.join(missing)}")
         return
     # Packages of others may bring a folder `tests` of their own, which would come before ours, as ours is no package.
     ours = lab.folder / "ours" / "tests"

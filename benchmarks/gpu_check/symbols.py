@@ -1,4 +1,4 @@
-"""Every function that this machine's driver exports: limited, passed on knowingly, or new."""
+"""All functions that this machine's driver exports: limited, passed on, or new."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ from benchmarks.gpu_check.report import Row, measured, promise
 
 TITLE = "Functions of the driver"
 
-#: Asks our library for every function that the driver gives out by cuGetProcAddress, and compares addresses.
+#: Queries our library for every function of the driver's cuGetProcAddress, and compares addresses.
 RESULT_AS_JSON = """
 real = ctypes.CDLL("libgpushare-driver-cuda.so")
 names, limited = open(NAMES).read().split(), set(open(LIMITED).read().split())
@@ -55,7 +55,7 @@ VERSIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """A library's functions, by what becomes of them."""
+    """A library's functions, by their handling."""
 
     limited: frozenset[str]
     passed_on: frozenset[str]
@@ -72,7 +72,7 @@ def exported(library: Path) -> frozenset[str]:
 
 
 def listed(library: str) -> frozenset[str]:
-    """What is passed on knowingly."""
+    """The functions that are passed on."""
     text = (ROOT / "isolation" / "symbols" / f"passed_on_{library}.txt").read_text()
     return frozenset(name for line in text.splitlines() if not line.startswith("#") for name in line.split())
 
@@ -84,8 +84,8 @@ def coverage(there: frozenset[str], ours: frozenset[str], table: frozenset[str],
 
 
 def reached(lab: Lab, there: frozenset[str], ours: frozenset[str]) -> Row:
-    """What cuGetProcAddress gives out in a container."""
-    name = "cuGetProcAddress gives out ours for what is limited, the driver's for the rest"
+    """The results of cuGetProcAddress in a container."""
+    name = "cuGetProcAddress returns our functions for what is limited, the driver's for the rest"
     functions = sorted(there)
     (lab.folder / "names").write_text("\n".join(functions))
     (lab.folder / "limited").write_text("\n".join(sorted(ours & there)))
@@ -103,7 +103,7 @@ def reached(lab: Lab, there: frozenset[str], ours: frozenset[str]) -> Row:
 
 
 def rows(lab: Lab) -> Iterator[Row]:
-    """Both libraries; a new name is for people to read, not a failure: the driver is newer than the lists."""
+    """Both libraries; a new name is only reported, not a failure: the driver is newer than the lists."""
     for library, path, prefix, file in (
         ("cuda", lab.driver.cuda, "cu[A-Z]", "libcuda.so.1"),
         ("nvml", lab.driver.management, "nvml", "libnvidia-ml.so.1"),
@@ -113,7 +113,7 @@ def rows(lab: Lab) -> Iterator[Row]:
         yield measured(
             f"{file} exports",
             f"{len(found.limited) + len(found.passed_on) + len(found.new)} functions: "
-            f"{len(found.limited)} limited, {len(found.passed_on)} passed on knowingly, {len(found.new)} new",
+            f"{len(found.limited)} limited, {len(found.passed_on)} passed on, {len(found.new)} new",
         )
         if found.new:
             yield measured(f"new in {file}", ", ".join(sorted(found.new)))

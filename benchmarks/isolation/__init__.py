@@ -1,1 +1,1 @@
-"""What isolation costs and how well it holds, on the stand-in driver."""
+"""The cost and accuracy of isolation, on the fake driver."""

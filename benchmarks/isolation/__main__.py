@@ -1,7 +1,7 @@
-"""How well isolation holds, and what it costs, on the stand-in driver.
+"""The accuracy and cost of isolation, on the fake driver.
 
-Usage: ``python -m benchmarks.isolation [--quick] [--hami FOLDER | --peer NAME:VARIABLE=VALUE…] [PART …]``. Prints every row with what was
-promised, writes ``build/figures/isolation.json`` (parts that were not measured stay in it) and exits 1 when a promise was missed, or
+Usage: ``python -m benchmarks.isolation [--quick] [--hami FOLDER | --peer NAME:VARIABLE=VALUE…] [PART …]``. Prints every row with its
+guarantee, writes ``build/figures/isolation.json`` (parts that were not measured stay in it) and exits 1 when a guarantee was missed, or
 when a peer was ahead in a row. A quick run writes nothing, and exits 1 only when a row has no figures. A part is a module with ``measure(peer, *, quick) -> Iterator[Row]``.
 """
 
@@ -23,11 +23,9 @@ FIGURES = ROOT / "build" / "figures" / "isolation.json"
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.isolation", description=__doc__)
-    parser.add_argument(
-        "parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)}; all when none is named"
-    )
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)} (default: all)")
     parser.add_argument(
         "--quick",
         action="store_true",
@@ -35,7 +33,7 @@ def arguments() -> argparse.Namespace:
     )
     beside = parser.add_mutually_exclusive_group()
     beside.add_argument(
-        "--hami", type=Path, metavar="FOLDER", help="HAMi-core, whose libvgpu.so lies there, beside ours"
+        "--hami", type=Path, metavar="FOLDER", help="folder of HAMi-core's libvgpu.so, for comparison"
     )
     beside.add_argument(
         "--peer",
@@ -44,7 +42,7 @@ def arguments() -> argparse.Namespace:
         + ", ".join(f"{{{name}}}" for name in PLACEHOLDERS),
     )
     parser.add_argument(
-        "--markdown", action="store_true", help="measure nothing: print what was written last as tables"
+        "--markdown", action="store_true", help="measure nothing: print the last results as tables"
     )
     options = parser.parse_args()
     if unknown := set(options.parts) - PARTS.keys():
@@ -84,7 +82,7 @@ def main() -> int:
         return 0
     build()
     print(
-        f"Machine: {machine()}; GPU: the stand-in; beside ours: {options.peer.name if options.peer else 'nobody'}"
+        f"Machine: {machine()}; GPU: the fake driver; compared with: {options.peer.name if options.peer else 'nothing'}"
     )
     parts = {
         name: measured(name, options.peer, quick=options.quick)

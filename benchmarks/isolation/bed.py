@@ -1,4 +1,4 @@
-"""A machine with one stand-in GPU, an arbiter, and containers that are folders: what the measurements run on."""
+"""A machine with one fake GPU, an arbiter, and containers (as folders) for measurements."""
 
 import fcntl
 import os
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 def build() -> None:
-    """The stand-in driver, the libraries and the arbiter, and this folder's programs."""
+    """The fake driver, the libraries and the arbiter, and this folder's programs."""
     for folder, targets in {"fakegpu": (), "isolation": ("all", "linked")}.items():
         lock = ROOT / "build" / folder / "lock"
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def build() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a container is given; no percentage: its compute is not limited."""
+    """A container's share; no percentage: unlimited compute."""
 
     percent: int | None = None
     policy: str = "hard"
@@ -59,14 +59,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """Where a container's files lie, and what was given to it."""
+    """A container's files and its share."""
 
     folder: Path
     share: Share
 
 
 class Bed:
-    """Use as a context; what was started ends with it. Containers are limited by our libraries, or by a peer's."""
+    """Use as a context; started programs end with it. Containers are limited by our libraries, or by a peer's."""
 
     def __init__(
         self, peer: Peer | None = None, *, arbiter: bool = True, context_mib: int | None = None
@@ -82,7 +82,7 @@ class Bed:
         self.containers = self.folder / "containers"
         self.containers.mkdir()
         (self.folder / "state").mkdir()
-        # As many folders to search for ours as for the bare driver: one.
+        # The same number of folders to search as for the bare driver: one.
         self._libraries = self.folder / "libraries"
         self._libraries.mkdir()
         for name, library in {
@@ -178,8 +178,8 @@ class Bed:
         command: Sequence[str | Path],
         more: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
-        """A program that is spoken to by lines; it may still be beginning."""
-        # What it has to say of errors is for the reader of the table only when it is ours.
+        """A program that is controlled by lines; it may still be starting."""
+        # Its errors are for the reader of the table only if it is ours.
         quiet = subprocess.DEVNULL if container and self._peer else None
         return self._keep(
             subprocess.Popen(
@@ -200,11 +200,11 @@ class Bed:
         return process
 
     def wait(self, seconds: float) -> None:
-        """Lets the loads work."""
+        """Starts the loads."""
         time.sleep(seconds)
 
     def meter(self) -> tuple[int, dict[int, tuple[int, int]]]:
-        """The moment, and of every process by the driver's books: its GPU time so far (ns), the memory it holds (bytes)."""
+        """The time, and of every process by the driver's accounts: its GPU time so far (ns), the memory it holds (bytes)."""
         if self._meter is None:
             self._meter = self.start(None, [OWN / "gpu_meter", self.folder / "state" / self.uuid])
         say(self._meter, "")

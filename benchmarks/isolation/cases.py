@@ -1,4 +1,4 @@
-"""What is measured: each case on our libraries, and on a peer's where one is named."""
+"""The measured cases: each on our libraries, and on a peer's if one is given."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ Figures = Sequence[float]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row. ``off`` is what is compared with a peer: how far from what was wanted, or how much; less is better."""
+    """One row. ``off`` is compared with a peer: the distance from the wanted value, or the amount; less is better."""
 
     name: str
     wanted: Figures
@@ -24,9 +24,9 @@ class Case:
     measure: Callable[[Peer | None], Figures]
     off: Callable[[Figures], float]
     good: Callable[[Figures], bool] | None = None
-    #: A smaller difference to the peer's says nothing.
+    #: Smaller differences to the peer's do not count.
     level: float = 0.0
-    #: What a peer cannot be asked for, since it has nothing like it.
+    #: Whether a peer has no such feature.
     ours_only: bool = False
 
 
@@ -41,7 +41,7 @@ def outcome(case: Case, peer: Peer | None) -> Outcome:
 
 
 def standing(case: Case, got: Outcome, theirs: Outcome) -> Standing:
-    """Ours beside the peer's; who gives no figures is behind who does."""
+    """Compares ours with the peer's; one without figures is behind one with figures."""
     if isinstance(got, str) or isinstance(theirs, str):
         return (
             "level"
@@ -55,7 +55,7 @@ def standing(case: Case, got: Outcome, theirs: Outcome) -> Standing:
 
 
 def row(case: Case, got: Outcome, theirs: Outcome | None) -> Row:
-    """What is printed of it."""
+    """Its printed form."""
     good = None
     if isinstance(got, str):
         good = False

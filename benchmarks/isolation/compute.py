@@ -1,7 +1,7 @@
-"""The compute limit: does each container get its share of the GPU's time?
+"""The compute limit: whether each container gets its share of the GPU's time.
 
-Shares are percent of the stand-in engine's time, from its own books, not from what a library says. Each load works for a
-second before its share is looked at, since a share is promised from then on.
+Shares are percent of the fake GPU's engine time, by its own accounts, not by a library. Each load works for a
+second before its share is measured, since a share is guaranteed from then on.
 """
 
 import signal
@@ -25,7 +25,7 @@ UNEVEN = {
     "40 µs, one in 20 of 2 µs": "uneven:40000:2000",
 }
 LENGTHS = {"0.05 ms": 50_000, "1 ms": 1_000_000, "20 ms": 20_000_000, "200 ms": 200_000_000}
-#: How far a share may be from what was given, in percent of the GPU.
+#: The tolerance of a share, in percent of the GPU.
 TOLERANCE = 5.0
 #: Of a container that was given all of it.
 TOLERANCE_OF_ALL = 3.0
@@ -59,7 +59,7 @@ def start(bed: Bed, loads: Sequence[Load]) -> list[subprocess.Popen[str]]:
 
 
 def bare(work: str, seconds: float) -> float:
-    """What a program gets that is not limited, alone: all that it can use."""
+    """A single program without a limit: all that it can use."""
     with Bed(arbiter=False) as bed:
         process = bed.load(None, [work])
         say(process, "go")
@@ -75,7 +75,7 @@ def share_case(
     tolerance: float = TOLERANCE,
     ours_only: bool = False,
 ) -> Case:
-    """A row about several containers holds when each of them is near what it was given."""
+    """A row about several containers holds if each of them is near its share."""
 
     def off(got: Figures) -> float:
         return max(abs(share - percent) for share, percent in zip(got, wanted, strict=True))
@@ -228,7 +228,7 @@ def together(seconds: float) -> Iterator[tuple[int, list[Case]]]:
 
 
 def uneven(seconds: float) -> Iterator[tuple[int, list[Case]]]:
-    """Kernels of one kind and very different lengths, alone and beside a loop."""
+    """Kernels of one kind and very different lengths, alone and with a loop."""
     for lengths, work in UNEVEN.items():
         load, loop = Load(Share(30), work), Load(Share(70), "kernels:1000000")
         yield (
@@ -241,7 +241,7 @@ def uneven(seconds: float) -> Iterator[tuple[int, list[Case]]]:
 
 
 def a_third(seconds: float) -> Iterator[tuple[int, list[Case]]]:
-    """Two tenants who try to have more than theirs, beside a third, of whom the row is."""
+    """Two tenants that try to exceed their shares, and a third, which the row is about."""
     greedy = {
         "4 streams of 200 ms": ("kernels:200000000", 4),
         "16 streams of 0.05 ms": ("kernels:50000", 16),
@@ -281,7 +281,7 @@ def _time_paid_back(_peer: Peer | None) -> Figures:
 
 
 def idle(seconds: float) -> Iterator[tuple[int, list[Case]]]:
-    """The policy `idle`: what nobody wants is used, and given back."""
+    """The policy `idle`: unused time is used, and returned on demand."""
     borrower = Load(Share(30, "idle"), "kernels:50000")
     both = [borrower, Load(Share(50), "kernels:50000")]
     yield (

@@ -1,6 +1,6 @@
-"""What isolation costs: a call, an allocation among many, the start of many, and loops from end to end.
+"""The cost of isolation: a call, an allocation among many, the start of many, and whole loops.
 
-Everything is the difference to the bare stand-in, or the part of it, in the same minute: batches of the one and of the other take turns. Of calls
+Everything is the difference to the bare fake driver, or the part of it, in the same minute: batches of the one and of the other take turns. Of calls
 the quarter of the batches counts that was disturbed least, of starts and loops the middle one. So a machine that is busy with other things
 makes the rows uncertain, not wrong.
 """
@@ -17,7 +17,7 @@ from benchmarks.isolation.peer import Peer
 from benchmarks.isolation.running import Ended, line, manner, run, say
 from benchmarks.isolation.table import Row
 
-#: 64 contexts shall fit beside what they take.
+#: 64 contexts must fit in addition to their allocations.
 CONTEXT_MIB = 16
 PROCESSES = 64
 MOST_HOOKED_NS = 100.0
@@ -25,7 +25,7 @@ MOST_LIMITED_LAUNCH_NS = 300.0
 MOST_ALLOCATION_NS = 2000.0
 MOST_START_RATIO = 1.2
 MOST_PRELOADED_MS = 1.0
-#: Smaller differences to a peer's say nothing: of a call, of a ratio, of a loop in percent, of the start of a program.
+#: Smaller differences to a peer's do not count: of a call, of a ratio, of a loop in percent, of the start of a program.
 LEVEL_NS, LEVEL_RATIO, LEVEL_PERCENT, LEVEL_MS = 10.0, 0.05, 1.0, 0.05
 MEMORY_MIB = 12288
 
@@ -56,7 +56,7 @@ MEMORY = (
 
 
 def caller(bed: Bed, container: Container | None, word: str) -> subprocess.Popen[str]:
-    """A program that makes calls when it is told to; it may still be beginning."""
+    """A program that makes calls on request; it may still be starting."""
     return bed.start(container, [OWN / "call_cost", word])
 
 

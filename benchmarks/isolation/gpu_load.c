@@ -1,4 +1,4 @@
-/* Gives a GPU work of one kind until it is told to end. Runs on the stand-in driver and on a real one.
+/* Gives a GPU work of one kind until it is told to end. Runs on the fake driver and on a real one.
  *
  * Usage: gpu_load WORK [STREAMS]
  *
@@ -33,7 +33,7 @@ typedef unsigned long long CUdeviceptr;
 
 enum { TIMES_MAX = 1 << 16, STREAMS_MAX = 64, NON_BLOCKING = 1, CAPTURE_RELAXED = 2, BLOCKS = 640, THREADS = 256 };
 
-/* The same PTX spins on a real GPU and states its duration to the stand-in. */
+/* The same PTX spins on a real GPU and states its duration to the fake driver. */
 static const char ptx[] =
     ".version 6.4\n.target sm_50\n.address_size 64\n"
     "// fakegpu: duration param 0 ns\n"

@@ -1,4 +1,4 @@
-/* What the stand-in driver's books say of each process: how long its engine has worked for it, and what it holds. Exact, from the
+/* The fake driver's accounts of each process: its engine time and its memory. Exact, from the
  * shared state of the GPU.
  *
  * Usage: gpu_meter STATE-FILE

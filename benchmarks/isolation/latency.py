@@ -1,6 +1,6 @@
-"""A service that waits for little work now and then: how long does it take beside neighbours, and what is left to these?
+"""The latency of a service with neighbours, and the GPU time left to the neighbours.
 
-Each row stands beside the same programs without isolation, measured just before it.
+Each row is compared with the same programs without isolation, measured just before it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,7 +74,7 @@ def _case(percents: Sequence[int], works: Sequence[str], policy: str, seconds: f
 
 
 def measure(peer: Peer | None, *, quick: bool) -> Iterator[Row]:
-    """A service beside a loop; three services beside each other."""
+    """A service with a loop; three services together."""
     seconds = 1.0 if quick else 8.0
     pairs = [(50, 50)] if quick else [(50, 50), (30, 70), (20, 80)]
     cases = [_case(pair, (SERVICE, LOOP), "hard", seconds) for pair in pairs]

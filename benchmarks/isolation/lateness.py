@@ -1,4 +1,4 @@
-"""How far the machine itself was from keeping time while something was measured: a row is worth no more than that."""
+"""The lateness of the machine's timers during a measurement, which limits the accuracy of rows."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Self
 
 STEP_SECONDS = 0.005
-#: A timer that is later than this has kept an arbiter, or a program, from what it had to do in time.
+#: A timer later than this has delayed an arbiter or a program.
 LATE_SECONDS = 0.025
 
 
@@ -43,6 +43,6 @@ class Lateness:
             self._late_s += late_s
 
     def summary(self) -> str:
-        """For people."""
+        """A readable line."""
         percent = 100 * self._late_s / max(time.monotonic() - self._began_s, 1e-9)
         return f"timers late for {percent:.1f}% of the time, by {1000 * self.worst_s:.0f} ms at worst"

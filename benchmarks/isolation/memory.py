@@ -1,7 +1,7 @@
-"""The memory limit: what the processes of a container hold together, by the driver's own books, whatever they try.
+"""The memory limit: the memory of all processes of a container, by the driver's accounts, whatever they try.
 
-The racing program is that of the tests (``tests/integration/isolation/allocations_race.c``): processes take and give back memory in
-every way, the driver is asked all the time what it counts, and afterwards one process takes the limit page by page.
+The racing program is that of the tests (``tests/integration/isolation/allocations_race.c``): processes allocate and free memory in
+every way, the driver's count is read all the time, and afterwards one process allocates the limit page by page.
 """
 
 import re
@@ -15,9 +15,9 @@ from benchmarks.isolation.table import Row
 
 LIMIT_MIB = 2154
 PROCESSES = 64
-#: Of the stand-in's contexts here: 64 of them, and room for the rest.
+#: For 64 contexts of the fake driver, and room for the rest.
 CONTEXT_MIB = 16
-#: So long after the race is over somebody hangs.
+#: Processes still running this long after the race hang.
 HANGS_SECONDS = 30.0
 #: As client.h numbers them; and how much of the limit a kind may leave, since the driver takes so much at a time.
 KINDS = {
@@ -42,7 +42,7 @@ def race(bed: Bed, container: Container, seconds: float, kills: int) -> tuple[in
     if not summary:
         raise Ended(manner(code))
     killed, most_mib = int(summary[1]), int(summary[2])
-    # More than the limit is a figure; that somebody failed, or that afterwards not all could be had, is not.
+    # More than the limit is a figure; a failed process, or memory that cannot be allocated afterwards, is not.
     if code and most_mib <= container.share.memory_mib:
         raise Ended(f"at most {most_mib} MiB, but {manner(code)}")
     return most_mib, killed

@@ -6,7 +6,7 @@ from pathlib import Path
 
 #: What assignments may hold in braces; each container gets its own.
 PLACEHOLDERS = ("memory_mib", "percent", "folder")
-#: HAMi-core's, beside where its library lies: CUDA_REDIRECT is where it looks for itself, without it `dlsym` finds the driver's functions.
+#: HAMi-core's, in addition to its library: CUDA_REDIRECT is its own path, without it `dlsym` finds the driver's functions.
 _HAMI_CORE = (
     "HAMi-core:LD_PRELOAD={library} CUDA_REDIRECT={library} LIBCUDA_LOG_LEVEL=0 CUDA_DEVICE_MEMORY_LIMIT={{memory_mib}}m "
     "CUDA_DEVICE_SM_LIMIT={{percent}} CUDA_DEVICE_MEMORY_SHARED_CACHE={{folder}}/cache"
@@ -15,7 +15,7 @@ _HAMI_CORE = (
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A library that is loaded because the environment says so."""
+    """A library that is loaded by the environment."""
 
     name: str
     assignments: tuple[tuple[str, str], ...]
@@ -41,7 +41,7 @@ class Peer:
 
     @classmethod
     def hami_core(cls, folder: Path) -> "Peer":
-        """HAMi-core, whose ``libvgpu.so`` lies in the folder."""
+        """HAMi-core with its ``libvgpu.so`` in the folder."""
         return cls.parse(_HAMI_CORE.format(library=shlex.quote(str(folder.resolve() / "libvgpu.so"))))
 
     def environment(self, folder: Path, *, memory_mib: int, percent: int | None) -> dict[str, str]:

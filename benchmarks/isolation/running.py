@@ -1,4 +1,4 @@
-"""Talking to a program that is measured: by lines, with a deadline, and told how it ended if it did."""
+"""Communication with a measured program: by lines, with a deadline, and with its exit code if it ended."""
 
 import os
 import select
@@ -7,12 +7,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-#: A program that says nothing for so long hangs.
+#: A program without output for this time hangs.
 ANSWER_SECONDS = 30.0
 
 
 class Ended(Exception):
-    """A program that did not do what it was started for; the message says how it ended, for a row of the table."""
+    """A program failed; the message says how it ended, for a row of the table."""
 
 
 def manner(code: int) -> str:
@@ -21,7 +21,7 @@ def manner(code: int) -> str:
 
 
 def line(process: subprocess.Popen[str], seconds: float = ANSWER_SECONDS) -> str:
-    """Its next line, which nothing follows until it is asked again."""
+    """Its next line, which is its only output until the next request."""
     assert process.stdout is not None
     readable, _, _ = select.select([process.stdout], [], [], seconds)
     if not readable:
@@ -46,14 +46,14 @@ def say(process: subprocess.Popen[str], text: str) -> None:
 
 
 def alive(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """Raises when one has ended that should be at work."""
+    """Raises if one that should be running has ended."""
     for process in processes:
         if (code := process.poll()) is not None:
             raise Ended(manner(code))
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, float]:
-    """Ends a load; what it says of itself."""
+    """Ends a load; returns its report."""
     assert process.stdin is not None
     process.stdin.close()
     words = line(process).split()
@@ -62,7 +62,7 @@ def finish(process: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def run(command: Sequence[str | Path], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
-    """Runs it to its end: how it ended, and what it printed. Its whole group is ended when it takes too long."""
+    """Runs it to its end: how it ended, and what it printed. Its process group is killed after the time limit."""
     process = subprocess.Popen(
         command,
         env=environment,

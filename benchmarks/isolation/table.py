@@ -14,7 +14,7 @@ Standing = Literal["ahead", "level", "behind"]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measurement; ``good`` is None where nothing was promised, ``peer`` where none was asked for."""
+    """One measurement; ``good`` is None without a guarantee, ``peer`` without a peer."""
 
     name: str
     wanted: Sequence[float]
@@ -26,7 +26,7 @@ class Row:
     standing: Standing | None = None
 
     def line(self) -> str:
-        """For people."""
+        """A readable line."""
         verdict = {True: "", False: "  MISSED", None: ""}[self.good]
         peer = "" if self.peer is None else f" | {shown(self.peer):>18} {self.standing or ''}"
         return (
@@ -68,7 +68,7 @@ def keep(path: Path, parts: Mapping[str, Part]) -> None:
 
 
 def read(path: Path) -> dict[str, Part]:
-    """What ``keep`` wrote; nothing of a file that is not like that."""
+    """The results written by ``keep``; empty for other files."""
     try:
         parts = json.loads(path.read_text())["parts"]
         return {

@@ -1,9 +1,9 @@
-"""Scheduling, probes and memory while every port that others reach is attacked.
+"""Scheduling, probes and memory while every reachable port is attacked.
 
 Usage: ``python -m benchmarks.load [--quick] [--door NAME …] [--kind NAME …]``. Extender, webhook, dashboard and node agent run as
-processes; four attackers, each a process that gives way to all others, attack one port after the other for some seconds: with idle
+processes; four attackers, each a process of low priority, attack one port after the other for some seconds: with idle
 connections, slow clients, requests without end, what is neither TLS nor HTTP, and readers without pause. Writes
-``build/figures/load.json``, and exits 1 where a budget is not kept, or in a run of everything one was not measured.
+``build/figures/load.json``, and exits 1 if a budget is not met, or in a run of everything one was not measured.
 """
 
 import argparse
@@ -67,7 +67,7 @@ class _Attackers:
         self._processes = processes
 
     async def attack(self, door: Door, kind: str, seconds: float) -> dict[str, int]:
-        """Returns once nothing of it is open any more."""
+        """Returns when none of its connections is open."""
         method, connections = KINDS[kind]
         for number, process in enumerate(self._processes):
             sources = [f"127.0.{1 + number}.{host}" for host in (1, 2)]
@@ -129,7 +129,7 @@ async def _measure(
             made.check()
             asking.check()
             print(f"  {door.name}, {kind}: {windows[-1].sent}", flush=True)
-        # What was asked last may take its time.
+        # The last requests may take a while.
         await asyncio.sleep(pace.rest_s)
     finally:
         await asking.stop()

@@ -1,4 +1,4 @@
-"""The playground's API server with a cluster in it from the start, and with what the webhook keeps its certificates in.
+"""The playground's API server with a cluster in it from the start, and with the objects of the webhook's certificates.
 
 Usage: ``python -m benchmarks.load.api FOLDER NODES PLACED WAITING``; ``FOLDER`` gets ``kubeconfig``, and then ``reader``, a token to read
 decisions and use with.
@@ -26,12 +26,12 @@ NAMESPACE: Final = "kube-system"
 NAME: Final = "gpushare-admission"
 _GROUP: Final = "admissionregistration.k8s.io"
 _GPU_MIB: Final = 81920
-#: More than any GPU has, and as many different amounts: each of those who wait is looked at on every node.
+#: More than any GPU has, and as many different amounts: each of the pending pods is checked on every node.
 _TOO_MUCH: Final = range(81, 97)
 
 
 def waiting_units(number: int) -> int:
-    """What the ``number``-th pod that waits asks for."""
+    """The request of the ``number``-th pending pod."""
     return _TOO_MUCH[number % len(_TOO_MUCH)]
 
 

@@ -1,7 +1,7 @@
-"""One of those who attack: opens connections from addresses of its own, as fast as it can, and closes all of them at the end.
+"""An attacker: opens connections from its own addresses, as fast as it can, and closes all of them at the end.
 
-Usage: ``python -m benchmarks.load.attacker``. Each line of JSON that it reads is an ``Attack``; each is answered with a line, how
-often what was done. It gives way to every other process, so that it takes from the attacked nothing but what the attack itself does.
+Usage: ``python -m benchmarks.load.attacker``. Each line of JSON that it reads is an ``Attack``; each is answered with a line with
+counts of its actions. It has low priority, so that only the attack itself slows the attacked.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ import uvloop
 
 from benchmarks.load.openings import PLAIN, TLS
 
-#: Stands in a request for a token that is nobody's, and another one each time.
+#: A placeholder in requests for an invalid token, a new one each time.
 MADE_UP: Final = "MADE-UP-TOKEN"
 LOOPBACK: Final = "127.0.0.1"
 _LESS_URGENT: Final = 19
@@ -48,7 +48,7 @@ class Attack(msgspec.Struct, frozen=True):
 
 
 class _Stream:
-    """One connection of an attacker; what it is not asked to read it leaves to the kernel, which holds little of it."""
+    """One connection of an attacker; it reads only on request; the kernel buffers little."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -62,7 +62,7 @@ class _Stream:
             pass
 
     async def answer(self) -> tuple[int, bool]:
-        """Status of one answer, which is read whole, and whether the connection goes on."""
+        """The status of one response, which is read completely, and whether the connection stays open."""
         head = await self.reader.readuntil(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").lower().strip().split("\r\n")
         fields = dict(line.split(": ", 1) for line in lines if ": " in line)
@@ -78,7 +78,7 @@ class _Attacking:
         self._trust.check_hostname, self._trust.verify_mode = False, ssl.CERT_NONE
 
     async def run(self) -> None:
-        """For as long as it is to last; afterwards nothing is open."""
+        """Attacks for the given time; afterwards all connections are closed."""
         kind: Callable[[int], Awaitable[None]] = getattr(self, self._attack.kind)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._attack.seconds), asyncio.TaskGroup() as visitors:
@@ -89,7 +89,7 @@ class _Attacking:
         while True:
             try:
                 await kind(number)
-            # RuntimeError: uvloop's word for a connection that was reset meanwhile.
+            # RuntimeError: uvloop's error of a connection that was reset meanwhile.
             except (OSError, EOFError, ValueError, RuntimeError, asyncio.LimitOverrunError) as error:
                 self.done[type(error).__name__] += 1
                 await asyncio.sleep(_REFUSED_S)
@@ -127,7 +127,7 @@ class _Attacking:
     # --- kinds ----------------------------------------------------------------------------------
 
     async def idle(self, number: int) -> None:
-        """Connections that say nothing, TLS or not."""
+        """Silent connections, TLS or not."""
         with await self._socket(number) as one:
             await asyncio.get_running_loop().sock_recv(one, 1)
 
@@ -147,7 +147,7 @@ class _Attacking:
                     )
                 case _:
                     cast("asyncio.Transport", stream.writer.transport).pause_reading()
-                    # Several at a stroke, for servers that keep connections.
+                    # Several at once, for servers with persistent connections.
                     await stream.send(self._request(number // 3) * 4)
             while not stream.writer.is_closing() and not stream.reader.at_eof():
                 await asyncio.sleep(1.0)
@@ -157,7 +157,7 @@ class _Attacking:
             stream.writer.transport.abort()
 
     async def huge(self, number: int) -> None:
-        """Headers and bodies without end, as fast as they are taken."""
+        """Headers and bodies without end, as fast as they are accepted."""
         stream = await self._stream(number)
         post = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         begun, more = (
@@ -175,7 +175,7 @@ class _Attacking:
             stream.writer.transport.abort()
 
     async def pipelined(self, number: int) -> None:
-        """Thousands of the smallest requests at a stroke, none of whose answers is taken."""
+        """Thousands of the smallest requests at once, without reading the responses."""
         stream = await self._stream(number)
         try:
             cast("asyncio.Transport", stream.writer.transport).pause_reading()
@@ -186,7 +186,7 @@ class _Attacking:
             stream.writer.transport.abort()
 
     async def malformed(self, number: int) -> None:
-        """What is neither TLS nor HTTP, halves of it, and who hangs up in between."""
+        """Neither TLS nor HTTP, truncated requests, and disconnects in between."""
         loop = asyncio.get_running_loop()
         with await self._socket(number) as one:
             said = random.choice(TLS if self._attack.tls else PLAIN)
@@ -214,7 +214,7 @@ class _Attacking:
 
 async def _serve() -> None:
     loop = asyncio.get_running_loop()
-    # Connections break here by the thousand: what the loop has to say of each is no news.
+    # Thousands of connections break here: the loop's messages about them are useless.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     loop.set_exception_handler(lambda *_: None)
     reader = asyncio.StreamReader()

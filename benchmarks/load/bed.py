@@ -1,4 +1,4 @@
-"""What is attacked: the product's processes as the charts start them, before the playground's API server."""
+"""The attacked processes: the product's, as started by the charts, with the playground's API server."""
 
 import asyncio
 import json
@@ -43,12 +43,12 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a chart sets for a container. ``memory_mib``: where it is ended; probes fail after ``probe_s`` seconds."""
+    """A chart's settings of a container. ``memory_mib``: its limit; probes fail after ``probe_s`` seconds."""
 
     memory_mib: int
     probe_s: float
     failures: int
-    """So many liveness probes in a row must fail until it is started again."""
+    """The failed liveness probes in a row until a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A port that others than kube-scheduler reach, of a part of that name.
+    """A port that is reachable for others than kube-scheduler, of the part of that name.
 
-    ``request`` is what a well-behaved client asks for, within ``within_s``; ``dear`` are the requests that cost most of those that
-    everybody may send.
+    ``request`` is that of a well-behaved client, to be answered within ``within_s``; ``dear`` are the most expensive requests that
+    anybody may send.
     """
 
     name: str
@@ -88,19 +88,19 @@ class Bed:
     extender_port: int
     """Of the verbs, on loopback alone."""
     allocated: Path
-    """What ``benchmarks.load.node`` writes."""
+    """Written by ``benchmarks.load.node``."""
     review: bytes
     started: tuple["subprocess.Popen[bytes]", ...] = field(repr=False)
 
     def check(self) -> None:
-        """Raise where a process has ended."""
+        """Raise if a process has ended."""
         for one in self.started:
             if (code := one.poll()) is not None:
                 raise RuntimeError(f"{one.args!r} ended with {code}")
 
 
 def limits_of(chart: str, values: tuple[str, ...], template: str) -> Limits:
-    """What the chart's own values and template say; ``values`` is the way to the part's values."""
+    """The settings in the chart's values and template; ``values`` is the path of the part's values."""
     found: Any = yaml.safe_load((_CHARTS / chart / "values.yaml").read_text())
     for key in values:
         found = found[key]
@@ -116,7 +116,7 @@ def limits_of(chart: str, values: tuple[str, ...], template: str) -> Limits:
 
 
 def get(path: str, token: str = "") -> str:
-    """A GET, after which the connection may be kept; ``token`` says who reads."""
+    """A GET on a connection that may be kept; ``token`` is the reader's."""
     shown = f"{names.READER_HEADER}: {token}\r\n" if token else ""
     return f"GET {path} HTTP/1.1\r\nHost: x\r\n{shown}\r\n"
 
@@ -258,4 +258,4 @@ async def _ready(part: Part) -> None:
                     said = str(error)
                 await asyncio.sleep(0.05)
             return
-    raise TimeoutError(f"{part.name} does not get ready: {said}")
+    raise TimeoutError(f"{part.name} does not become ready: {said}")

@@ -1,4 +1,4 @@
-"""Those who behave well, while others attack: kube-scheduler, the API server, the kubelet, and a client of each port."""
+"""Well-behaved clients during attacks: kube-scheduler, the API server, the kubelet, and a client of each port."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ from benchmarks.api_server import node_name
 from benchmarks.extender import connect, filter_body
 from benchmarks.load.attacker import LOOPBACK
 
-#: Each is a machine of its own: servers tell peers apart by their addresses.
+#: Each has its own address: servers distinguish peers by addresses.
 KUBELET: Final = "127.0.0.2"
 CLIENT: Final = "127.0.0.3"
 _FILTER_EVERY_S: Final = 0.01
@@ -25,7 +25,7 @@ _UNITS: Final = (1, 4, 40, 72, 78, 80)
 class Asked(NamedTuple):
     """One request: when it began, by the monotonic clock, how long its answer took, both in seconds, and what that was.
 
-    ``said``: a status of HTTP, and the text of what is no good answer; or why there is none.
+    ``said``: the HTTP status, with the text of a bad response; or the error.
     """
 
     began_s: float
@@ -34,30 +34,30 @@ class Asked(NamedTuple):
 
     @property
     def answered(self) -> bool:
-        """Whether there was an answer: a refusal is one, and 503 is what a server says that is asked for too much."""
+        """Whether there was a response: an error is one, and 503 is that of an overloaded server."""
         return self.status < 500 or self.status == 503
 
     @property
     def good(self) -> bool:
-        """Whether a kubelet takes it for a good answer of a probe."""
+        """Whether a kubelet accepts it as the response of a probe."""
         return 200 <= self.status < 400
 
     @property
     def status(self) -> int:
-        """A status of HTTP; 599 where there is none."""
+        """The HTTP status; 599 without one."""
         number = self.said.partition(" ")[0]
         return int(number) if number.isdecimal() else 599
 
 
 @dataclass(slots=True)
 class Asking:
-    """All that was asked so far, by who asks whom."""
+    """All requests so far, by client and server."""
 
     found: dict[str, list[Asked]] = field(default_factory=dict)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def every(self, seconds: float, name: str, ask: Callable[[], Awaitable[str]], within_s: float) -> None:
-        """Ask again and again from now on, and wait for each answer."""
+        """Start to send requests, one after the other."""
         kept = self.found[name] = []
 
         async def ask_on() -> None:
@@ -74,19 +74,19 @@ class Asking:
         self._tasks.append(asyncio.create_task(ask_on(), name=name))
 
     def check(self) -> None:
-        """Raise what one of them failed by."""
+        """Raise the error of a failed client."""
         for task in self._tasks:
             if task.done():
                 task.result()
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop sending requests."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def within(self, name: str, begin_s: float, end_s: float) -> list[Asked]:
-        """What began between these times."""
+        """Requests that began between these times."""
         return [one for one in self.found[name] if begin_s <= one.began_s < end_s]
 
 

@@ -1,4 +1,4 @@
-"""A node agent on the stand-in NVML, whose kubelet admits a pod after the other.
+"""A node agent on the fake NVML, whose kubelet admits one pod after the other.
 
 Usage: ``python -m benchmarks.load.node FIGURES LISTEN``. ``FIGURES`` gets a line with the agent's process ID, and one for each
 ``Allocate``: when it was over, by the monotonic clock, and how long it took, both in seconds.

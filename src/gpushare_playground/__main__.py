@@ -34,7 +34,7 @@ def _control(options: SimpleNamespace) -> Control:
 def _missing(options: SimpleNamespace) -> str:
     """A message about what is missing, empty if nothing is."""
     if not all((options.driver / name).exists() for name in ("libnvidia-ml.so.1", "libcuda.so.1")):
-        return f"no stand-in driver in {options.driver}; build it with: make fakegpu"
+        return f"no fake driver in {options.driver}; build it with: make fakegpu"
     if missing := missing_parts(options.isolation):
         return f"{options.isolation} has no {', no '.join(missing)}; build them with: make isolation"
     if options.walk and not options.examples.is_dir():

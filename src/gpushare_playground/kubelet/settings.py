@@ -81,7 +81,7 @@ class Settings:
             )
         if self.fakegpu_lib is not None and not self.fakegpu_lib.is_dir():
             raise BadSettings(
-                "--fakegpu-lib", f"{self.fakegpu_lib} is no folder; build the stand-in driver first"
+                "--fakegpu-lib", f"{self.fakegpu_lib} is no folder; build the fake driver first"
             )
 
 
@@ -115,7 +115,7 @@ def read_settings(arguments: Sequence[str] | None = None) -> Settings:
         help="serve HTTPS; the API server may show a client certificate signed by CLIENT_CA",
     )
     add("--fakegpu-node", type=Path, help="file that describes the node's GPUs")
-    add("--fakegpu-lib", type=Path, help="folder of the stand-in driver's libraries")
+    add("--fakegpu-lib", type=Path, help="folder of the fake driver's libraries")
     add("--nvidia-smi", type=Path, help="the real nvidia-smi (default: unpacked in the checkout, or on PATH)")
     add("--images", type=Path, action="append", default=[], help="folder of image descriptions of your own")
     add("--cpu", default="8")

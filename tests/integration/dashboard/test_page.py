@@ -310,7 +310,7 @@ async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
         made.bind("pod-60", 7)
         await expect(page.get_by_role("heading", name="Allocation")).to_be_visible()
         await expect(page.get_by_text("Requestsaliyun.com/gpu-mem: 3 (3 GiB)")).to_be_visible()
-        await expect(page.get_by_text("does not hold containers to shares that it gives now")).to_be_visible()
+        await expect(page.get_by_text("does not enforce the shares of new containers")).to_be_visible()
 
 
 async def test_of_many_pending_pods_one_page_is_shown_and_only_changed_rows_are_redrawn(
@@ -421,7 +421,7 @@ async def test_history_and_fragmentation_are_drawn(window: Browser, made: Bed) -
         await look.page.get_by_role("link", name="Fragmentation").click()
         await expect(look.page.get_by_text("Free memory by size of the piece")).to_be_visible()
         await expect(look.page.get_by_role("row").filter(has_text="64 GiB").first).to_contain_text("160")
-        await expect(look.page.get_by_text("there is room").first).to_be_visible()
+        await expect(look.page.get_by_text("it fits: something else blocks it").first).to_be_visible()
 
 
 async def test_a_history_of_days_shows_dates_and_how_many_gpus_report_use(window: Browser, made: Bed) -> None:

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(900)
 WHOLE, SOME, LENT, TRIAL = (
     command.text for command in commands_typed_by(__file__, "docs/developer/gpu-check.md")
 )
-WARNING = "**The stand-in driver. No figure here was made on a real GPU.**"
+WARNING = "**The fake driver. No figure here was measured on a real GPU.**"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,7 +81,7 @@ def written(done: subprocess.CompletedProcess[str]) -> str:
 
 def only_report(folder: Path) -> str:
     (path,) = folder.iterdir()
-    assert path.name.endswith("-stand-in.md")
+    assert path.name.endswith("-fake-driver.md")
     return path.read_text()
 
 
@@ -95,7 +95,7 @@ def test_limits_that_hold_are_found_to_hold(tmp_path: Path) -> None:
     assert "| GPU |  | Tesla V100" in text
     assert "FAILED" not in text
     assert " 0 failed" in text
-    assert "Ended in order" in text
+    assert "Completed after" in text
     assert "| the last MiB |" in text
     # What the screen showed is what the report has.
     assert "0 failed" in done.stdout
@@ -116,7 +116,7 @@ def test_each_function_of_the_driver_is_looked_at_and_the_report_is_where_it_was
 def test_without_a_word_more_the_report_of_a_stand_in_is_among_what_was_built() -> None:
     done = typed(WHOLE, DRIVER="fakegpu", SECTION="clients")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"^Report: \S*build/gpu-check/\S+-stand-in(-\d+)?\.md$", done.stdout, re.MULTILINE)
+    assert re.search(r"^Report: \S*build/gpu-check/\S+-fake-driver(-\d+)?\.md$", done.stdout, re.MULTILINE)
     text = written(done)
     assert text.splitlines()[2] == WARNING
     assert " 0 failed" in text
@@ -154,7 +154,7 @@ def test_every_other_section_comes_to_its_end() -> None:
     done = typed(TRIAL, SECTION="shares,captures,races,costs,compute,pytorch")
     assert done.returncode == 0, done.stdout + done.stderr
     text = written(done)
-    assert "Ended in order" in text
+    assert "Completed after" in text
     assert "Traceback" not in done.stderr
     rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("| ")}
     assert " % " in rows["30%: kernels of 1 ms"]
@@ -162,11 +162,11 @@ def test_every_other_section_comes_to_its_end() -> None:
     assert " % " in rows["30%: graphs of 20 kernels of 0.05 ms"]
     assert " ns; " in rows["cuLaunchKernel"]
     for name in (
-        "3 times a process is killed at work, with memory in hand",
+        "3 times a process is killed at work, with allocated memory",
         "8 threads allocate, free, fork",
-        "calls beside which a global capture is lost, by the calling thread's mode",
-        "global captures beside 1 busy thread, 2 s",
-        "global captures beside 8 busy threads, 2 s",
+        "calls that invalidate a global capture, by the calling thread's mode",
+        "global captures with 1 busy thread, 2 s",
+        "global captures with 8 busy threads, 2 s",
     ):
         assert rows[name].endswith("| held |"), rows[name]
     assert "PyTorch" in rows
@@ -191,13 +191,13 @@ def test_another_library_is_measured_beside_ours(tmp_path: Path) -> None:
 def test_the_stand_in_is_not_written_among_the_measurements() -> None:
     done = check("--driver", "fakegpu", "--out", "docs/measurements")
     assert done.returncode == 2
-    assert "measurements of real GPUs lie there" in done.stderr
+    assert "it is for measurements of real GPUs" in done.stderr
 
 
 def test_a_stand_in_where_a_driver_should_be_is_refused(tmp_path: Path) -> None:
     done = check("--out", tmp_path, LD_LIBRARY_PATH=str(fakegpu.BUILT))
     assert done.returncode == 2, done.stdout
-    assert "this is the stand-in driver" in done.stderr
+    assert "this is the fake driver" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -232,7 +232,7 @@ def test_one_that_is_killed_leaves_a_whole_report_of_what_it_had_found(tmp_path:
     with at_work(tmp_path, "| plain: ") as running:
         running.kill()
         running.wait(timeout=60)
-    (path,) = tmp_path.glob("*-stand-in.md")
+    (path,) = tmp_path.glob("*-fake-driver.md")
     text = path.read_text()
     assert text.splitlines()[2] == WARNING
     assert "Not finished" in text
@@ -244,7 +244,7 @@ def test_a_run_that_gets_sigterm_ends_and_reports_that(tmp_path: Path) -> None:
         running.send_signal(signal.SIGTERM)
         assert running.wait(timeout=60) == 128 + signal.SIGTERM
     (path,) = tmp_path.iterdir()
-    assert "Ended early (SystemExit)" in path.read_text()
+    assert "Stopped early (SystemExit)" in path.read_text()
 
 
 def test_it_runs_without_anything_that_is_installed_for_us(tmp_path: Path) -> None:

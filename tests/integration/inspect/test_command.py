@@ -39,7 +39,7 @@ def test_it_is_a_role_of_the_one_command_too() -> None:
         timeout=DEADLINE_S,
         check=True,
     )
-    assert done.stdout.startswith("Show how the GPU memory")
+    assert done.stdout.startswith("Show GPU allocations")
     assert done.stderr == ""
 
 
@@ -157,7 +157,7 @@ def test_missing_right_is_explained(kubectl: ScriptedKubectl, inspect_cgpu: Run)
         "'/api/v1/pods?'*", 'Error from server (Forbidden): pods is forbidden: User "u" cannot list\n'
     )
     complaint = failed(inspect_cgpu())
-    assert 'pods is forbidden: User "u" cannot list; this command needs the right to list' in complaint
+    assert 'pods is forbidden: User "u" cannot list; this command needs permission to list' in complaint
 
 
 @pytest.mark.parametrize("answer", ["", "<html>", '{"items": 3}', '{"items": [{"metadata": {"name": 3}}]}'])
@@ -201,7 +201,7 @@ def test_wrong_command_line_ends_with_two_and_asks_nothing(
 def test_help_asks_nothing(cluster: ScriptedKubectl, inspect_cgpu: Run) -> None:
     done = inspect_cgpu("--help")
     assert done.returncode == 0
-    assert done.stdout.startswith("Show how the GPU memory")
+    assert done.stdout.startswith("Show GPU allocations")
     assert cluster.calls() == []
 
 

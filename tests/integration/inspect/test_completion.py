@@ -94,7 +94,7 @@ def test_fish_completes(environment: dict[str, str]) -> None:
     assert ran([shell("fish"), "--no-config"], script, environment).splitlines() == [
         "--watch\tkeep running, and refresh on every change",
         "--why=\tthe scheduler's decision about a pod",
-        "--window=\thow far back what was used is looked at",
+        "--window=\tlength of the usage history",
         "--output=yaml",
         "train-0\tpod",
         "train-1\tpod",
@@ -107,7 +107,7 @@ def test_what_the_page_has_typed_into_fish_makes_it_complete(environment: dict[s
     [command] = commands_typed_by(__file__, "docs/guide/inspect.md")
     script = f"{command.text}\ncomplete -C 'kubectl-inspect-cgpu --wi'\n"
     assert ran([shell("fish"), "--no-config"], script, environment) == (
-        "--window=\thow far back what was used is looked at\n"
+        "--window=\tlength of the usage history\n"
     )
 
 

@@ -32,7 +32,7 @@ def test_a_kubectl_that_does_not_end_is_abandoned(kubectl: ScriptedKubectl, tmp_
     with pytest.raises(KubectlFailed) as caught:
         begun.finish()
     assert str(caught.value) == (
-        "kubectl could not read /slow: no end after 0 s; it said: open https://login.example to sign in"
+        "kubectl could not read /slow: no answer within 0 s; its message: open https://login.example to sign in"
     )
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
@@ -40,7 +40,7 @@ def test_a_kubectl_that_does_not_end_is_abandoned(kubectl: ScriptedKubectl, tmp_
 
 def test_a_kubectl_that_closes_its_output_and_keeps_running_is_abandoned(kubectl: ScriptedKubectl) -> None:
     kubectl.act("/slow", "exec sleep 600 >&- 2>&-")
-    with pytest.raises(KubectlFailed, match=r"/slow: no end after 0 s; see whether .* works by hand"):
+    with pytest.raises(KubectlFailed, match=r"/slow: no answer within 0 s; see whether .* works by hand"):
         Round(str(kubectl.path), (), ["/slow"], 0.2).finish()
 
 

@@ -147,7 +147,9 @@ async def test_what_an_agent_says_is_held_against_label_and_kubelet(seen: World)
         await finds(seen, "node-devices", "node first", "no agent has reported its GPUs")
         await described(before)
         await seen.label("first", {names.LABEL_MODE: "cgpu"})
-        await finds(seen, "node-devices", "node first", "its label says cgpu, and its agent still share")
+        await finds(
+            seen, "node-devices", "node first", "its label says cgpu, but its agent still runs in mode share"
+        )
         await seen.label("first", {names.LABEL_MODE: "share"})
     await is_well(seen)
 
@@ -166,7 +168,7 @@ async def test_a_kind_that_is_not_served_is_named(seen: World) -> None:
     name = "elasticquotatrees.scheduling.sigs.k8s.io"
     definition = json.loads(await seen.session.request("GET", f"{path}/{name}"))
     await seen.session.request("DELETE", f"{path}/{name}")
-    await finds(seen, "definitions", f"crd {name}", "it is not there")
+    await finds(seen, "definitions", f"crd {name}", "it does not exist")
     kept = {key: definition["metadata"][key] for key in ("name",)}
     made = {**definition, "metadata": kept, "status": {}}
     await seen.session.request("POST", path, body=json.dumps(made).encode())

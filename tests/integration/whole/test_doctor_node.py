@@ -106,7 +106,7 @@ async def test_libraries_that_do_not_hold_are_named(seen: World, host: Path, tmp
         shutil.copy(DRIVER / name, folder)  # which enforce no limit
         shutil.copy(DRIVER / name, folder / name.removesuffix(".1"))
     found = await doctor(seen, host, libraries=folder)
-    assert "do not hold on this driver" in found["isolation", "fault"]
+    assert "do not work with this driver" in found["isolation", "fault"]
 
 
 async def test_a_kubelet_and_an_agent_that_are_away_are_missed(seen: World, host: Path) -> None:

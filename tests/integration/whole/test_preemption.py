@@ -77,7 +77,7 @@ async def test_a_budget_protects_its_pods_and_is_named_in_the_reason(seen: World
     await seen.event("high", "PreemptionRefused", "PodDisruptionBudget protects")
     if isinstance(seen.cluster.control, EmbeddedControl):
         text = (await seen.kubectl("inspect", "cgpu", "--why", "high")).out
-        assert "nobody was ended for it at" in text
+        assert "no victims at" in text
         assert "that a PodDisruptionBudget protects now: default/low-0, default/low-1" in text
     assert all(is_running(seen.pod(f"low-{number}")) for number in range(4))
     await seen.kubectl("delete", "pdb", "kept")

@@ -97,5 +97,5 @@ async def test_a_wait_for_pods_says_how_many_there_are(log: Path) -> None:
     with pytest.raises(TimeoutError, match="1 of 2 pods have a node"):
         await bound.reaches(2, no_programs, deadline_s=0.0)
     bound.failed = ValueError("gone")
-    with pytest.raises(RuntimeError, match="cannot be watched"):
+    with pytest.raises(RuntimeError, match="watch of pods ended"):
         await bound.reaches(2, no_programs)

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import gpu_check
 from benchmarks.gpu_check.building import COMPILER, PROGRAMS
 from benchmarks.gpu_check.compute import Load, about, plan
-from benchmarks.gpu_check.driver import NoDriver, found, is_stand_in, loaded, plain
+from benchmarks.gpu_check.driver import NoDriver, found, is_fake, loaded, plain
 from benchmarks.gpu_check.facts import compared, mib
 from benchmarks.gpu_check.machine import uuid_of
 from benchmarks.gpu_check.report import Verdict
@@ -89,8 +89,8 @@ def test_uuids_are_written_as_nvml_does() -> None:
 def test_a_stand_in_is_known_by_what_is_in_it(tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"\x7fELF" + b"NVIDIA" * 100)
     (tmp_path / "other").write_bytes(b"\x7fELF" + b"x" * 5000 + b"FAKEGPU_NODE\0")
-    assert not is_stand_in(tmp_path / "real")
-    assert is_stand_in(tmp_path / "other")
+    assert not is_fake(tmp_path / "real")
+    assert is_fake(tmp_path / "other")
 
 
 def test_nothing_of_ours_reaches_what_is_measured() -> None:

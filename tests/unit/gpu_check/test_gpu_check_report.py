@@ -16,10 +16,8 @@ from benchmarks.gpu_check.report import (
     promise,
 )
 
-REAL = Heading("2026-11-22", "NVIDIA H200", "NVIDIA 580.159.04", stand_in=False, command="make gpu-check")
-STAND_IN = Heading(
-    "2026-11-22", "a V100", "the stand-in", stand_in=True, command="make gpu-check DRIVER=fakegpu"
-)
+REAL = Heading("2026-11-22", "NVIDIA H200", "NVIDIA 580.159.04", fake=False, command="make gpu-check")
+FAKE = Heading("2026-11-22", "a V100", "the fake driver", fake=True, command="make gpu-check DRIVER=fakegpu")
 
 
 def report(folder: Path, heading: Heading = REAL) -> Report:
@@ -32,12 +30,12 @@ def test_the_heading_names_gpu_and_driver(tmp_path: Path) -> None:
     text = report(tmp_path).path.read_text()
     assert text.startswith("# 2026-11-22, NVIDIA H200\n")
     assert "* Driver: NVIDIA 580.159.04\n" in text
-    assert "stand-in" not in text
+    assert "fake driver" not in text
 
 
 def test_a_report_of_the_stand_in_says_so_before_anything_else(tmp_path: Path) -> None:
-    _, _, warning = report(tmp_path, STAND_IN).path.read_text().splitlines()[:3]
-    assert warning == "**The stand-in driver. No figure here was made on a real GPU.**"
+    _, _, warning = report(tmp_path, FAKE).path.read_text().splitlines()[:3]
+    assert warning == "**The fake driver. No figure here was measured on a real GPU.**"
 
 
 def test_a_failed_promise_is_in_the_list_above_the_tables_and_in_its_row(tmp_path: Path) -> None:
@@ -45,13 +43,13 @@ def test_a_failed_promise_is_in_the_list_above_the_tables_and_in_its_row(tmp_pat
     made.add(promise("plain", "refused", "allocated", False))
     made.add(promise("pitch", "refused", "refused", True))
     made.add(measured("a context", "512 MiB"))
-    made.add(not_run("nvidia-smi", "it is not here"))
+    made.add(not_run("nvidia-smi", "not found"))
     text = made.path.read_text()
     assert "Failed:\n\n* Memory: plain: allocated\n" in text
     assert "| plain | refused | allocated | **FAILED** |" in text
     assert "| pitch | refused | refused | held |" in text
     assert "| a context |  | 512 MiB |  |" in text
-    assert "| nvidia-smi |  | it is not here | not run |" in text
+    assert "| nvidia-smi |  | not found | not run |" in text
     assert made.failed() == ["Memory: plain: allocated"]
     assert made.summary() == "1 promises held, 1 failed, 1 rows measured, 1 not run"
 
@@ -84,9 +82,9 @@ def test_what_programs_say_stays_in_its_cell(tmp_path: Path) -> None:
 
 
 def test_real_figures_go_to_the_measurements_and_those_of_the_stand_in_below_build(tmp_path: Path) -> None:
-    assert place(tmp_path, None, "D", stand_in=False) == tmp_path / "docs/measurements/D-GPU.md"
-    assert place(tmp_path, None, "D", stand_in=True) == tmp_path / "build/gpu-check/D-stand-in.md"
-    assert place(tmp_path, tmp_path / "out", "D", stand_in=False) == tmp_path / "out/D-GPU.md"
+    assert place(tmp_path, None, "D", fake=False) == tmp_path / "docs/measurements/D-GPU.md"
+    assert place(tmp_path, None, "D", fake=True) == tmp_path / "build/gpu-check/D-fake-driver.md"
+    assert place(tmp_path, tmp_path / "out", "D", fake=False) == tmp_path / "out/D-GPU.md"
 
 
 def test_the_stand_in_is_refused_among_the_measurements_whatever_leads_there(tmp_path: Path) -> None:
@@ -100,11 +98,11 @@ def test_the_stand_in_is_refused_among_the_measurements_whatever_leads_there(tmp
         tmp_path / "docs/../docs/measurements",
     ):
         with pytest.raises(WrongPlace, match="measurements of real GPUs"):
-            place(tmp_path, folder, "D", stand_in=True)
+            place(tmp_path, folder, "D", fake=True)
 
 
 def test_an_earlier_report_of_the_day_stays(tmp_path: Path) -> None:
     for name in ("D-GPU.md", "D-GPU-2.md", "D-GPU-3.md"):
-        path = place(tmp_path, tmp_path, "D", stand_in=False)
+        path = place(tmp_path, tmp_path, "D", fake=False)
         assert path.name == name
         path.touch()

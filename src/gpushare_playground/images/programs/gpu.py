@@ -1,4 +1,4 @@
-"""The samples' access to a GPU: the CUDA driver's own interface, over ctypes, for a real driver and the stand-in."""
+"""The samples' access to a GPU: the CUDA driver's own interface, over ctypes, for a real driver and the fake one."""
 
 import ctypes
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint64, c_void_p
@@ -12,7 +12,7 @@ _AHEAD: Final = 8
 _NON_BLOCKING: Final = 1
 _WITHOUT_TIME: Final = 2
 
-#: Spins for the nanoseconds in its parameter; the stand-in driver reads that from the comment.
+#: Spins for the nanoseconds in its parameter; the fake driver reads that from the comment.
 _WORK: Final = b"""
 .version 6.0
 .target sm_50

@@ -1,4 +1,4 @@
-"""Folders that stand in for cgroups of version 2: the stand-in driver's limits for a container are set on its own.
+"""Folders in place of cgroups of version 2: the fake driver's limits for a container are set on its own.
 
 ::
 
@@ -49,7 +49,7 @@ class Cgroups:
         self._root = root
 
     def enter(self, start: Start) -> Mapping[str, str]:
-        """Create a container's, before its program starts; returns the environment that names it for the stand-in driver."""
+        """Create a container's, before its program starts; returns the environment that names it for the fake driver."""
         mine = start.folder / "cgroup"
         try:
             self._of(start).mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Stands in for NVIDIA's container runtime: the GPUs that a container sees, from ``NVIDIA_VISIBLE_DEVICES``.
 
 A container without that variable, or with an empty one or ``void``, gets no driver. With any other value it
-finds the stand-in driver through ``LD_LIBRARY_PATH``; the value (``all``, ``none``, UUIDs or indices) is passed
+finds the fake driver through ``LD_LIBRARY_PATH``; the value (``all``, ``none``, UUIDs or indices) is passed
 to it as ``FAKEGPU_VISIBLE_DEVICES``. A real runtime hides the machine's own driver and its GPUs by namespaces;
 here nothing is hidden from a program that looks for them by full path.
 """
@@ -43,7 +43,7 @@ def inject(environment: dict[str, str], settings: Settings, commands: Path) -> N
 
 
 def find_nvidia_smi(settings: Settings) -> Path | None:
-    """NVIDIA's own program: the configured one, the one unpacked next to the stand-in driver, or that of ``PATH``."""
+    """NVIDIA's own program: the configured one, the one unpacked next to the fake driver, or that of ``PATH``."""
     if settings.nvidia_smi is not None:
         return settings.nvidia_smi
     if settings.fakegpu_lib is not None:
