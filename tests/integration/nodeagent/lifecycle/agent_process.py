@@ -23,6 +23,7 @@ if __name__ == "__main__":
     settings = Settings(
         node=NODE,
         kubelet_dir=Path(kubelet_dir),
+        plugins_registry=Path(kubelet_dir).parent / "plugins_registry",
         pod_resources=Path(pod_resources),
         unit=MemoryUnit.parse(*unit, "unit") if unit else MemoryUnit.GIB,
         pace=Pace(wait_s=0.1, probe_s=0.1, keep_s=0.5, sweep_s=0.1),
