@@ -40,7 +40,7 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
             "pods and nodes were listed again, %s leads",
         }
     ),
-    "nodeagent/agent.py": frozenset({"there is no node %s; waiting for it"}),
+    "nodeagent/agent.py": frozenset({"there is no node %s; waiting for it", "mode of node %s: %s → %s"}),
     "nodeagent/allocate/allocator.py": frozenset(
         # The second is what the kubelet's socket says of itself.
         {"cannot list the pods of this node: %s", "%s"}

@@ -89,9 +89,9 @@ class NaiveArrivals(NaiveLedger):
         )
 
     def _worth(self, request: Request, node: NodeDevices, policy: Placement) -> tuple[int, ...]:
-        least, *others = super()._worth(request, node, policy)
         if policy is not Placement.FRAGMENTATION or request.by_gpu:
-            return least, *others
+            return super()._worth(request, node, policy)
+        least, price, *others = super()._worth(request, node, policy)
         closes = node.mode.gives_core and not request.core_percent and not self.of_kind(node.name, core=False)
         closes = closes and any(kind.core_percent for kind in self.outlook.kinds)
-        return least, closes, self.grown(request, node.name, self.chosen(request, node.name)), *others
+        return least, closes, self.grown(request, node.name, self.chosen(request, node.name)) + price, *others

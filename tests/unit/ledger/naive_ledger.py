@@ -15,6 +15,7 @@ from gpushare.api.node.device import Device, NodeDevices, Placement
 from gpushare.api.request.request import Request
 from gpushare.ledger import GpuUsage, NodeUsage, PendingShare, Totals
 from gpushare.ledger.fit import reasons
+from gpushare.ledger.placement.fragmentation.growth import IDLE_PRICE_MILLE
 
 
 @dataclass
@@ -350,9 +351,13 @@ class NaiveLedger:
         if policy is Placement.FRAGMENTATION:
             # Nothing has arrived: what is left over decides, or for several GPUs what the node has free.
             free = sum(max(self.free_mib(name, device), 0) for device in node.devices)
-            return -least, free if request.gpu_count > 1 else left
+            return -least, self._idle_price(node), free if request.gpu_count > 1 else left
         closes = not request.core_percent and node.mode.gives_core and not self.of_kind(name, core=False)
         return -least, closes, sign * left, self.pods_of(name) if policy is Placement.SPREAD else 0
+
+    def _idle_price(self, node: NodeDevices) -> int:
+        idle = [device.total_mib for device in node.devices if self.is_untouched(node.name, device)]
+        return sum(idle) * IDLE_PRICE_MILLE // 1000
 
     def _would_do(self, node: NodeDevices, device: Device) -> bool:
         return self.has_memory(node, device, 1) and self.is_untouched(node.name, device)
