@@ -117,7 +117,7 @@ def test_compute_and_waiting_are_of_the_minutes_in_which_there_was_work(promethe
 
 
 def test_a_window_that_prometheus_rejects_is_reported_in_its_words(prometheus: str) -> None:
-    with pytest.raises(PrometheusFailed, match=r"refuses .* parse error"):
+    with pytest.raises(PrometheusFailed, match=r"rejects .* parse error"):
         figures_of_prometheus(Kubectl(), prometheus, "week")
 
 
