@@ -15,12 +15,11 @@ NOT_HELPFUL: Final = "Preemption is not helpful for scheduling"
 NO_VICTIMS: Final = "No preemption victims found for incoming pod"
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 NOT_HERE: Final = "the playground's scheduler preempts no pods"
-_NO_CLAIMS: Final = "no new claims to deallocate"
 
 
 def aftermath(pod: Json, wanted: Wanted, nodes: Occupancy, unresolvable: Collection[str]) -> str:
     """The text for a pod that no node took; ``unresolvable`` are nodes that no eviction makes feasible, according to the extender."""
-    return f"{_NO_CLAIMS}, preemption: {_preemption(pod, wanted, nodes, unresolvable)}"
+    return f"preemption: {_preemption(pod, wanted, nodes, unresolvable)}"
 
 
 def _preemption(pod: Json, wanted: Wanted, nodes: Occupancy, unresolvable: Collection[str]) -> str:

@@ -39,7 +39,7 @@ def test_a_pod_waits_with_kube_schedulers_words_and_is_placed_as_soon_as_there_i
     assert message == (
         "0/3 nodes are available: 1 no single GPU has 10 GiB free (largest free: 5 GiB on GPU 0), "
         "2 node(s) didn't match Pod's node affinity/selector. "
-        "no new claims to deallocate, preemption: 0/3 nodes are available: "
+        "preemption: 0/3 nodes are available: "
         "3 Preemption is not helpful for scheduling."
     )
 

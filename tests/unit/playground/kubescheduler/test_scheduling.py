@@ -13,10 +13,7 @@ from gpushare_playground.objects import NODES, PODS, Json, spec_of
 from tests.unit.playground.controllers.memory_api import Events, MemoryApi, until
 from tests.unit.playground.kubescheduler.pods import a_node, a_pod
 
-NO_VICTIMS = (
-    "no new claims to deallocate, preemption: "
-    "0/1 nodes are available: 1 No preemption victims found for incoming pod."
-)
+NO_VICTIMS = "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
 GPU = {"aliyun.com/gpu-mem": "8"}
 
 
@@ -142,7 +139,7 @@ async def test_a_refused_pod_says_why_in_kube_schedulers_words(world: World) -> 
     world.add_pod(asks=GPU)
     message = (
         f"0/3 nodes are available: 1 Insufficient aliyun.com/gpu-mem, 1 has no GPU, 1 {reason}. "
-        "no new claims to deallocate, preemption: 0/3 nodes are available: "
+        "preemption: 0/3 nodes are available: "
         "1 No preemption victims found for incoming pod, 2 Preemption is not helpful for scheduling."
     )
     assert await world.refused() == ("Unschedulable", message)
