@@ -39,6 +39,8 @@ def condition_of(
     working = [device for device in node.devices if not device.is_faulty]
     in_service = sum(device.in_service for device in node.devices)
     summary = f"mode {node.mode.value}, unit {node.unit.setting}, {in_service} of {len(node.devices)} GPUs in service"
+    if inventory.divisible:
+        summary += f", MIG instances on demand on {len(inventory.divisible)}"
     if active:
         summary += f", isolation {active}"
     faults = [f"GPU {device.label}: {device.reason}" for device in node.devices if device.is_faulty]
@@ -61,7 +63,7 @@ def condition_of(
         return condition("False", REASON_NO_ISOLATION, isolation)
     if claims:
         return condition("False", REASON_NO_CLAIMS, claims)
-    if not working:
+    if not working and not inventory.divisible:
         return condition("False", REASON_UNHEALTHY, *faults)
     if faults:
         return condition("True", REASON_PARTLY, *faults, *withheld, *cordons)

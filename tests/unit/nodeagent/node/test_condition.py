@@ -6,7 +6,8 @@ import pytest
 from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
-from gpushare.nodeagent.driver.discovery import Inventory, Trouble
+from gpushare.nodeagent.driver.discovery import DivisibleGpu, Inventory, Trouble
+from gpushare.nodeagent.driver.nvml import Hardware
 from gpushare.nodeagent.node.condition import Condition, condition_of, mislabelled, stopped
 
 WELL, LOST = Device(0, "GPU-a", 15360), Device(1, "GPU-b", 15360, healthy=False, reason="GPU is lost")
@@ -55,6 +56,15 @@ def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_named_and_no_fault(
     assert (condition.status, condition.reason) == (status, reason)
     assert condition.message.startswith(f"{wrong}GPU 0: held whole by pod a/b until it ends; mode cgpu, ")
     assert ", 0 of " in condition.message
+
+
+def test_a_node_with_instances_on_demand_alone_is_ready() -> None:
+    parent = DivisibleGpu(Device(0, "GPU-a", 81920), Hardware(), ())
+    node = NodeDevices("n1", NodeMode.DRA, MemoryUnit.GIB, ())
+    nothing_wrong = dict.fromkeys(("access", "isolation", "active", "fallen", "claims"), "")
+    condition = condition_of(node, Inventory(divisible=(parent,)), **nothing_wrong)
+    assert (condition.status, condition.reason) == ("True", "Sharing")
+    assert "0 of 0 GPUs in service, MIG instances on demand on 1" in condition.message
 
 
 def test_a_driver_that_does_not_work_is_all_that_is_said() -> None:
