@@ -198,6 +198,9 @@ IN_THE_CHECKOUT: Final = (
     ),
     Doing("make race-isolation", 'make race-isolation ARGS="--seconds 2 --processes 8 --kills 10"'),
     Doing("make load", "make load ARGS=--quick", until="Quick: no figure is compared with its budget."),
+    Doing(
+        "make bench-dra", "make bench-dra ARGS=--quick", until="Quick: no figure is compared with its budget."
+    ),
     # Narrowed to one folder: to read all tests takes a busy machine minutes.
     Doing("make soak", f'make soak PYTEST_ARGS="-k nearness {_OF_API}"', until="round 2"),
     Doing("make soak-slow", "make soak-slow SLOW_TESTS=tests/integration/inspect/test_completion.py"),
