@@ -70,7 +70,7 @@ class Check(msgspec.Struct, frozen=True):
     about: str
     suggestion: str
     """What to do in general; findings have their own suggestions."""
-    look: Callable[[Any], Iterable[Result]]
+    run: Callable[[Any], Iterable[Result]]
     needs: tuple[tuple[str, str], ...] = ()
     """(field of the facts, permission to read it): if one of them is missing the check must not report that all is well."""
     lacks: Callable[[Any], str] = _nothing
@@ -81,7 +81,7 @@ def examine(facts: object, checks: Sequence[Check]) -> list[Finding]:
     """The findings of all ``checks`` about ``facts``; a check without findings that lacks no object reports that all is well."""
     findings = []
     for check in checks:
-        results = list(check.look(facts))
+        results = list(check.run(facts))
         results += _not_examined(facts, check, results)
         if not results:
             lacks = check.lacks(facts)

@@ -54,7 +54,7 @@ def log(pod: Json, container: str = "") -> str:
     return f"`kubectl -n {namespace} logs {name}`"
 
 
-def look(pod: Json, container: str = "") -> str:
+def diagnosis_command(pod: Json, container: str = "") -> str:
     """The command that shows why a pod, or a container of it, is not ready: its log, or the kubelet's message while there is none."""
     if has_log(pod, container):
         return log(pod, container)

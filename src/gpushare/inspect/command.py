@@ -77,13 +77,13 @@ def _run(arguments: Sequence[str]) -> None:
 def _show_once(kubectl: Kubectl, options: Options) -> None:
     if options.view:
         with held_back():
-            from gpushare.inspect.view_registry import look as look_at
-        _write(look_at(kubectl, options, sys.stdout))
+            from gpushare.inspect.view_registry import render as render_view
+        _write(render_view(kubectl, options, sys.stdout))
         return
     with begin(kubectl, options.node) as reading:
         with held_back():
-            from gpushare.inspect.render import look
-        shown = look(kubectl, options, reading)
+            from gpushare.inspect.render import render
+        shown = render(kubectl, options, reading)
     _write(shown)
 
 
@@ -96,15 +96,17 @@ def _write(shown: "Shown") -> None:
 
 def _watch(kubectl: Kubectl, options: Options) -> None:
     with held_back():
-        from gpushare.inspect.render import look
+        from gpushare.inspect.render import render
         from gpushare.inspect.watch import watch
 
         if options.view:
-            from gpushare.inspect.view_registry import look as look_at
+            from gpushare.inspect.view_registry import render as render_view
 
     separator = "---\n" if options.output == "yaml" else "" if options.output == "json" else "\n"
     watch(
-        (lambda: look_at(kubectl, options, sys.stdout)) if options.view else (lambda: look(kubectl, options)),
+        (lambda: render_view(kubectl, options, sys.stdout))
+        if options.view
+        else (lambda: render(kubectl, options)),
         sys.stdout,
         sys.stderr,
         interval_s=options.interval_s,

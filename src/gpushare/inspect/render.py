@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from gpushare.inspect.views.other_nodes import OtherNode
 
 
-def look(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
+def render(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
     """Read the cluster once and render it in the format that ``options`` request.
 
     ``begun`` is a reading that was started before. Raises ``InspectError``.
     """
     if options.advise:
-        from gpushare.inspect.views.recommend import advised
+        from gpushare.inspect.views.recommend import recommended
 
-        return advised(kubectl, options, begun)
+        return recommended(kubectl, options, begun)
     snapshot = read(kubectl, options.node, begun)
     cluster = usage_of(snapshot.nodes, snapshot.pods, snapshot.claims)
     remarks = [f"warning: {printable(warning)}" for warning in cluster.remarks]

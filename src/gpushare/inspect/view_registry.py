@@ -8,7 +8,7 @@ from gpushare.inspect.sources.kubectl import Kubectl
 from gpushare.inspect.view_result import Shown
 
 
-def look(kubectl: Kubectl, options: Options, out: TextIO) -> Shown:
+def render(kubectl: Kubectl, options: Options, out: TextIO) -> Shown:
     """Read the cluster once and render ``options.view``; raises ``InspectError``."""
     paint = Paint(out)
     if options.view == "why":

@@ -25,7 +25,7 @@ class Pause(Protocol):
 
 
 def watch(
-    look: Callable[[], Shown],
+    render: Callable[[], Shown],
     out: TextIO,
     complaints: TextIO,
     *,
@@ -40,13 +40,13 @@ def watch(
     to ``LONGEST_WAIT_S`` (or ``interval_s``, if that is longer), with the reason on ``complaints``. An error of the first poll is raised.
     """
     terminal = out.isatty()
-    shown = look()
+    shown = render()
     _show(shown, out, complaints, before=_CLEAR_SCREEN if terminal else "")
     failures, last_error = 0, ""
     while True:
         pause(_wait_s(interval_s, failures, jitter()))
         try:
-            latest = look()
+            latest = render()
         except InspectError as error:
             failures += 1
             if str(error) != last_error:

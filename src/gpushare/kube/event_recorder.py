@@ -41,7 +41,7 @@ _MAX_QUEUED_S = 1.0
 """Maximum time that a new Event waits behind count updates that are not due, in seconds."""
 JUST_TOLD_S = 60.0
 """An Event that another process wrote within this time is about the same occurrence of the fault; an older one is about an earlier one."""
-COMINGS = 3
+RECURRENCES = 3
 """Maximum Events of an intermittent fault; further occurrences are counted in the last one until it is absent for ``SERIES_END_S``."""
 _MAX_NAME_ATTEMPTS = 64
 
@@ -71,7 +71,7 @@ class _Existing(msgspec.Struct, rename="camel"):
 class _Known(msgspec.Struct):
     """An Event that is written or queued. ``written`` is the count that the server has; 0 before it exists.
 
-    ``number`` distinguishes recurrences of a fault; ``comings`` is the number of its Events since its last long absence.
+    ``number`` distinguishes recurrences of a fault; ``recurrences`` is the number of its Events since its last long absence.
     """
 
     content: EventContent
@@ -87,7 +87,7 @@ class _Known(msgspec.Struct):
     pause_s: float = _FIRST_COUNT_S
     telling: Telling = "each"
     number: int = 0
-    comings: int = 1
+    recurrences: int = 1
 
     def rename(self) -> None:
         """Choose another name: that of the next recurrence, or a unique one."""
@@ -181,7 +181,7 @@ class EventRecorder:
             )
             if before is not None:
                 known.number = before.number + 1
-                known.comings = before.comings + 1 if now_s - before.last_s < SERIES_END_S else 1
+                known.recurrences = before.recurrences + 1 if now_s - before.last_s < SERIES_END_S else 1
             known.name = _name(content, telling, known.number, now_ns)
         self._known[content] = known
         if len(self._known) > self._known_limit:
@@ -353,7 +353,7 @@ def _continues_series(before: _Known, telling: Telling, now_s: float) -> bool:
     """Whether this occurrence counts on the previous Event."""
     if telling == "standing":
         return True
-    return now_s - before.last_s < SERIES_END_S and (telling == "each" or before.comings >= COMINGS)
+    return now_s - before.last_s < SERIES_END_S and (telling == "each" or before.recurrences >= RECURRENCES)
 
 
 def _name(content: EventContent, telling: Telling, number: int, at_ns: int) -> str:

@@ -80,7 +80,7 @@ GATES_HELP: Final = "only their removal by the controller that sets them: `kubec
 
 
 @lru_cache(maxsize=1024)
-def says(unplaced: Unplaced) -> str:
+def description(unplaced: Unplaced) -> str:
     """The scheduler's message on its own rules; empty if there is none, or if it only repeats our extender's reasons."""
     message = _without_preemption(unplaced.says)
     return "" if not message or _has_our_reason(message) else f"{unplaced.scheduler} says: {message}"
@@ -89,7 +89,7 @@ def says(unplaced: Unplaced) -> str:
 def refuse_all(unplaced: Unplaced) -> bool:
     """Whether, by its scheduler's last message, its own rules refuse every node: the message is complete and has no reason of ours."""
     complete = len(unplaced.says) <= MAX_MESSAGE_LENGTH
-    return complete and _NO_NODE.match(unplaced.says) is not None and bool(says(unplaced))
+    return complete and _NO_NODE.match(unplaced.says) is not None and bool(description(unplaced))
 
 
 def lacks_gpus(unplaced: Unplaced) -> bool:

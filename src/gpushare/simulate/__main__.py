@@ -111,11 +111,11 @@ def _simulate(options: SimpleNamespace) -> int:
         bar.end()
     if options.output == "json":
         document = report.structured(
-            result, enough_results, manifests.skipped, manifests.there, manifests.warnings, compared
+            result, enough_results, manifests.skipped, manifests.existing, manifests.warnings, compared
         )
         _print_json(document)
     else:
-        sections = [report.tables(result, details=options.details, there=manifests.there)]
+        sections = [report.tables(result, details=options.details, existing=manifests.existing)]
         if enough_results:
             sections.append(report.enough_table(enough_results))
         if compared:

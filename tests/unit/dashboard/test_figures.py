@@ -89,12 +89,12 @@ URL = "http://10.0.0.1:9452/metrics"
 async def test_an_agent_is_asked_once_for_all_who_look_and_not_again_at_once() -> None:
     shown = await shown_node()
     shown.asks.answers[URL] = exposed(one=(300, 30))
-    found = await asyncio.gather(*(shown.agents.look("a") for _ in range(5)))
+    found = await asyncio.gather(*(shown.agents.read("a") for _ in range(5)))
     assert [figures is not None for figures, _ in found] == [True] * 5
-    await shown.agents.look("a")
+    await shown.agents.read("a")
     assert len(shown.asks.asked) == 1
     await shown.clock.turn(asking_agents.FRESH_S)
-    await shown.agents.look("a")
+    await shown.agents.read("a")
     assert len(shown.asks.asked) == 2
     assert shown.cluster.board.plane("used_mib")[0, 0] == 300
 
@@ -102,16 +102,16 @@ async def test_an_agent_is_asked_once_for_all_who_look_and_not_again_at_once() -
 async def test_a_node_that_stops_answering_has_no_figures_and_says_why() -> None:
     shown = await shown_node()
     shown.asks.answers[URL] = exposed(one=(300, 30))
-    await shown.agents.look("a")
+    await shown.agents.read("a")
     del shown.asks.answers[URL]
     await shown.clock.turn(60)
-    figures, why = await shown.agents.look("a")
+    figures, why = await shown.agents.read("a")
     assert figures is None
     assert "no such server" in why
     assert shown.cluster.board.plane("used_mib")[0, 0] == UNKNOWN
     shown.addresses.clear()
     await shown.clock.turn(60)
-    assert "no node agent" in (await shown.agents.look("a"))[1]
+    assert "no node agent" in (await shown.agents.read("a"))[1]
 
 
 async def test_agents_are_scraped_in_turn_and_only_while_a_page_is_open(

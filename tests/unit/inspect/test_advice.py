@@ -1,4 +1,4 @@
-"""What is advised, when nothing is, and what following it would bring."""
+"""What is recommended, when nothing is, and what following it would bring."""
 
 from collections.abc import Collection
 from typing import Any
@@ -16,7 +16,7 @@ from gpushare.api.request.request import ContainerKind, ContainerRequest, Reques
 from gpushare.inspect.sources.agent_usage import ANSWER, used_of
 from gpushare.inspect.sources.owners import Workload, workload_of
 from gpushare.inspect.sources.usage_samples import Used
-from gpushare.inspect.views.recommender import Advised, PendingPod, Rules, advise, duration_text
+from gpushare.inspect.views.recommender import PendingPod, Recommendation, Rules, advise, duration_text
 from gpushare.nodeagent.isolation.watchdog.violations import Holder, Use
 from gpushare.nodeagent.observability.usage_history import UsageHistory
 from tests.unit.inspect.clusters import device, node, placed, pod, seen, with_allocation
@@ -50,7 +50,7 @@ def advised_for(
     gpus: int = 1,
     waiting: list[PendingPod] | None = None,
     whole: Collection[str] = (),
-) -> tuple[list[Advised], Any]:
+) -> tuple[list[Recommendation], Any]:
     cluster = seen([node("n", "10.0.0.1", [device(index) for index in range(gpus)], mode=mode)], pods)
     workloads = {one.metadata.uid: Workload("default", "Deployment", one.metadata.name[0]) for one in pods}
     found = advise(cluster, workloads, figures, waiting or [], rules or Rules(), whole)
@@ -63,7 +63,12 @@ def one(name: str, units: int, core: int = 0, gpu: int = 0) -> Pod:
 
 def test_memory_goes_by_the_peak_with_a_margin_in_whole_units() -> None:
     ([web], gain) = advised_for([one("w1", 8), one("w2", 8, gpu=0)][:1], [used("w1", 2000, 1500)])
-    assert (web.memory.allocated, web.memory.advised, web.memory.peak, web.memory.p95) == (8, 3, 2000, 1500)
+    assert (web.memory.allocated, web.memory.recommended, web.memory.peak, web.memory.p95) == (
+        8,
+        3,
+        2000,
+        1500,
+    )
     assert web.core is None
     assert (web.note, gain.free_mib) == ("", 5 * 1024)
 
@@ -77,13 +82,13 @@ def test_the_largest_of_a_workloads_pods_decides_and_containers_add_up() -> None
         used("w3", 10, seen_s=5),
     ]
     ([web], _) = advised_for(pods, figures)
-    assert (web.pods, web.seen, web.memory.advised) == (3, 2, 3)
+    assert (web.pods, web.seen, web.memory.recommended) == (3, 2, 3)
     assert web.note == "1 of its pods have too little history"
 
 
 def test_what_is_in_use_now_counts_as_a_peak_and_more_can_be_advised() -> None:
     ([web], gain) = advised_for([one("w", 3)], [used("w", 1000, last_mib=3072)])
-    assert (web.memory.advised, web.note) == (4, "it uses nearly all of its memory, or more")
+    assert (web.memory.recommended, web.note) == (4, "it uses nearly all of its memory, or more")
     assert gain.free_mib == -1024
 
 
@@ -96,27 +101,27 @@ def test_what_is_in_use_now_counts_as_a_peak_and_more_can_be_advised() -> None:
 )
 def test_workloads_with_too_little_history_are_named_and_not_guessed(figures: list[Used], note: str) -> None:
     ([web], gain) = advised_for([one("w", 3)], figures)
-    assert (web.memory.advised, web.note, gain.free_mib) == (None, note, 0)
+    assert (web.memory.recommended, web.note, gain.free_mib) == (None, note, 0)
 
 
 def test_no_memory_is_recommended_if_the_driver_does_not_report_it() -> None:
     figures = [used("w1", 1000), used("w2", 0, memory_known=False, peak_percent=20, p95_percent=20)]
     ([web], gain) = advised_for([one("w1", 5, 60), one("w2", 5, 60)], figures, mode=NodeMode.CORE_MEM)
-    assert (web.memory.advised, web.memory_known, gain.free_mib) == (None, False, 0)
+    assert (web.memory.recommended, web.memory_known, gain.free_mib) == (None, False, 0)
     assert web.core is not None
-    assert web.core.advised == 25
+    assert web.core.recommended == 25
     assert web.note == "the driver does not report its memory"
 
 
 def test_who_asks_for_whole_gpus_is_left_alone() -> None:
     pod = one("w", 15)
     ([web], gain) = advised_for([pod], [used("w", 100)], whole={pod.metadata.uid})
-    assert (web.memory.advised, web.note, gain.free_mib) == (None, "it requests whole GPUs", 0)
+    assert (web.memory.recommended, web.note, gain.free_mib) == (None, "it requests whole GPUs", 0)
 
 
 def test_a_share_that_happens_to_be_all_of_a_gpu_is_advised_like_any_other() -> None:
     ([web], gain) = advised_for([one("w", 15)], [used("w", 2000)])
-    assert (web.memory.allocated, web.memory.advised, web.note) == (15, 3, "")
+    assert (web.memory.allocated, web.memory.recommended, web.note) == (15, 3, "")
     assert gain.free_mib == 12 * 1024
 
 
@@ -150,11 +155,11 @@ def test_compute_goes_by_what_95_of_100_looks_found(
     figures = [used("w", 1000, peak_percent=peak, p95_percent=p95)]
     ([web], _) = advised_for([one("w", 2, 30)], figures, mode=NodeMode.CORE_MEM)
     assert web.core is not None
-    assert (web.core.allocated, web.core.advised, web.note) == (30, advised_core, note)
+    assert (web.core.allocated, web.core.recommended, web.note) == (30, advised_core, note)
 
 
 def test_a_container_that_is_idle_most_of_the_time_is_advised_what_its_work_takes() -> None:
-    """From what the agent sees to what is advised: all of its 80% in one look of 25."""
+    """From what the agent sees to what is recommended: all of its 80% in one look of 25."""
     clock = Wall()
     history, pod = UsageHistory(clock), one("w", 2, 80)
     holder = Holder("default/w", pod.metadata.uid, "main", device(0).uuid, 2048, 80)
@@ -166,7 +171,7 @@ def test_a_container_that_is_idle_most_of_the_time_is_advised_what_its_work_take
     ([web], _) = advised_for([pod], remembered, mode=NodeMode.CORE_MEM)
 
     assert web.core is not None
-    assert (web.core.peak, web.core.p95, web.core.advised) == (80, 80, 80)
+    assert (web.core.peak, web.core.p95, web.core.recommended) == (80, 80, 80)
     assert web.note == "it uses all of its compute"
 
 
@@ -191,7 +196,7 @@ def test_a_throttled_container_is_advised_what_its_work_takes_without_a_limit(
         figures.append(used("w", 10, container="side", peak_percent=1, p95_percent=1, throttled=0.0))
     ([web], _) = advised_for([one("w", 2, given_percent)], figures, Rules(margin), mode=NodeMode.CORE_MEM)
     assert web.core is not None
-    assert web.core.advised is not None
+    assert web.core.recommended is not None
     if waited < 0.05:
         assert web.throttled is None
         return
@@ -201,9 +206,9 @@ def test_a_throttled_container_is_advised_what_its_work_takes_without_a_limit(
     rough = 1 / (1 - min(waited, 0.95)) + 2
     if waited <= 0.95:
         assert abs(web.throttled.need_percent - min(free_percent, 100)) <= rough
-    assert web.core.advised >= min(given_percent, 100)
-    assert web.core.advised >= min((free_percent - rough) * (1 + margin / 100), 100) or waited > 0.95
-    assert web.core.advised <= max((free_percent + rough) * (1 + margin / 100) + 6, given_percent)
+    assert web.core.recommended >= min(given_percent, 100)
+    assert web.core.recommended >= min((free_percent - rough) * (1 + margin / 100), 100) or waited > 0.95
+    assert web.core.recommended <= max((free_percent + rough) * (1 + margin / 100) + 6, given_percent)
     assert web.note.startswith(
         f"it was throttled {web.throttled.percent}% of the time: without a limit it would use"
     )
@@ -219,7 +224,7 @@ def test_several_gpus_go_by_the_one_that_needs_most() -> None:
     wide = pod("w", "n", 16, labels={names.LABEL_POD_GPU_COUNT: "2"})
     wide = with_allocation(wide, [share_of(device(index), 15, 8, 0) for index in range(2)], MemoryUnit.GIB)
     ([web], gain) = advised_for([wide], [used("w", 1000), used("w", 3000, gpu=1)], gpus=2)
-    assert (web.gpus, web.memory.allocated, web.memory.advised) == (2, 8, 4)
+    assert (web.gpus, web.memory.allocated, web.memory.recommended) == (2, 8, 4)
     assert gain.free_mib == 2 * 4 * 1024
 
 
@@ -245,7 +250,7 @@ def test_compute_that_comes_free_lets_others_in() -> None:
 @given(st.integers(1, 14), st.integers(0, T4), st.integers(0, 400))
 def test_never_less_is_advised_than_was_used(given_units: int, peak: int, margin: int) -> None:
     ([web], _) = advised_for([one("w", given_units)], [used("w", peak)], Rules(margin))
-    units = web.memory.advised
+    units = web.memory.recommended
     assert units is not None
     assert units == 15 or granted_mib(T4, units, 15) * 100 >= peak * (100 + margin)
     assert granted_mib(T4, units, 15) >= peak
@@ -277,7 +282,7 @@ def test_a_pod_that_was_made_again_with_its_name_has_its_own_history_alone() -> 
     pod = one("w-0", 8)
     before, now = used("w-0", 4000, uid="uid-before"), used("w-0", 2000, uid=pod.metadata.uid, seen_s=60.0)
     ([web], _) = advised_for([pod], [before, now], Rules(least_s=30.0))
-    assert (web.memory.peak, web.seen_s, web.memory.advised) == (2000, 60.0, 3)
+    assert (web.memory.peak, web.seen_s, web.memory.recommended) == (2000, 60.0, 3)
 
     ([web], _) = advised_for([pod], [before])
     assert web.note == "no GPU usage was recorded"

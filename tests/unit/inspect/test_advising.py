@@ -16,7 +16,7 @@ from gpushare.inspect.sources.agent_usage import paths_of
 from gpushare.inspect.sources.paths import CLAIMS_PATH
 from gpushare.inspect.sources.prometheus import PrometheusFailed, figures_of_prometheus, queries
 from gpushare.inspect.sources.usage_samples import Used
-from gpushare.inspect.views.recommend import advised
+from gpushare.inspect.views.recommend import recommended
 from tests.unit.inspect.clusters import device, node, placed, pod
 from tests.unit.inspect.reads import Reads
 from tests.unit.inspect.schema import faults
@@ -133,7 +133,7 @@ def answer(pod_name: str, peak: int, first: int, last: int, version: int = 1) ->
 
 def shown(typed: str, **more: Any) -> tuple[str, tuple[str, ...]]:
     kubectl: Any = Scripted(cluster_answers(**more))
-    return advised(kubectl, parse(typed.split()))
+    return recommended(kubectl, parse(typed.split()))
 
 
 def test_the_table_names_workloads_and_what_is_missing() -> None:
@@ -258,7 +258,7 @@ def test_the_length_of_the_history_and_of_the_window_is_reported() -> None:
             }
         )
     )
-    text, remarks = advised(kubectl, parse(["--recommend", "--window=4h"]))
+    text, remarks = recommended(kubectl, parse(["--recommend", "--window=4h"]))
     assert "/api/v1/nodes/n:9452/proxy/usage?window=14400" in kubectl.asked
     assert "Based on the usage of the last 4h, recorded for 5 h. " in text
     assert "The longest history of a pod is 2 h; " in text
@@ -266,7 +266,7 @@ def test_the_length_of_the_history_and_of_the_window_is_reported() -> None:
         "node other: its agent is of an earlier version, which supports no window" in one for one in remarks
     )
 
-    told = json.loads(advised(kubectl, parse(["--recommend", "--window=4h", "-o", "json"])).text)
+    told = json.loads(recommended(kubectl, parse(["--recommend", "--window=4h", "-o", "json"])).text)
     assert faults(told) == []
     assert (told["windowSeconds"], told["from"], told["historySeconds"]) == (14400, begins, 7200)
     told = json.loads(shown("--recommend -o json")[0])

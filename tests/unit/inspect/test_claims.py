@@ -10,7 +10,7 @@ from gpushare.api.allocation.resource_claim import ResourceClaim
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node
 from gpushare.inspect.arguments import parse
-from gpushare.inspect.render import look
+from gpushare.inspect.render import render
 from gpushare.inspect.sources.kubectl import Kubectl, Round
 from gpushare.inspect.sources.live_usage import RealUse, Use
 from gpushare.inspect.sources.paths import CLAIMS_PATH
@@ -57,9 +57,9 @@ class Cluster(Kubectl):
         assert paths == (CLAIMS_PATH,)
         return _Read(paths, self._claims)
 
-    def look(self, *words: str) -> tuple[str, tuple[str, ...]]:
+    def render(self, *words: str) -> tuple[str, tuple[str, ...]]:
         nodes = {"items": [msgspec.to_builtins(one) for one in self._nodes]}
-        found = look(self, parse(words), cast("Round", _Read(("nodes", "pods"), nodes, {"items": []})))
+        found = render(self, parse(words), cast("Round", _Read(("nodes", "pods"), nodes, {"items": []})))
         return found.text, found.remarks
 
 
@@ -89,10 +89,10 @@ def test_claims_count_on_their_gpus_and_are_listed_with_the_pods_that_use_them()
             {"metadata": {"namespace": "team", "name": "pending", "uid": "p"}},
         ],
     )
-    text, remarks = cluster.look()
+    text, remarks = cluster.render()
     assert remarks == ()
     assert ["n", "10.0.0.1", "5/15", "2/15", "7/30", "50/200"] in [line.split() for line in text.splitlines()]
-    text, _ = cluster.look("-d")
+    text, _ = cluster.render("-d")
     rows = [line.split() for line in text.splitlines()]
     assert [
         "NAME",
@@ -110,7 +110,7 @@ def test_claims_count_on_their_gpus_and_are_listed_with_the_pods_that_use_them()
 
 
 def test_the_json_names_the_claim() -> None:
-    text, _ = Cluster([DRA], [claim("one", (0, "3Gi", 30), pods=("inference",))]).look("-o", "json")
+    text, _ = Cluster([DRA], [claim("one", (0, "3Gi", 30), pods=("inference",))]).render("-o", "json")
     document = json.loads(text)
     assert not faults(document)
     (pod,) = document["nodes"][0]["pods"]
@@ -120,17 +120,17 @@ def test_the_json_names_the_claim() -> None:
 
 def test_a_node_without_claims_is_shown_empty_and_monitoring_holds_nothing() -> None:
     for claims in ([], [claim("monitor", (0, "0", 0), adminAccess=True)]):
-        text, remarks = Cluster([DRA], claims).look()
+        text, remarks = Cluster([DRA], claims).render()
         assert "0/15" in text
         assert remarks == ()
 
 
 def test_claims_that_cannot_be_read_or_understood_are_warned_about() -> None:
-    _, (remark,) = Cluster([DRA], "Error from server (Forbidden): no").look()
+    _, (remark,) = Cluster([DRA], "Error from server (Forbidden): no").render()
     assert remark.startswith(
         "warning: ResourceClaims are not counted on nodes in mode dra: kubectl could not read"
     )
-    _, remarks = Cluster([DRA], [claim("odd", (0, "x", 0)), claim("lost", (7, "1Gi", 0))]).look()
+    _, remarks = Cluster([DRA], [claim("odd", (0, "x", 0)), claim("lost", (7, "1Gi", 0))]).render()
     assert remarks == (
         "warning: ResourceClaim team/odd: memory: 'x' is not a quantity; write a number such as 3 or 2Ki; it is not counted",
         "warning: ResourceClaim team/lost holds 1024 MiB of GPU gpu-00000007, which node n no longer has",
@@ -138,7 +138,7 @@ def test_claims_that_cannot_be_read_or_understood_are_warned_about() -> None:
 
 
 def test_other_clusters_are_asked_for_no_claims() -> None:
-    text, _ = Cluster([node("m", "10.0.0.2", GPUS)], "asked").look()
+    text, _ = Cluster([node("m", "10.0.0.2", GPUS)], "asked").render()
     assert "0/15" in text
 
 

@@ -12,7 +12,7 @@ from gpushare.api.node.device import Device
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import ContainerKind, ContainerRequest, Request
 from gpushare.inspect.arguments import parse
-from gpushare.inspect.render import look
+from gpushare.inspect.render import render
 from gpushare.inspect.sources.kubectl import Kubectl, Round
 from gpushare.ledger import Ledger
 from tests.unit.inspect.clusters import T4_MIB, V100_MIB, device, node, placed, seen
@@ -36,7 +36,7 @@ class _Read:
 
 
 def shown(gpu: Device, *arguments: str) -> tuple[str, tuple[str, ...]]:
-    view = look(Kubectl(program="none"), parse(list(arguments)), cast("Round", _Read(gpu)))
+    view = render(Kubectl(program="none"), parse(list(arguments)), cast("Round", _Read(gpu)))
     return view.text, view.remarks
 
 

@@ -9,7 +9,7 @@ import pytest
 from gpushare.api import names
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node, Pod
-from gpushare.inspect.render import look
+from gpushare.inspect.render import render
 from gpushare.inspect.view_result import Shown
 from gpushare.scheduler.plugins.explain.decisions_api import decisions_response
 from tests.at_once import at_once
@@ -76,7 +76,7 @@ END = "(0 of 2 pods exist; until 1970-01-01 00:17:10 UTC, unless more are create
 async def test_a_line_below_the_table_shows_reservations_of_gangs(world: World) -> None:
     kubectl = await keeping(world)
     for flags in ((), ("-o", "wide"), ("-d",)):
-        shown = look(kubectl, options(*flags))
+        shown = render(kubectl, options(*flags))
         assert shown.remarks == ()
         assert shown.text.splitlines()[-1] == (
             f"Reserved for gang tenant/g: 15 GiB on node n1 GPU 0, 15 GiB on node n2 GPU 0 {END}"
@@ -87,32 +87,32 @@ async def test_compute_is_named_and_of_many_gpus_the_first(world: World, monkeyp
     monkeypatch.setattr("gpushare.inspect.sources.gang_reservations._NAMED", 1)
     kubectl = await keeping(world, mode=NodeMode.CORE_MEM, core=60)
     all_of_it = "15 GiB and 60% compute on node n1 GPU 0"
-    assert kept_lines(look(kubectl, options())) == [
+    assert kept_lines(render(kubectl, options())) == [
         f"Reserved for gang tenant/g: {all_of_it} and on 1 GPU more {END}"
     ]
-    assert kept_lines(look(kubectl, options("-d"))) == [
+    assert kept_lines(render(kubectl, options("-d"))) == [
         f"Reserved for gang tenant/g: {all_of_it}, {all_of_it.replace('n1', 'n2')} {END}"
     ]
 
 
 async def test_of_one_node_what_is_kept_there(world: World) -> None:
     kubectl = await keeping(world)
-    assert kept_lines(look(kubectl, options("n2"))) == [
+    assert kept_lines(render(kubectl, options("n2"))) == [
         f"Reserved for gang tenant/g: 15 GiB on node n2 GPU 0 {END}"
     ]
 
 
 async def test_a_gang_of_another_namespace_than_was_asked_for_is_not_named(world: World) -> None:
     kubectl = await keeping(world)
-    (line,) = kept_lines(look(kubectl, options("-n", "default")))
+    (line,) = kept_lines(render(kubectl, options("-n", "default")))
     assert line.startswith("Reserved for a gang of another namespace: 15 GiB on node n1 GPU 0")
-    (line,) = kept_lines(look(kubectl, options("-n", "tenant")))
+    (line,) = kept_lines(render(kubectl, options("-n", "tenant")))
     assert line.startswith("Reserved for gang tenant/g: ")
 
 
 async def test_programs_read_it_too(world: World) -> None:
     kubectl = await keeping(world)
-    document = both(lambda form: look(kubectl, options("-o", form)))
+    document = both(lambda form: render(kubectl, options("-o", form)))
     share = {"gpu": 0, "units": 15, "MiB": 15360, "corePercent": 0}
     assert document["kept"] == [
         {
@@ -131,20 +131,20 @@ async def test_nothing_is_shown_where_nothing_is_kept(world: World, form: str) -
     kubectl = await keeping(world)
     flags = ("-o", form) if form else ()
     world.gangs.give_up_all()
-    nothing = look(kubectl, options(*flags))
+    nothing = render(kubectl, options(*flags))
     without = cluster([], [], world).known | {"/api/v1/nodes": kubectl.known["/api/v1/nodes"]}
     empty = Kubectl(**without)
 
-    assert look(empty, options(*flags)) == nothing
+    assert render(empty, options(*flags)) == nothing
     assert "kept" not in nothing.text.lower()
     assert not [path for path in empty.asked if path.startswith(DECISIONS)]
 
 
 async def test_unknown_reservations_are_a_warning(world: World) -> None:
     kubectl = await keeping(world)
-    table = look(kubectl, options())
+    table = render(kubectl, options())
     kubectl.known[DECISIONS] = FORBIDDEN
-    shown = look(kubectl, options())
+    shown = render(kubectl, options())
     assert shown.text == table.text[: table.text.index("Reserved for")]
     (remark,) = shown.remarks
     assert remark.startswith(
@@ -156,6 +156,6 @@ def test_pods_of_no_gang_are_no_reason_to_ask(world: World) -> None:
     pod = msgspec.convert({"metadata": {"name": "waits", "labels": {"app": "x"}}}, Pod)
     found = json.loads(msgspec.json.encode(pod))
     kubectl = cluster([node("n1", "10.0.0.1", [device(0)])], [found], world)
-    look(kubectl, options())
-    look(kubectl, options("n1"))
+    render(kubectl, options())
+    render(kubectl, options("n1"))
     assert not [path for path in kubectl.asked if path.startswith(DECISIONS)]

@@ -7,7 +7,7 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.inspect.arguments import parse
-from gpushare.inspect.render import look
+from gpushare.inspect.render import render
 from gpushare.inspect.sources.kubectl import Kubectl, Round
 from tests.unit.inspect.clusters import device, node
 
@@ -30,7 +30,7 @@ class _Read:
 
 
 def test_missing_isolation_is_a_warning_unless_it_is_disabled() -> None:
-    shown = look(Kubectl(program="none"), parse([]), cast("Round", _Read()))
+    shown = render(Kubectl(program="none"), parse([]), cast("Round", _Read()))
     assert shown.remarks == (
         f"warning: containers on node a see their share, but nothing enforces it: {WHY}",
     )

@@ -65,8 +65,8 @@ def test_an_empty_result_names_the_namespace() -> None:
     def said(*words: str) -> list[str]:
         kubectl = Finishing(**known)
         return [
-            look(kubectl, options(view, *words), PLAIN).text
-            for view, look in (("--pending", waiting), ("--pods", pods))
+            render(kubectl, options(view, *words), PLAIN).text
+            for view, render in (("--pending", waiting), ("--pods", pods))
         ]
 
     heads = ["No pod that requests GPU memory is pending", "No pod has GPU memory"]

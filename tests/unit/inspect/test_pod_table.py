@@ -52,17 +52,17 @@ def test_top_for_programs_is_one_document_that_begins_with_who_uses_most(
     found = Rows(_rows(there, RealUse(used, {}, frozenset()), None), ("warning: of a not known",))
     monkeypatch.setattr("gpushare.inspect.views.pods.rows", lambda *_: found)
 
-    def look(*words: str) -> Any:
+    def render(*words: str) -> Any:
         return both(lambda form: pods(Kubectl(), options(*words, "-o", form), PLAIN))
 
-    document = look("--top")
+    document = render("--top")
     assert (document["kind"], document["warnings"]) == ("Pods", ["of a not known"])
     assert [(one["name"], one["usedMiB"]) for one in document["pods"]] == [
         ("c", 900.0),
         ("b", 700.0),
         ("a", None),
     ]
-    assert [one["name"] for one in look("--pods")["pods"]] == ["a", "b", "c"]
+    assert [one["name"] for one in render("--pods")["pods"]] == ["a", "b", "c"]
     assert options("--top", "-w", "-o", "json").watch
 
 

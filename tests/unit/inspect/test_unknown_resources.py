@@ -34,8 +34,8 @@ def remarks(
         "/api/v1/nodes": nodes
         or {"items": [{"status": {"capacity": {"nvidia.com/gpu": offered, "cpu": "8"}}}]},
     }
-    look = why if words[:1] == ("--why",) else waiting
-    return look(Answers(**known), options(*(words or ("--pending",))), PLAIN).remarks
+    render = why if words[:1] == ("--why",) else waiting
+    return render(Answers(**known), options(*(words or ("--pending",))), PLAIN).remarks
 
 
 WRITE = (

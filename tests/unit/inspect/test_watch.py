@@ -20,7 +20,7 @@ class Script:
         self._left = len(looks)
         self.waits_s: list[float] = []
 
-    def look(self) -> Shown:
+    def render(self) -> Shown:
         self._left -= 1
         seen = next(self._looks)
         if isinstance(seen, InspectError):
@@ -37,7 +37,7 @@ def watched(script: Script, out: io.StringIO, interval_s: float = 2.0) -> str:
     """What was written on ``out``; complaints come back."""
     complaints = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
-        watch(script.look, out, complaints, interval_s=interval_s, pause=script.pause, jitter=lambda: 1.0)
+        watch(script.render, out, complaints, interval_s=interval_s, pause=script.pause, jitter=lambda: 1.0)
     return complaints.getvalue()
 
 
@@ -76,10 +76,10 @@ def test_terminal_is_drawn_again_after_a_failure_wrote_on_it() -> None:
     assert out.getvalue().count("one\n") == 2
 
 
-def test_first_look_that_fails_ends_the_watch() -> None:
+def test_first_rendering_that_fails_ends_the_watch() -> None:
     script = Script(InspectError("", "no route"))
     with pytest.raises(InspectError, match="no route"):
-        watch(script.look, io.StringIO(), io.StringIO(), interval_s=2.0, pause=script.pause)
+        watch(script.render, io.StringIO(), io.StringIO(), interval_s=2.0, pause=script.pause)
 
 
 def test_remarks_are_repeated_with_each_drawing() -> None:

@@ -9,7 +9,7 @@ import pytest
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Node
 from gpushare.inspect.arguments import parse
-from gpushare.inspect.render import look
+from gpushare.inspect.render import render
 from gpushare.inspect.sources.kubectl import Kubectl, Round
 from tests.unit.inspect.clusters import device, node
 
@@ -34,7 +34,7 @@ class _Read:
 def shown(*nodes: Node, words: tuple[str, ...] = ()) -> tuple[str, tuple[str, ...]]:
     options = parse(words)
     read = _Read(*nodes, alone=options.node is not None)
-    found = look(Kubectl(program="none"), options, cast("Round", read))
+    found = render(Kubectl(program="none"), options, cast("Round", read))
     return found.text, found.remarks
 
 

@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from gpushare.kube.auth.access import Access, ExecPlugin
-from gpushare.kube.auth.credentials import LOOK_S, REFUSAL_PAUSE_S, REREAD_S, Credentials
+from gpushare.kube.auth.credentials import CHECK_S, REFUSAL_PAUSE_S, REREAD_S, Credentials
 from gpushare.kube.auth.execplugin import Credential
 from gpushare.kube.client.errors import CredentialError, KubeconfigError
 from tests.unit.kube.scripted import ScriptedClock
@@ -66,7 +66,7 @@ async def test_a_rotated_token_file_is_read_again_when_its_stamp_changes(tmp_pat
     assert await shown(credentials) == "Bearer one"
     write(path, "two\n", 2)
     assert await shown(credentials) == "Bearer one", "the stamp is not looked at for every request"
-    clock.now_s += LOOK_S
+    clock.now_s += CHECK_S
     assert await shown(credentials) == "Bearer two"
 
 
@@ -76,7 +76,7 @@ async def test_a_token_file_is_read_again_after_a_minute_whatever_its_stamp(tmp_
     credentials = Credentials(Access(LAB, token_file=str(path)), clock)
     await shown(credentials)
     write(path, "two", 1)
-    clock.now_s += LOOK_S
+    clock.now_s += CHECK_S
     assert await shown(credentials) == "Bearer one"
     clock.now_s += REREAD_S
     assert await shown(credentials) == "Bearer two"
@@ -99,10 +99,10 @@ async def test_a_token_file_that_is_away_for_a_moment_leaves_the_old_token(tmp_p
     credentials = Credentials(Access(LAB, token_file=str(path)), clock)
     await shown(credentials)
     path.unlink()
-    clock.now_s += LOOK_S
+    clock.now_s += CHECK_S
     assert await shown(credentials) == "Bearer one"
     write(path, "", 2)
-    clock.now_s += LOOK_S
+    clock.now_s += CHECK_S
     assert await shown(credentials) == "Bearer one"
 
 
@@ -182,11 +182,11 @@ async def test_a_rotated_client_certificate_is_loaded_when_both_halves_fit(tmp_p
     await shown(credentials)
     first = credentials.tls
     write(certificate, new.cert_chain_pems[0].bytes().decode(), 2)
-    clock.now_s += LOOK_S
+    clock.now_s += CHECK_S
     await shown(credentials)
     assert credentials.tls is first, "the new certificate does not fit the old key"
     write(key, new.private_key_pem.bytes().decode(), 2)
-    clock.now_s += LOOK_S
+    clock.now_s += CHECK_S
     await shown(credentials)
     assert credentials.tls is not first
 

@@ -11,7 +11,7 @@ import pytest
 from gpushare.api.objects import ObjectReference, node_reference
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client.errors import ApiError, KubeError, Unreachable
-from gpushare.kube.event_recorder import COMINGS, JUST_TOLD_S, SERIES_END_S, EventRecorder, Telling
+from gpushare.kube.event_recorder import JUST_TOLD_S, RECURRENCES, SERIES_END_S, EventRecorder, Telling
 from tests.unit.kube.scripted import ScriptedClock, until
 
 POD = ObjectReference("Pod", "a", "ml", "uid-a")
@@ -415,7 +415,7 @@ async def test_an_intermittent_fault_is_three_events_and_the_last_one_counts_on(
         await one.tell("come")
         clock.now_s += 90.0
     await one.recorder.flush()
-    assert len(store.there) == COMINGS
+    assert len(store.there) == RECURRENCES
     assert store.counts == [1, 1, 28]
     clock.now_s += SERIES_END_S
     await one.tell("come")

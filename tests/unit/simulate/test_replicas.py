@@ -56,7 +56,7 @@ def test_only_the_pods_that_a_workload_lacks_are_made() -> None:
         web(4), of_deployment("web-abc-1"), of_deployment("web-abc-2"), running("x", "ReplicaSet other")
     )
     assert names_of(found) == ["web-2", "web-3"]
-    (there,) = found.there
+    (there,) = found.existing
     assert (there.workload, there.asked, there.pods, there.coming, there.leaving, there.differs) == (
         "default/Deployment web",
         4,
@@ -69,7 +69,7 @@ def test_only_the_pods_that_a_workload_lacks_are_made() -> None:
     assert names_of(made(job, running("job-xyz", "Job job"))) == ["job-1", "job-2"]
     of_set = workload("ReplicaSet", "web-abc", 2, template(4))
     assert names_of(made(of_set, of_deployment("web-abc-1"))) == ["web-abc-2"]
-    assert not made(web(4)).there
+    assert not made(web(4)).existing
 
 
 def test_a_stateful_set_has_its_missing_ordinals_made() -> None:
@@ -77,7 +77,7 @@ def test_a_stateful_set_has_its_missing_ordinals_made() -> None:
     document = workload("StatefulSet", "set", 3, template(4))
     found = made(document, there)
     assert names_of(found) == ["set-0", "set-2"]
-    assert found.there[0].differs == ()
+    assert found.existing[0].differs == ()
     document["spec"]["ordinals"] = {"start": 1}
     assert names_of(made(document, there)) == ["set-2", "set-3"]
     result = ran(ClusterState((node("a", T4, T4),), (there,)), document)
@@ -92,7 +92,7 @@ def test_pods_that_are_being_deleted_are_made_again_but_those_whose_name_is_stil
     ordinal["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     found = made(workload("StatefulSet", "set", 2, template(4)), ordinal)
     assert names_of(found) == ["set-1"]
-    assert found.there[0].leaving == 1
+    assert found.existing[0].leaving == 1
 
 
 @pytest.mark.parametrize(
@@ -117,9 +117,9 @@ def test_differences_between_template_and_running_pods_are_reported(
     document = web(1, change.get("mem", 4), **{key: value for key, value in change.items() if key != "mem"})
     found = made(document, of_deployment("web-abc-1"))
     assert not found.pods
-    assert found.there[0].differs == expected
+    assert found.existing[0].differs == expected
     document["spec"]["template"]["metadata"]["labels"]["app"] = "other"
-    assert made(document, of_deployment("web-abc-1")).there[0].differs == (*expected, "labels")
+    assert made(document, of_deployment("web-abc-1")).existing[0].differs == (*expected, "labels")
 
 
 def test_what_a_saved_cluster_leaves_out_and_units_of_people_make_no_difference() -> None:
@@ -130,7 +130,7 @@ def test_what_a_saved_cluster_leaves_out_and_units_of_people_make_no_difference(
         names.GPU_MEMORY: "4096Mi"
     }
     found = manifests_of([("f.yaml", document)], saved, counting_of(saved))
-    assert (found.pods, found.there[0].differs) == ((), ())
+    assert (found.pods, found.existing[0].differs) == ((), ())
 
 
 def test_assumptions_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -220,7 +220,7 @@ def test_pods_that_are_not_simulated_are_reported_by_kind() -> None:
     )
     assert placed(result) == {"gated": "", "placed": "a", "spread": "a", "wrong": ""}
     assert "scheduling gates" in whys(result)["gated"]
-    assert whys(result)["wrong"].startswith("admission refuses it: aliyun.com/gpu-core.percentage must be")
+    assert whys(result)["wrong"].startswith("admission rejects it: aliyun.com/gpu-core.percentage must be")
     assert result.ignored == ("topologySpreadConstraints",)
     assert "no nodes available" in whys(ran(ClusterState(()), pod("p", 1)))["p"]
 

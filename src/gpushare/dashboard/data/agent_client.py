@@ -46,7 +46,7 @@ class Agents:
         self._last: dict[str, tuple[float, Figures | None, str]] = {}
         self._running: dict[str, asyncio.Task[tuple[Figures | None, str]]] = {}
 
-    async def look(self, node: str) -> tuple[Figures | None, str]:
+    async def read(self, node: str) -> tuple[Figures | None, str]:
         """The node's figures, at most ``FRESH_S`` old, or ``None`` and why there are none."""
         last = self._last.get(node)
         if last is not None and self._clock.monotonic() - last[0] < FRESH_S:
@@ -90,7 +90,7 @@ class Agents:
                     for name in batch:
                         # An agent that does not answer occupies one slot only.
                         await slots.acquire()
-                        tasks.create_task(self.look(name)).add_done_callback(lambda _: slots.release())
+                        tasks.create_task(self.read(name)).add_done_callback(lambda _: slots.release())
                     await self._clock.sleep(len(batch) * interval_s)
                     if not wanted():
                         break

@@ -230,7 +230,7 @@ class Live:
         """Figures of a node's agent. Only known nodes are contacted, whatever a page requests."""
         if node not in self._cluster.nodes:
             return None, "the node is not known"
-        return await self._agents.look(node)
+        return await self._agents.read(node)
 
     async def _fragmentation(self) -> fragmentation.Report:
         async with self._reporting:

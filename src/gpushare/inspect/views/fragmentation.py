@@ -26,7 +26,7 @@ PendingPodsFn = Callable[[], Iterable[dict[str, Any]]]
 """Gives the pods that wait as the scheduler tells them (``scheduler.plugins.explain.decision_log.PendingPod``); none where it does not answer."""
 
 
-class Way(NamedTuple):
+class Plan(NamedTuple):
     """A pending pod: whether it ``fits``, on which GPU (``spot``), and after which ``moves``.
 
     ``note`` says why it was not examined, or that something other than lack of capacity keeps it pending.
@@ -54,23 +54,23 @@ def fragments(
     ``nodes`` and ``held`` are the nodes and pods of ``cluster``; they determine the eligible nodes of pods that select nodes.
     ``scheduler`` is called only if a pending pod fits, or would after moves.
     """
-    ways = _noted(list(_ways(cluster, nodes, held, waiting, namespace)), scheduler)
+    plans = _noted(list(_plans(cluster, nodes, held, waiting, namespace)), scheduler)
     free_mib = _free_mib(cluster)
     lines = [
         _HEAD,
         *(
-            (way.pod.metadata.namespace, way.pod.metadata.name, _asks(way.request), *_cells(way))
-            for way in ways
+            (plan.pod.metadata.namespace, plan.pod.metadata.name, _asks(plan.request), *_cells(plan))
+            for plan in plans
         ),
     ]
     room = (
         f"{sum(free_mib) / 1024:.0f} GiB are free on {counted(len(free_mib), 'GPU')}, "
         f"{max(free_mib, default=0) / 1024:.0f} GiB of them together."
     )
-    if not ways:
+    if not plans:
         where = "" if namespace is None else f" in namespace {namespace}"
         return "\n".join([f"No pod that requests GPU memory is pending{where}.", "", room, ""])
-    fit = Counter("kept" if way.spot is not None and way.note else way.fits for way in ways)
+    fit = Counter("kept" if plan.spot is not None and plan.note else plan.fits for plan in plans)
     summary = [
         room,
         f"Of the pending pods {fit['once moved']} would fit after moves, {fit['kept']} {_are(fit['kept'])} blocked by "
@@ -98,19 +98,19 @@ def fragments_document(
         "largestMiB": max(free_mib, default=0),
         "mostMoves": MOST_MOVES,
         "waiting": [
-            _structured(way)
-            for way in _noted(list(_ways(cluster, nodes, held, waiting, namespace)), scheduler)
+            _structured(plan)
+            for plan in _noted(list(_plans(cluster, nodes, held, waiting, namespace)), scheduler)
         ],
     }
 
 
-def _ways(
+def _plans(
     cluster: ClusterUsage,
     nodes: Sequence[Node],
     held: Iterable[Pod],
     waiting: Iterable[Pod],
     namespace: "str | None",
-) -> Iterator[Way]:
+) -> Iterator[Plan]:
     wishes = Wishes(labels_of_each(nodes))
     hosts = list(hosts_of(cluster, wanted_by_each(held, wishes)))
     for pod in sorted(waiting, key=lambda pod: pod.key):
@@ -119,32 +119,32 @@ def _ways(
         try:
             request = request_of(pod)
         except ModelError as error:
-            yield Way(pod, None, "not looked at", note=error.problem)
+            yield Plan(pod, None, "not looked at", note=error.problem)
             continue
         if request is not None and not request.by_gpu:
-            yield _way(hosts, wishes.of(wish_of(pod)), pod, request)
+            yield _plan(hosts, wishes.of(wish_of(pod)), pod, request)
 
 
-def _way(hosts: Sequence[Host], wanted: "Container[str] | None", pod: Pod, request: Request) -> Way:
+def _plan(hosts: Sequence[Host], wanted: "Container[str] | None", pod: Pod, request: Request) -> Plan:
     if not request.is_ordinary:
-        return Way(pod, request, "not looked at", note=NOT_A_SHARE)
+        return Plan(pod, request, "not looked at", note=NOT_A_SHARE)
     best = outlook(hosts, request, wanted)
     if best.spot is None:
-        return Way(pod, request, "not")
-    return Way(pod, request, "once moved" if best.moves else "now", best.spot, best.moves)
+        return Plan(pod, request, "not")
+    return Plan(pod, request, "once moved" if best.moves else "now", best.spot, best.moves)
 
 
-def _noted(ways: "list[Way]", scheduler: PendingPodsFn) -> "list[Way]":
-    """``ways`` with notes on what else keeps pods pending that fit, or would after moves."""
-    if all(way.spot is None for way in ways):
-        return ways
+def _noted(plans: "list[Plan]", scheduler: PendingPodsFn) -> "list[Plan]":
+    """``plans`` with notes on what else keeps pods pending that fit, or would after moves."""
+    if all(plan.spot is None for plan in plans):
+        return plans
     reasons = {pod["uid"]: str(pod["reason"]) for pod in scheduler() if pod["category"] in NOT_ROOM}
-    return [way if way.spot is None else way._replace(note=_note(way, reasons)) for way in ways]
+    return [plan if plan.spot is None else plan._replace(note=_note(plan, reasons)) for plan in plans]
 
 
-def _note(way: Way, reasons: "dict[str, str]") -> str:
-    reason = printable(reasons.get(way.pod.metadata.uid, ""))
-    return other_obstacle_note(reason, moves=bool(way.moves)) if reason or not way.moves else ""
+def _note(plan: Plan, reasons: "dict[str, str]") -> str:
+    reason = printable(reasons.get(plan.pod.metadata.uid, ""))
+    return other_obstacle_note(reason, moves=bool(plan.moves)) if reason or not plan.moves else ""
 
 
 def _free_mib(cluster: ClusterUsage) -> "list[int]":
@@ -166,20 +166,20 @@ def _asks(request: "Request | None") -> str:
     return f"{count}{request.memory_units}{compute}" + (" whole" if request.whole_device else "")
 
 
-def _cells(way: Way) -> "tuple[str, str]":
-    if way.spot is None:
-        return "-", way.note or "-"
-    if not way.moves:
-        return str(way.spot), way.note
-    moves = ", ".join(f"{move.pod} ({move.units}) from {move.source} to {move.target}" for move in way.moves)
-    return str(way.spot), f"{moves}; {way.note}" if way.note else moves
+def _cells(plan: Plan) -> "tuple[str, str]":
+    if plan.spot is None:
+        return "-", plan.note or "-"
+    if not plan.moves:
+        return str(plan.spot), plan.note
+    moves = ", ".join(f"{move.pod} ({move.units}) from {move.source} to {move.target}" for move in plan.moves)
+    return str(plan.spot), f"{moves}; {plan.note}" if plan.note else moves
 
 
-def _structured(way: Way) -> "dict[str, Any]":
-    request = way.request
+def _structured(plan: Plan) -> "dict[str, Any]":
+    request = plan.request
     return {
-        "namespace": way.pod.metadata.namespace,
-        "name": way.pod.metadata.name,
+        "namespace": plan.pod.metadata.namespace,
+        "name": plan.pod.metadata.name,
         "asks": None
         if request is None
         else {
@@ -188,8 +188,8 @@ def _structured(way: Way) -> "dict[str, Any]":
             "gpus": request.gpu_count,
             "wholeDevice": request.whole_device,
         },
-        "fits": way.fits,
-        "goesTo": _place(way.spot),
+        "fits": plan.fits,
+        "goesTo": _place(plan.spot),
         "moves": [
             {
                 "pod": move.pod,
@@ -198,9 +198,9 @@ def _structured(way: Way) -> "dict[str, Any]":
                 "from": _place(move.source),
                 "to": _place(move.target),
             }
-            for move in way.moves
+            for move in plan.moves
         ],
-        "note": way.note,
+        "note": plan.note,
     }
 
 

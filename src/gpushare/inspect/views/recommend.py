@@ -26,9 +26,9 @@ from gpushare.inspect.views.allocation_model import usage_of
 from gpushare.inspect.views.documents import written
 from gpushare.inspect.views.recommender import (
     Advice,
-    Advised,
     Amount,
     PendingPod,
+    Recommendation,
     Rules,
     advise,
     duration_text,
@@ -63,7 +63,7 @@ class _Query(NamedTuple):
     """As requested; empty: the source's default."""
 
 
-def advised(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
+def recommended(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
     """The recommendations in the format of ``options``; ``begun`` as in ``render.look``. Raises ``InspectError``."""
     query = _query(dict(options.advice))
     nodes, pods = _read(kubectl, begun)
@@ -192,25 +192,25 @@ def _table(advice: Advice, figures: Figures, query: _Query) -> str:
     if not advice.workloads:
         return "No pod has a share of a GPU.\n"
     lines = [["NAMESPACE", "WORKLOAD", "PODS", "SEEN", "USED(peak/p95)", "gpu-mem", "RECOMMENDED"]]
-    core = any(advised.core for advised in advice.workloads)
+    core = any(entry.core for entry in advice.workloads)
     lines[0] += ["CORE USED(peak/p95)", "core", "RECOMMENDED"] if core else []
     lines[0].append("NOTE")
-    for advised in advice.workloads:
+    for entry in advice.workloads:
         line = [
-            advised.workload.namespace,
-            f"{advised.workload.kind} {advised.workload.name}",
-            str(advised.pods),
-            duration_text(advised.seen_s),
-            f"{advised.memory.peak}/{advised.memory.p95} MiB" if advised.memory_known else "-",
-            *_amounts(advised.memory, advised.gpus, str if advised.unit is not None else _quantity),
+            entry.workload.namespace,
+            f"{entry.workload.kind} {entry.workload.name}",
+            str(entry.pods),
+            duration_text(entry.seen_s),
+            f"{entry.memory.peak}/{entry.memory.p95} MiB" if entry.memory_known else "-",
+            *_amounts(entry.memory, entry.gpus, str if entry.unit is not None else _quantity),
         ]
         if core:
             line += (
                 ["-", "-", "-"]
-                if advised.core is None
-                else [f"{advised.core.peak}/{advised.core.p95} %", *_amounts(advised.core, 1)]
+                if entry.core is None
+                else [f"{entry.core.peak}/{entry.core.p95} %", *_amounts(entry.core, 1)]
             )
-        lines.append([*line, advised.note])
+        lines.append([*line, entry.note])
     gain = advice.gain
     summary = [
         f"Usage from {figures.source}; {query.rules.margin_percent}% headroom.",
@@ -225,7 +225,7 @@ def _table(advice: Advice, figures: Figures, query: _Query) -> str:
 
 
 def _longest_s(advice: Advice) -> float:
-    return max((advised.seen_s for advised in advice.workloads), default=0.0)
+    return max((entry.seen_s for entry in advice.workloads), default=0.0)
 
 
 def _history(advice: Advice, figures: Figures, query: _Query) -> str:
@@ -244,7 +244,7 @@ def _amounts(amount: Amount, gpus: int, text: Callable[[int], str] = str) -> lis
     times = f"{gpus} × " if gpus > 1 else ""
     return [
         f"{times}{text(amount.allocated)}",
-        "-" if amount.advised is None else f"{times}{text(amount.advised)}",
+        "-" if amount.recommended is None else f"{times}{text(amount.recommended)}",
     ]
 
 
@@ -270,7 +270,7 @@ def _structured(advice: Advice, figures: Figures, query: _Query) -> dict[str, An
         "missing": list(figures.missing),
         "marginPercent": rules.margin_percent,
         "leastHistorySeconds": rules.least_s,
-        "workloads": [_workload(advised) for advised in advice.workloads],
+        "workloads": [_workload(entry) for entry in advice.workloads],
         "gain": {
             "freeMiB": gain.free_mib,
             "waiting": gain.waiting,
@@ -280,32 +280,32 @@ def _structured(advice: Advice, figures: Figures, query: _Query) -> dict[str, An
     }
 
 
-def _workload(advised: Advised) -> dict[str, Any]:
+def _workload(entry: Recommendation) -> dict[str, Any]:
     core = None
-    if advised.core is not None:
+    if entry.core is not None:
         core = {
-            "givenPercent": advised.core.allocated,
-            "advisedPercent": advised.core.advised,
-            "peakPercent": advised.core.peak,
-            "p95Percent": advised.core.p95,
-            "throttledPercent": 0 if advised.throttled is None else advised.throttled.percent,
-            "needPercent": advised.core.p95 if advised.throttled is None else advised.throttled.need_percent,
+            "givenPercent": entry.core.allocated,
+            "advisedPercent": entry.core.recommended,
+            "peakPercent": entry.core.peak,
+            "p95Percent": entry.core.p95,
+            "throttledPercent": 0 if entry.throttled is None else entry.throttled.percent,
+            "needPercent": entry.core.p95 if entry.throttled is None else entry.throttled.need_percent,
         }
     return {
-        "namespace": advised.workload.namespace,
-        "kind": advised.workload.kind,
-        "name": advised.workload.name,
-        "pods": advised.pods,
-        "podsSeen": advised.seen,
-        "seenSeconds": advised.seen_s,
-        "gpusPerPod": advised.gpus,
-        "unit": "1MiB" if advised.unit is None else advised.unit.setting,
+        "namespace": entry.workload.namespace,
+        "kind": entry.workload.kind,
+        "name": entry.workload.name,
+        "pods": entry.pods,
+        "podsSeen": entry.seen,
+        "seenSeconds": entry.seen_s,
+        "gpusPerPod": entry.gpus,
+        "unit": "1MiB" if entry.unit is None else entry.unit.setting,
         "memory": {
-            "givenUnits": advised.memory.allocated,
-            "advisedUnits": advised.memory.advised,
-            "peakMiB": advised.memory.peak if advised.memory_known else None,
-            "p95MiB": advised.memory.p95 if advised.memory_known else None,
+            "givenUnits": entry.memory.allocated,
+            "advisedUnits": entry.memory.recommended,
+            "peakMiB": entry.memory.peak if entry.memory_known else None,
+            "p95MiB": entry.memory.p95 if entry.memory_known else None,
         },
         "core": core,
-        "note": advised.note,
+        "note": entry.note,
     }

@@ -48,7 +48,7 @@ class Amount(NamedTuple):
     """Allocated and recommended amount (``None``: no recommendation) in units (MiB of claims) or percent, and usage in MiB or percent."""
 
     allocated: int
-    advised: int | None
+    recommended: int | None
     peak: int
     p95: int
 
@@ -60,7 +60,7 @@ class Throttled(NamedTuple):
     need_percent: int
 
 
-class Advised(NamedTuple):
+class Recommendation(NamedTuple):
     """The recommendation for a workload, per GPU. ``note``: remarks, or why there is no recommendation.
 
     ``unit``: ``None`` for claims, whose amounts are in MiB. ``memory_known``: false where the driver does not report its pods' memory, so that ``memory`` is too low. ``seen`` of its ``pods``
@@ -92,7 +92,7 @@ class Gain(NamedTuple):
 class Advice(NamedTuple):
     """Recommendations for all workloads, sorted by namespace and name, and the gain."""
 
-    workloads: tuple[Advised, ...]
+    workloads: tuple[Recommendation, ...]
     gain: Gain
 
 
@@ -148,10 +148,11 @@ def advise(
             if pod.shares and pod.uid in workloads:
                 need = _needs(_samples_of(pod, samples, claim_users or {}))
                 by_workload.setdefault(workloads[pod.uid], []).append(_Holding(node, pod, need))
-    advised = {
-        workload: _advised(workload, by_workload[workload], rules, whole) for workload in sorted(by_workload)
+    recommended = {
+        workload: _recommended(workload, by_workload[workload], rules, whole)
+        for workload in sorted(by_workload)
     }
-    return Advice(tuple(advised.values()), _gain(cluster, workloads, advised, waiting))
+    return Advice(tuple(recommended.values()), _gain(cluster, workloads, recommended, waiting))
 
 
 def _samples_of(
@@ -208,9 +209,9 @@ def _throttled(needs: Sequence[_Need]) -> Throttled | None:
     return Throttled(round(100 * worst.throttled), min(worst.need_percent, _MAX_CORE))
 
 
-def _advised(
+def _recommended(
     workload: Workload, holdings: Sequence[_Holding], rules: Rules, whole: Collection[str]
-) -> Advised:
+) -> Recommendation:
     allocated = max(holding.amount(share) for holding in holdings for share in holding.pod.shares)
     allocated_core = max(share.core_percent for holding in holdings for share in holding.pod.shares)
     gpus = max(len(holding.pod.shares) for holding in holdings)
@@ -245,14 +246,14 @@ def _advised(
             core, note = _core(core, throttled, rules)
             notes.append(note)
         if memory_known:
-            memory = memory._replace(advised=max(_memory(holding, rules) for holding in holdings))
+            memory = memory._replace(recommended=max(_memory(holding, rules) for holding in holdings))
         else:
             notes.append("the driver does not report its memory")
-        if memory.advised is not None and memory.advised > allocated:
+        if memory.recommended is not None and memory.recommended > allocated:
             notes.append("it uses nearly all of its memory, or more")
         if len(seen) < len(holdings):
             notes.append(f"{pods - pods_seen} of its pods have too little history")
-    return Advised(
+    return Recommendation(
         workload,
         pods,
         pods_seen,
@@ -312,18 +313,18 @@ def _core(core: Amount, throttled: Throttled | None, rules: Rules) -> tuple[Amou
         return core, "no compute usage was recorded, or the driver does not report it"
     if throttled is not None:
         wanted = -(-throttled.need_percent * (100 + rules.margin_percent) // 100)
-        return core._replace(advised=max(_stepped(wanted), min(core.allocated, _MAX_CORE))), (
+        return core._replace(recommended=max(_stepped(wanted), min(core.allocated, _MAX_CORE))), (
             f"it was throttled {throttled.percent}% of the time: without a limit it would use about {throttled.need_percent}%"
         )
     if core.p95 > core.allocated - _CORE_STEP:
         # It is limited by its share, so its real need is unknown, but not lower. Slightly higher figures are sampling errors.
-        advised = core.allocated if core.p95 <= core.allocated + _SAMPLING_ERROR else _stepped(core.p95)
-        return core._replace(advised=advised), "it uses all of its compute"
-    advised = _stepped(-(-core.p95 * (100 + rules.margin_percent) // 100))
+        recommended = core.allocated if core.p95 <= core.allocated + _SAMPLING_ERROR else _stepped(core.p95)
+        return core._replace(recommended=recommended), "it uses all of its compute"
+    recommended = _stepped(-(-core.p95 * (100 + rules.margin_percent) // 100))
     # It cannot use more than its share: a higher sample is a sampling error.
     most = min(core.peak, core.allocated)
-    slower = f"its peak of {most}% takes longer with the recommendation" if advised < most else ""
-    return core._replace(advised=advised), slower
+    slower = f"its peak of {most}% takes longer with the recommendation" if recommended < most else ""
+    return core._replace(recommended=recommended), slower
 
 
 def _stepped(percent: int) -> int:
@@ -336,27 +337,29 @@ def _stepped(percent: int) -> int:
 def _gain(
     cluster: ClusterUsage,
     workloads: Mapping[str, Workload],
-    advised: Mapping[Workload, Advised],
+    recommended: Mapping[Workload, Recommendation],
     waiting: Sequence[PendingPod],
 ) -> Gain:
     free_mib = 0
     freed: dict[tuple[str, int], tuple[int, int]] = {}
     for node in cluster.nodes:
         for pod in node.pods:
-            advice = advised.get(workloads[pod.uid]) if pod.uid in workloads else None
+            advice = recommended.get(workloads[pod.uid]) if pod.uid in workloads else None
             if advice is None:
                 continue
             for share in pod.shares:
                 if pod.claim:
                     # Pending pods that request GPU memory go to other nodes.
-                    free_mib += 0 if advice.memory.advised is None else share.mib - advice.memory.advised
+                    free_mib += (
+                        0 if advice.memory.recommended is None else share.mib - advice.memory.recommended
+                    )
                     continue
                 units = share.units - (
-                    share.units if advice.memory.advised is None else advice.memory.advised
+                    share.units if advice.memory.recommended is None else advice.memory.recommended
                 )
                 core = 0
-                if advice.core is not None and advice.core.advised is not None:
-                    core = share.core_percent - advice.core.advised
+                if advice.core is not None and advice.core.recommended is not None:
+                    core = share.core_percent - advice.core.recommended
                 free_mib += units * node.unit.mib
                 before = freed.get((node.name, share.device.index), (0, 0))
                 freed[node.name, share.device.index] = (before[0] + units, before[1] + core)

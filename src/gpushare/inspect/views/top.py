@@ -37,7 +37,7 @@ def top(kubectl: Kubectl, options: Options, keys: TextIO, out: TextIO) -> None:
         due_s = 0.0
         while True:
             if time.monotonic() >= due_s:
-                latest, problem = _look(kubectl, options, latest)
+                latest, problem = _render(kubectl, options, latest)
                 due_s = time.monotonic() + options.interval_s
             out.write(_HOME + "\r\n".join(_frame(latest, problem, order, options, paint)) + _CLEAR_BELOW)
             out.flush()
@@ -47,7 +47,7 @@ def top(kubectl: Kubectl, options: Options, keys: TextIO, out: TextIO) -> None:
             order = _ORDERS.get(key, order)
 
 
-def _look(kubectl: Kubectl, options: Options, before: Rows) -> "tuple[Rows, str]":
+def _render(kubectl: Kubectl, options: Options, before: Rows) -> "tuple[Rows, str]":
     try:
         return rows(kubectl, options.namespace), ""
     except InspectError as error:

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 REREAD_S = 60.0
 """Files are read again after this many seconds, whatever their modification times."""
-LOOK_S = 1.0
+CHECK_S = 1.0
 """Their modification times are checked at most this often, in seconds."""
 REFUSAL_PAUSE_S = 5.0
 """Pause before the plugin runs again after a rejected credential or a failure, in seconds."""
@@ -56,7 +56,7 @@ class Credentials:
         """Whether ``renew`` is due before the next request."""
         if self._files:
             now = self._clock.monotonic()
-            if now - self._checked_at < LOOK_S and self._stamps:
+            if now - self._checked_at < CHECK_S and self._stamps:
                 return False
             self._checked_at = now
             return now - self._read_at >= REREAD_S or self._stamps != self._modification_times()

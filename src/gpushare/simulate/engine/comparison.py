@@ -7,7 +7,7 @@ import msgspec
 from gpushare.api.node.device import Placement
 from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.engine.simulation import Result, simulate
-from gpushare.simulate.input.manifests import Wished
+from gpushare.simulate.input.manifests import NewPod
 from gpushare.simulate.peers.names import PEERS
 from gpushare.simulate.snapshot import ClusterState
 
@@ -21,7 +21,7 @@ def with_policy(settings: Settings, name: str) -> Settings:
 
 def compare(
     state: ClusterState,
-    wished: Sequence[Wished],
+    new_pods: Sequence[NewPod],
     settings: Settings,
     *,
     reschedule: bool = False,
@@ -31,5 +31,5 @@ def compare(
     results = []
     for name in (*(placement.value for placement in Placement), *PEERS):
         on_run(name)
-        results.append(simulate(state, wished, with_policy(settings, name), reschedule=reschedule))
+        results.append(simulate(state, new_pods, with_policy(settings, name), reschedule=reschedule))
     return results

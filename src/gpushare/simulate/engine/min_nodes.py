@@ -7,7 +7,7 @@ import msgspec
 
 from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.engine.simulation import Fate, Result, simulate
-from gpushare.simulate.input.manifests import Wished
+from gpushare.simulate.input.manifests import NewPod
 from gpushare.simulate.input.node_shapes import Shape, nodes_of
 from gpushare.simulate.snapshot import ClusterState
 
@@ -31,7 +31,7 @@ class Enough(msgspec.Struct, frozen=True):
 
 def enough(
     state: ClusterState,
-    wished: Sequence[Wished],
+    new_pods: Sequence[NewPod],
     settings: Settings,
     shape: Shape,
     *,
@@ -49,7 +49,7 @@ def enough(
         if count not in results:
             on_run(f"{shape.text}: {count} more node{'' if count == 1 else 's'}")
             extended = msgspec.structs.replace(state, nodes=(*state.nodes, *nodes_of(shape, count)))
-            results[count] = simulate(extended, wished, settings, reschedule=reschedule)
+            results[count] = simulate(extended, new_pods, settings, reschedule=reschedule)
         return len(results[count].waiting)
 
     # A node for each pending pod, and as many for other pods that take those: a few pods may all prefer the new nodes.

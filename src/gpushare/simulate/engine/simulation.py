@@ -20,7 +20,7 @@ from gpushare.ledger.results import NodeUsage
 from gpushare.simulate.engine.engine import Scheduling, Settings
 from gpushare.simulate.engine.eviction import Eviction, unscheduled
 from gpushare.simulate.engine.virtual_clock import JumpingClock, run
-from gpushare.simulate.input.manifests import Wished
+from gpushare.simulate.input.manifests import NewPod
 from gpushare.simulate.snapshot import ClusterState, workload_of
 
 ProgressFn = Callable[[int, int], None]
@@ -73,37 +73,37 @@ class Result(msgspec.Struct, frozen=True):
 
 def simulate(
     state: ClusterState,
-    wished: Sequence[Wished],
+    new_pods: Sequence[NewPod],
     settings: Settings,
     *,
     reschedule: bool = False,
     progress: ProgressFn = lambda done, of: None,
 ) -> Result:
-    """Schedule the pending pods of ``state``, and those of ``wished``, onto its nodes.
+    """Schedule the pending pods of ``state``, and those of ``new_pods``, onto its nodes.
 
     ``reschedule``: pods that hold GPUs are unscheduled first, and arrive again in the order in which they were created. Raises
     ``SimulateError``.
     """
     if reschedule:
         state = msgspec.structs.replace(state, pods=tuple(map(_unscheduled, state.pods)))
-    return run(_simulated(state, wished, settings, progress))
+    return run(_simulated(state, new_pods, settings, progress))
 
 
 async def _simulated(
-    state: ClusterState, wished: Sequence[Wished], settings: Settings, progress: ProgressFn
+    state: ClusterState, new_pods: Sequence[NewPod], settings: Settings, progress: ProgressFn
 ) -> Result:
     scheduling = Scheduling(state, settings, JumpingClock(time.time_ns()))
     workloads = {key_of(pod): workload_of(pod) for pod in state.waiting}
     refused: dict[str, str] = {}
-    for new_pod in wished:
+    for new_pod in new_pods:
         key = key_of(new_pod.pod)
         workloads[key] = new_pod.workload
         if new_pod.refused:
-            refused[key] = f"admission refuses it: {new_pod.refused}"
+            refused[key] = f"admission rejects it: {new_pod.refused}"
         else:
             scheduling.arrive(new_pod.pod)
-    new = {key_of(one.pod) for one in wished}
-    pods = {key_of(one.pod): one.pod for one in wished} | scheduling.pods
+    new = {key_of(one.pod) for one in new_pods}
+    pods = {key_of(one.pod): one.pod for one in new_pods} | scheduling.pods
     # Pods that name their node are not scheduled.
     queue = [key for key in workloads if key not in refused and not spec_of(pods[key]).get("nodeName")]
     curve = [_moment(scheduling.ledger, 0, 0)]

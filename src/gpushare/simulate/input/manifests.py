@@ -47,7 +47,7 @@ _EXCLUDED: Final = "kube-system"
 _SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
-class Wished(msgspec.Struct, frozen=True):
+class NewPod(msgspec.Struct, frozen=True):
     """A pod to be created. ``refused``: why admission rejects it; empty if it does not."""
 
     pod: Json
@@ -58,13 +58,13 @@ class Wished(msgspec.Struct, frozen=True):
 class Manifests(msgspec.Struct, frozen=True):
     """What was read: pods in the order of creation, objects that affect decisions, and the names of skipped ones.
 
-    ``there`` are the workloads that have pods in the cluster already. ``warnings`` are those of admission, each with its object.
+    ``existing`` are the workloads that have pods in the cluster already. ``warnings`` are those of admission, each with its object.
     """
 
-    pods: tuple[Wished, ...]
+    pods: tuple[NewPod, ...]
     state: ClusterState
     skipped: tuple[str, ...] = ()
-    there: tuple[ExistingPods, ...] = ()
+    existing: tuple[ExistingPods, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -89,7 +89,7 @@ def manifests_of(
     ]
     new_state = state_of(state_objects, "manifests")
     making = _Making(cluster, joined(cluster, new_state), counting)
-    pods: list[Wished] = []
+    pods: list[NewPod] = []
     skipped: list[str] = []
     for subject, document in listed:
         kind = document["kind"]
@@ -102,14 +102,14 @@ def manifests_of(
             continue
         try:
             check_workload(document)
-            for wished in making.of(_in_namespace(document, namespace)):
+            for new_pod in making.of(_in_namespace(document, namespace)):
                 if len(pods) == MOST_PODS:
                     raise SimulateError(subject, f"more than {MOST_PODS} pods; simulate them in parts")
-                making.add(wished, subject)
-                pods.append(wished)
+                making.add(new_pod, subject)
+                pods.append(new_pod)
         except (TypeError, AttributeError, KeyError, ValueError) as error:
             raise unreadable(document, subject, error) from None
-    return Manifests(tuple(pods), new_state, tuple(skipped), tuple(making.there), tuple(making.warnings))
+    return Manifests(tuple(pods), new_state, tuple(skipped), tuple(making.existing), tuple(making.warnings))
 
 
 def joined(cluster: ClusterState, more: ClusterState) -> ClusterState:
@@ -184,10 +184,10 @@ class _Making:
         self._taken = set(map(key_of, cluster.pods))
         self._ended = {key_of(job): end_of_job(job) for job in cluster.jobs}
         self._made: dict[str, tuple[str, str]] = {}
-        self.there: list[ExistingPods] = []
+        self.existing: list[ExistingPods] = []
         self.warnings: list[str] = []
 
-    def of(self, document: Json) -> Iterator[Wished]:
+    def of(self, document: Json) -> Iterator[NewPod]:
         """The pods that the object's controller creates, after admission."""
         kind, meta = document["kind"], document["metadata"]
         workload = f"{meta['namespace']}/{kind} {meta['name']}"
@@ -211,26 +211,26 @@ class _Making:
         if existing or ended:
             terminating = sum(map(is_terminating, existing))
             differs = differences(self._admitted(first, workload).pod, existing)
-            self.there.append(
+            self.existing.append(
                 ExistingPods(workload, replicas, len(existing), coming, terminating, differs, ended)
             )
 
-    def add(self, wished: Wished, subject: str) -> None:
+    def add(self, new_pod: NewPod, subject: str) -> None:
         """Record that a pod is from ``subject`` (a file); raises ``SimulateError`` if another pod has its name."""
-        key = key_of(wished.pod)
+        key = key_of(new_pod.pod)
         if key not in self._made:
-            self._made[key] = wished.workload, subject
+            self._made[key] = new_pod.workload, subject
             return
         workload, first = self._made[key]
-        if workload != wished.workload:
+        if workload != new_pod.workload:
             raise SimulateError(
                 f"pod {key}",
-                f"is created by {workload} in {first} and by {wished.workload} in {subject}; rename one of them",
+                f"is created by {workload} in {first} and by {new_pod.workload} in {subject}; rename one of them",
             )
         where = f"twice in {first}" if first == subject else f"in {first} and in {subject}"
         raise SimulateError(workload, f"is {where}; remove or rename one")
 
-    def _admitted(self, pod: Json, workload: str) -> Wished:
+    def _admitted(self, pod: Json, workload: str) -> NewPod:
         return _admitted(pod, workload, self._known, self._counting)
 
 
@@ -266,22 +266,22 @@ def _pod(template: Json, name: str, namespace: str) -> Json:
     return {"kind": "Pod", "metadata": meta, "spec": dict(template["spec"]), "status": {"phase": "Pending"}}
 
 
-def _admitted(pod: Json, workload: str, cluster: ClusterState, counting: Counting) -> Wished:
+def _admitted(pod: Json, workload: str, cluster: ClusterState, counting: Counting) -> NewPod:
     """The pod after admission: the API server's defaults that matter for scheduling, then our own rules."""
     refused = _set_priority(pod["spec"], cluster)
     read = _decoded(pod)
     if refused:
-        return Wished(pod, workload, refused)
+        return NewPod(pod, workload, refused)
     meta = pod["metadata"]
     if meta["namespace"] == _EXCLUDED:
-        return Wished(pod, workload)
+        return NewPod(pod, workload)
     # A pod that was saved from a cluster may have a node.
     verdict = judge(read, counting, may_have_node=True)
     if verdict.refusals:
-        return Wished(pod, workload, "; ".join(refusal.message for refusal in verdict.refusals))
+        return NewPod(pod, workload, "; ".join(refusal.message for refusal in verdict.refusals))
     opted_out = namespace_labels(cluster, meta["namespace"]).get(names.LABEL_ADMISSION) == "disabled"
     changes = conversion(read, counting) + ([] if opted_out else pointing(read))
-    return Wished(patched(pod, changes), workload)
+    return NewPod(patched(pod, changes), workload)
 
 
 def _decoded(pod: Json) -> SubmittedPod:

@@ -23,13 +23,13 @@ _MOST_EVICTING: Final = 20
 _MOST_JOBS: Final = 3
 
 
-def tables(result: Result, *, details: bool = False, there: Sequence[ExistingPods] = ()) -> str:
+def tables(result: Result, *, details: bool = False, existing: Sequence[ExistingPods] = ()) -> str:
     """Where all pods are placed, which are pending and why, and how full nodes are then."""
     parts = [
         _landed(result.fates, details=details),
         _evictions(result, details=details),
         _waiting(result.waiting),
-        _existing(there),
+        _existing(existing),
         _nodes(result.nodes, result),
     ]
     return "\n".join(part for part in parts if part)
@@ -196,7 +196,7 @@ def structured(
     result: Result,
     found: Sequence[Enough] = (),
     skipped: Sequence[str] = (),
-    there: Sequence[ExistingPods] = (),
+    existing: Sequence[ExistingPods] = (),
     warnings: Sequence[str] = (),
     compared: Sequence[Result] = (),
 ) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def structured(
                 "differs": list(one.differs),
                 "ended": one.ended or None,
             }
-            for one in there
+            for one in existing
         ],
         "ignored": list(result.ignored),
         "endsUnknown": ends_unknown(result.fates),

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gpushare.reasons.kube_scheduler import says, would_help
+from gpushare.reasons.kube_scheduler import description, would_help
 from gpushare.reasons.unscheduled import MAX_MESSAGE_LENGTH, Unplaced, unplaced_of
 from gpushare.scheduler.plugins.explain.decision_log import PendingPod
 from gpushare.scheduler.plugins.explain.pending_pod_events import FromDecisions, PendingPodEvents
@@ -169,7 +169,7 @@ async def test_what_the_gpus_lack_is_added_and_stands_alone_if_only_gpus_were_co
 )
 def test_each_rule_has_its_own_way_to_help(text: str, help_text: str) -> None:
     unplaced = Unplaced(OURS, "", text)
-    assert says(unplaced).startswith("ack-co-scheduler says: ")
+    assert description(unplaced).startswith("ack-co-scheduler says: ")
     assert would_help(unplaced, {OURS}) == help_text
 
 

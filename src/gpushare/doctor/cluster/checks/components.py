@@ -27,7 +27,7 @@ from gpushare.doctor.suggested_commands import (
     INSTALLER,
     SCHEDULER,
     describe_agents,
-    look,
+    diagnosis_command,
     namespace_of,
     pull,
     upgrade,
@@ -90,7 +90,7 @@ def node_agents(facts: ClusterFacts) -> Iterator[Result]:
             yield fault(
                 node.subject,
                 f"its agent, pod {name_of(pod)}, is not ready{why_unready(pod)}",
-                "; ".join(filter(None, (look(pod), pull(facts, INSTALLER, pod)))),
+                "; ".join(filter(None, (diagnosis_command(pod), pull(facts, INSTALLER, pod)))),
             )
 
 
@@ -156,7 +156,7 @@ def _extender(facts: ClusterFacts, name: str, status_text: str) -> Iterator[Resu
         return
     leads = name in _leaders(facts)
     another_ready = any(name_of(part) != name and is_ready(part) and _is_scheduler(part) for part in pods)
-    todo = f"{look(pod, 'extender')} says why" if pod else "check its log"
+    todo = f"{diagnosis_command(pod, 'extender')} says why" if pod else "check its log"
     if leads and another_ready:
         namespace, _, own = name.partition("/")
         todo = f"`kubectl -n {namespace} delete pod {own}`: then a ready one becomes leader; first {todo}"

@@ -6,7 +6,7 @@ from typing import Final
 from gpushare.doctor.cluster.checks.container_states import why_of
 from gpushare.doctor.cluster.facts import ClusterFacts, Json, at, name_of, ready_endpoints
 from gpushare.doctor.findings import Result, Unread, fine, warning
-from gpushare.doctor.suggested_commands import SCHEDULER, look, upgrade
+from gpushare.doctor.suggested_commands import SCHEDULER, diagnosis_command, upgrade
 
 #: Names in the chart.
 SERVICE: Final = "gpushare-dashboard"
@@ -40,7 +40,7 @@ def _of(facts: ClusterFacts, deployment: Json) -> Iterator[Result]:
         yield warning(
             f"pod {name_of(pod)}",
             f"it does not run or is not ready{why_of(status)}",
-            f"{look(pod, _CONTAINER)} says why; if the token is missing "
+            f"{diagnosis_command(pod, _CONTAINER)} says why; if the token is missing "
             f'`kubectl -n {namespace} create secret generic {secret} --from-literal=token="$(openssl rand -hex 32)"`',
         )
     # A pod that is down is no endpoint either, which is not a second fault.

@@ -123,7 +123,7 @@ def _category_and_reason(
         return _never_asked(decisions, record)
     if summary.fits:
         ago_s = decisions.now_s - decision.asked_s
-        kube_scheduler_reason = kube_scheduler.says(record.unplaced)
+        kube_scheduler_reason = kube_scheduler.description(record.unplaced)
         if kube_scheduler_reason and ago_s >= _BINDING_GRACE_S:
             return (
                 Category.RULES,
@@ -168,7 +168,7 @@ def _never_asked(decisions: DecisionLog, record: PodRecord) -> tuple[Category, s
     age_s = decisions.now_s - epoch_s(record.created)
     if kube_scheduler.is_unserved(unplaced, decisions.asked_by) and age_s >= _UNSERVED_S:
         return Category.UNSERVED, kube_scheduler.unserved_text(unplaced)
-    kube_scheduler_reason = kube_scheduler.says(unplaced)
+    kube_scheduler_reason = kube_scheduler.description(unplaced)
     summary = None if request is None else _by_ledger(decisions, request)
     if summary is not None and summary.nodes and not summary.fits:
         if kube_scheduler_reason and not kube_scheduler.lacks_gpus(unplaced):
