@@ -11,7 +11,7 @@ AT_ONCE_S = 120.0
 def test_a_pod_moves_where_that_is_asked_for_and_the_one_that_waited_runs(product: Product) -> None:
     with broken_up(product, roomy=True) as before:
         report = product.inspect("--fragmentation")
-        assert "1 would fit if others moved" in report, report
+        assert "1 would fit after moves" in report, report
         assert {pod["metadata"]["uid"] for name in APPS for pod in product.pods(f"app={name}")} == before
         asked = ("enabled=true", "intervalSeconds=1", "minPendingSeconds=1")
         product.upgrade(SCHEDULER, *(word for one in asked for word in ("--set", f"defragmentation.{one}")))

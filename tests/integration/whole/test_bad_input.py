@@ -68,7 +68,7 @@ async def test_a_mistake_is_a_warning_in_kubectl_and_blocks_nothing(seen: World)
             "container main asks for aliyun.com/gpu-memory (write aliyun.com/gpu-mem in units, or" in ran.err
         )
         assert (
-            "unknown labels or annotations of a pod: label ack.node.gpu.schedule (labels of nodes begin so"
+            "unknown labels or annotations of a pod: label ack.node.gpu.schedule (it looks like a label of nodes"
             in ran.err
         )
     await seen.event("slip", "Insufficient aliyun.com/gpu-memory")

@@ -79,7 +79,7 @@ async def test_nothing_moves_until_it_is_asked_for_and_then_the_one_that_waited_
         await seen.create(gpu_pod("wide", 14))
         await waits(seen, "wide")
         report = await seen.kubectl("inspect", "cgpu", "--fragmentation")
-        assert "1 would fit if others moved" in report.out
+        assert "1 would fit after moves" in report.out
         document = json.loads((await seen.kubectl("inspect", "cgpu", "--fragmentation", "-o", "json")).out)
         assert faults(document) == []
         assert [(one["name"], one["fits"]) for one in document["waiting"]] == [("wide", "once moved")]
