@@ -174,7 +174,7 @@ async def test_a_loop_that_is_held_to_its_share_is_advised_more(busy: tuple[Worl
     assert core["advisedPercent"] > core["givenPercent"] == 30
     table = (await seen.kubectl(*asked)).out
     assert "% of the time: without a limit it would use about " in table
-    assert "What was used in the last 1h counts, as far back as " in table
+    assert "Based on the usage of the last 1h, recorded for " in table
 
 
 async def test_a_pod_that_waits_is_counted_by_its_reason_and_says_it(busy: tuple[World, Prometheus]) -> None:
