@@ -303,7 +303,7 @@ async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
         await expect(page.get_by_role("cell", name=node_name(0))).to_be_visible()
         made.line = [WAITS]
         await expect(page.get_by_text("free 3 units on one GPU")).to_be_visible()
-        await expect(page.get_by_text("no word on it yet")).to_have_count(0)
+        await expect(page.get_by_text("The scheduler has not handled it yet.")).to_have_count(0)
         await expect(page.get_by_role("cell", name=node_name(0))).to_be_visible()
         made.line = None
         await expect(page.get_by_text("older version")).to_be_visible()
