@@ -123,6 +123,10 @@ class Node:
         await self.lag()
         return list(self.api.values())
 
+    @property
+    def held_by_others(self) -> dict[str, str]:
+        return {}
+
     async def read(self, timeout_s: float) -> DeviceListing:
         listing = {key: dict(given) for key, given in self.held.items() if given or self.tells}
         await self.lag()

@@ -46,6 +46,10 @@ class Apart(Node):
         super().__init__(slow)
         self.lists_whole = lists_whole
 
+    @property
+    def held_by_others(self) -> dict[str, str]:
+        return {}
+
     async def read(self, timeout_s: float) -> DeviceListing:
         listing = await super().read(timeout_s)
         if not self.lists_whole:

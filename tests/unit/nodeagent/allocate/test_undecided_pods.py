@@ -51,6 +51,10 @@ class Invaded(Node):
             raise Unreachable("API server", "is away", sent=False)
         return await super().list_pods()
 
+    @property
+    def held_by_others(self) -> dict[str, str]:
+        return {}
+
     async def read(self, timeout_s: float) -> DeviceListing:
         if self.slow.random() < self.kubelet.silent:
             raise PodResourcesUnavailable("socket", "is not there")

@@ -17,6 +17,10 @@ class Slow:
     def __init__(self) -> None:
         self.asked, self.let = asyncio.Event(), asyncio.Event()
 
+    @property
+    def held_by_others(self) -> dict[str, str]:
+        return {}
+
     async def read(self, timeout_s: float) -> DeviceListing:
         self.asked.set()
         await self.let.wait()
