@@ -104,7 +104,7 @@ def install(node: Node, *, cdi: bool = True) -> Installed:
 def remove(node: Node) -> None:
     """Take the driver, its device nodes and the CDI specification away while the node runs."""
     lines = [
-        f"rm -f {cdi_file(node)} /usr/bin/nvidia-smi {LIBRARIES}/libnvidia-ml.so* {LIBRARIES}/libcuda.so* /dev/nvidia*",
+        f"rm -rf {cdi_file(node)} /usr/bin/nvidia-smi {LIBRARIES}/libnvidia-ml.so* {LIBRARIES}/libcuda.so* /dev/nvidia*",
         "ldconfig",
         f"! mountpoint -q {DESCRIPTION} || umount {DESCRIPTION}",
     ]

@@ -241,7 +241,7 @@ async def test_a_browser_leads_from_the_cluster_to_the_pod(dashboard: Dashboard)
             await page.get_by_role("link", name="Overview", exact=True).click()
             await look.tile("Pods", "2")
             await look.tile("Pending", "1")
-            await page.get_by_role("link", name=re.compile("^Waiting")).click()
+            await page.get_by_role("link", name=re.compile("^Pending")).click()
             row = page.get_by_role("row").filter(has_text="default/too-large")
             await expect(row).to_contain_text("the largest GPU has")
             # The proxy ends, as with a laptop that is shut: the page says so, and goes on when there is one again.
