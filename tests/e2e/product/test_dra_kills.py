@@ -76,7 +76,8 @@ def test_killed_between_prepare_and_start(claiming: Product, cluster: Cluster, v
         wait_for_successor(cluster, sockets)
     assert len(waiting(product)) == 4, "none has started"
     for name in (*PODS, "pair"):
-        product.kubectl("exec", name, "-c", "waits", "--", "touch", "/tmp/go")
+        go = ("kubectl", "exec", name, "-c", "waits", "--", "touch", "/tmp/go")
+        until(f"a kubelet that was killed knows pod {name} again", lambda go=go: product.run(*go).code == 0)
     all_is_there_once(product, cluster)
 
 
