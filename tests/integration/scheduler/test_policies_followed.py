@@ -220,12 +220,12 @@ async def test_a_node_that_went_while_the_cluster_knew_no_policies_is_in_no_unit
 
 async def test_a_scrape_has_the_state_of_every_watch_including_quotas_and_policies(beside: Beside) -> None:
     trouble, objects = "gpushare_scheduler_watch_failing", "gpushare_scheduler_watched_objects"
-    assert await beside.figures(trouble) == {"nodes": 0, "pods": 0, "elasticquotatrees": 0}
+    assert await beside.figures(trouble) == {"nodes": 0, "pods": 0, "elasticquotatrees": 0, "podgroups": 0}
     await beside.pod("p")
     await define(beside.server.kubeconfig_path)
     await beside.policy("x", in_pool("a"))
     # The pod asks for no GPU: it is known to the policies alone.
-    all_of_them = {"pods": 0, "nodes": 2, "elasticquotatrees": 0}
+    all_of_them = {"pods": 0, "nodes": 2, "elasticquotatrees": 0, "podgroups": 0}
     all_of_them |= {"resourcepolicies": 1, "policy-nodes": 2, "policy-pods": 1}
 
     async def complete() -> bool:

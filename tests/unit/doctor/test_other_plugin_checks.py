@@ -2,7 +2,7 @@
 
 from gpushare.doctor.cluster.registry import CHECKS
 from gpushare.doctor.findings import examine
-from tests.unit.doctor.sound import node_of, sound
+from tests.unit.doctor.healthy_cluster import node_of, sound
 
 
 def test_a_node_whose_gpus_another_plugin_offers_too_is_a_fault_with_what_to_do() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gpushare.inspect.arguments import parse
 from gpushare.inspect.errors import UsageError
-from gpushare.inspect.render import look
+from gpushare.inspect.render import render
 from gpushare.inspect.sources.kubectl import Kubectl, Round
 from tests.unit.inspect.clusters import device, node
 from tests.unit.inspect.schema import faults
@@ -46,7 +46,7 @@ class _Read:
 
 
 def shown(nodes: list[dict[str, Any]], *arguments: str) -> tuple[str, tuple[str, ...]]:
-    view = look(Kubectl(program="none"), parse(list(arguments)), cast("Round", _Read(nodes)))
+    view = render(Kubectl(program="none"), parse(list(arguments)), cast("Round", _Read(nodes)))
     return view.text, view.remarks
 
 

@@ -201,9 +201,10 @@ async def test_gpus_that_another_plugin_has_allocated_are_kept_back_and_reported
     assert world.agent is not None
     world.agent._reconciler.trigger()
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "its GPU takes nothing")
-    assert "allocated as nvidia.com/gpu to pod default/other until it ends" in world.api.annotations(
-        "nodes", NODE
-    ).get(names.ANN_DEVICES, "")
+    reason = "allocated as nvidia.com/gpu to pod default/other until it ends"
+    await world.changes.until(
+        lambda: reason in world.api.annotations("nodes", NODE).get(names.ANN_DEVICES, ""), "its node says why"
+    )
     world.kubelet.remove("default/other")
     world.agent._reconciler.trigger()
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "it is offered again")
