@@ -18,7 +18,7 @@ from typing import Final
 
 from benchmarks.budgets import Figures
 from benchmarks.processes import processor_s, rss_mb
-from gpushare.api.allocation.resource_claim import device_name
+from gpushare.api.node.device import Device
 from gpushare_playground.gpus import preset, write
 from tests.integration.nodeagent import cluster_objects as objects
 from tests.integration.nodeagent.changing import Changes
@@ -113,7 +113,7 @@ async def _settled_mb(pid: int) -> float:
 
 async def measure(per_gpu: int, idle_s: float) -> Figures:
     """Prepare ``per_gpu`` claims on each GPU, rest for ``idle_s`` seconds, and unprepare them."""
-    gpus = [device_name(one.uuid) for one in preset("dgx-h200", objects.NODE).gpus]
+    gpus = [Device(0, one.uuid, one.total_mib).offered_as for one in preset("dgx-h200", objects.NODE).gpus]
     async with _agent() as (api, kubelet, pid):
         before_mb = await _settled_mb(pid)
         claims = [

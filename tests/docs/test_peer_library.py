@@ -49,7 +49,7 @@ async def test_another_library_is_loaded_into_each_container_with_that_container
     code, out = await Typist({**os.environ, **here}, tmp_path).run(command.text, until=ENOUGH)
 
     assert code == 0, out
-    assert "beside ours: HAMi-core" in out
+    assert "compared with: HAMi-core" in out
     # Ours holds to the limit, a library that limits nothing does not, and the table has both.
     assert re.search(r"by cuMemAlloc +2154 never more +2154\.0 MiB \| +16160\.0 ahead\n", out), out
     memory, percent, cache, itself = said.read_text().splitlines()[0].split()
