@@ -61,7 +61,7 @@ class _NoEvents:
         reason: str,
         action: str,
         note: str,
-        telling: str = "each",
+        occurrence: str = "each",
     ) -> None:
         """Not read here."""
 

@@ -39,17 +39,17 @@ _NAME_LIMIT = 253
 _WORD_LIMIT = 128
 _MAX_QUEUED_S = 1.0
 """Maximum time that a new Event waits behind count updates that are not due, in seconds."""
-JUST_TOLD_S = 60.0
+RECENTLY_RECORDED_S = 60.0
 """An Event that another process wrote within this time is about the same occurrence of the fault; an older one is about an earlier one."""
 RECURRENCES = 3
 """Maximum Events of an intermittent fault; further occurrences are counted in the last one until it is absent for ``SERIES_END_S``."""
 _MAX_NAME_ATTEMPTS = 64
 
 EventType = Literal["Normal", "Warning"]
-Telling = Literal["each", "standing", "found", "come"]
-"""When to write an Event. ``each``: for every occurrence. ``standing``: a condition that may predate this process and that others may see:
+Occurrence = Literal["each", "lasting", "found", "began"]
+"""When to write an Event. ``each``: for every occurrence. ``lasting``: a condition that may predate this process and that others may see:
 unless an Event about it exists. ``found``: a condition at the start of this process, which is not known to have been reported: unless
-reported within a minute. ``come``: a condition that began while this process was watching: unless another process has just reported it."""
+reported within a minute. ``began``: a condition that began while this process was watching: unless another process has just reported it."""
 EventContent = tuple[ObjectReference, str, str, str, str]
 
 
@@ -85,14 +85,14 @@ class _Known(msgspec.Struct):
     written: int = 0
     due_s: float = 0.0
     pause_s: float = _FIRST_COUNT_S
-    telling: Telling = "each"
+    occurrence: Occurrence = "each"
     number: int = 0
     recurrences: int = 1
 
     def rename(self) -> None:
         """Choose another name: that of the next recurrence, or a unique one."""
         self.number += 1
-        self.name = _name(self.content, self.telling, self.number, self.first_ns)
+        self.name = _name(self.content, self.occurrence, self.number, self.first_ns)
 
 
 class Recorder(Protocol):
@@ -107,7 +107,7 @@ class Recorder(Protocol):
         action: str,
         note: str,
         cause: str = "",
-        telling: Telling = "each",
+        occurrence: Occurrence = "each",
     ) -> None:
         """Record ``note`` about ``regarding``; never blocks. Equal ``cause`` means the same Event, whatever the text."""
 
@@ -156,7 +156,7 @@ class EventRecorder:
         action: str,
         note: str,
         cause: str = "",
-        telling: Telling = "each",
+        occurrence: Occurrence = "each",
     ) -> None:
         """Queue an occurrence; never blocks, never raises. ``note`` is cut to 1024 bytes of UTF-8.
 
@@ -168,7 +168,7 @@ class EventRecorder:
         note = _cut(note)
         content = (regarding, kind, reason[:_WORD_LIMIT], action[:_WORD_LIMIT], cause or note)
         before = self._known.pop(content, None)
-        if before is not None and (before.written == 0 or _continues_series(before, telling, now_s)):
+        if before is not None and (before.written == 0 or _continues_series(before, occurrence, now_s)):
             known = before
             known.count += 1
             if known.written:
@@ -177,12 +177,19 @@ class EventRecorder:
             known.last_ns, known.last_s = now_ns, now_s
         else:
             known = _Known(
-                content, note, regarding.namespace or "default", "", now_ns, now_ns, now_s, telling=telling
+                content,
+                note,
+                regarding.namespace or "default",
+                "",
+                now_ns,
+                now_ns,
+                now_s,
+                occurrence=occurrence,
             )
             if before is not None:
                 known.number = before.number + 1
                 known.recurrences = before.recurrences + 1 if now_s - before.last_s < SERIES_END_S else 1
-            known.name = _name(content, telling, known.number, now_ns)
+            known.name = _name(content, occurrence, known.number, now_ns)
         self._known[content] = known
         if len(self._known) > self._known_limit:
             self._known.popitem(last=False)
@@ -261,7 +268,7 @@ class EventRecorder:
                 if not error.conflict:
                     raise
                 # A random name is unique to us: an earlier attempt, whose response was lost, has created it.
-                if known.telling != "each" and not await self._is_recorded(known):
+                if known.occurrence != "each" and not await self._is_recorded(known):
                     continue
             break
         known.written = max(known.written, 1)
@@ -289,11 +296,11 @@ class EventRecorder:
         is_ours = existing.reporting_instance == self._instance and existing.event_time == _micro_time(
             known.first_ns
         )
-        if known.telling in ("found", "come") and not is_ours:
+        if known.occurrence in ("found", "began") and not is_ours:
             last_s = _epoch_s(series.last or existing.event_time or "")
-            since_s = self._clock.time_ns() / 1e9 - JUST_TOLD_S
+            since_s = self._clock.time_ns() / 1e9 - RECENTLY_RECORDED_S
             # An Event from before this process saw the recovery belongs to an earlier occurrence.
-            if last_s <= (max(since_s, self._began_s) if known.telling == "come" else since_s):
+            if last_s <= (max(since_s, self._began_s) if known.occurrence == "began" else since_s):
                 known.rename()
                 return False
         known.written = series.count
@@ -349,20 +356,22 @@ class EventRecorder:
             self._queued.clear()
 
 
-def _continues_series(before: _Known, telling: Telling, now_s: float) -> bool:
+def _continues_series(before: _Known, occurrence: Occurrence, now_s: float) -> bool:
     """Whether this occurrence counts on the previous Event."""
-    if telling == "standing":
+    if occurrence == "lasting":
         return True
-    return now_s - before.last_s < SERIES_END_S and (telling == "each" or before.recurrences >= RECURRENCES)
+    return now_s - before.last_s < SERIES_END_S and (
+        occurrence == "each" or before.recurrences >= RECURRENCES
+    )
 
 
-def _name(content: EventContent, telling: Telling, number: int, at_ns: int) -> str:
+def _name(content: EventContent, occurrence: Occurrence, number: int, at_ns: int) -> str:
     """The Event's name. For lasting conditions it is the same in all processes and after restarts.
 
     For single occurrences its suffix starts with the time, so that a list by name (``kubectl get events``) is also a list by time.
     """
     regarding, _, reason, _, cause = content
-    if telling == "each":
+    if occurrence == "each":
         ending = f"{at_ns:016x}{os.urandom(4).hex()}"
     else:
         identity = (

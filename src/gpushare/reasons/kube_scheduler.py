@@ -82,19 +82,19 @@ GATES_HELP: Final = "only their removal by the controller that sets them: `kubec
 @lru_cache(maxsize=1024)
 def description(unplaced: Unplaced) -> str:
     """The scheduler's message on its own rules; empty if there is none, or if it only repeats our extender's reasons."""
-    message = _without_preemption(unplaced.says)
+    message = _without_preemption(unplaced.condition_message)
     return "" if not message or _has_our_reason(message) else f"{unplaced.scheduler} says: {message}"
 
 
 def refuse_all(unplaced: Unplaced) -> bool:
     """Whether, by its scheduler's last message, its own rules refuse every node: the message is complete and has no reason of ours."""
-    complete = len(unplaced.says) <= MAX_MESSAGE_LENGTH
-    return complete and _NO_NODE.match(unplaced.says) is not None and bool(description(unplaced))
+    complete = len(unplaced.condition_message) <= MAX_MESSAGE_LENGTH
+    return complete and _NO_NODE.match(unplaced.condition_message) is not None and bool(description(unplaced))
 
 
 def lacks_gpus(unplaced: Unplaced) -> bool:
     """Whether its scheduler itself found too few GPU resources; the ledger has a more precise reason then."""
-    return _GPUS_LACKING.search(unplaced.says) is not None
+    return _GPUS_LACKING.search(unplaced.condition_message) is not None
 
 
 def is_unserved(unplaced: Unplaced, asked_by: Collection[str]) -> bool:
@@ -103,7 +103,7 @@ def is_unserved(unplaced: Unplaced, asked_by: Collection[str]) -> bool:
     Never true for our own scheduler's name: if kube-scheduler has not called this replica, another one leads.
     """
     name = unplaced.scheduler
-    return not unplaced.says and name not in asked_by and name not in ("", names.SCHEDULER_NAME)
+    return not unplaced.condition_message and name not in asked_by and name not in ("", names.SCHEDULER_NAME)
 
 
 def gated_text(unplaced: Unplaced) -> str:
@@ -124,7 +124,7 @@ def unserved_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
 
 def would_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
     """The suggestion for the scheduler's message; it names a scheduler that never calls the extender."""
-    advice = _suggestions(_without_preemption(unplaced.says))
+    advice = _suggestions(_without_preemption(unplaced.condition_message))
     if unplaced.mistyped:
         # If it selects a label that no node can have, suggesting a node with that label is useless.
         advice = "; ".join(
@@ -138,7 +138,7 @@ def would_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
 
 def only_labels_refuse(unplaced: Unplaced) -> bool:
     """Whether, by its scheduler's last message, only node labels exclude the pod from every node."""
-    match = _LABELS.fullmatch(_without_preemption(unplaced.says))
+    match = _LABELS.fullmatch(_without_preemption(unplaced.condition_message))
     return match is not None and match["nodes"] == match["all"]
 
 

@@ -21,7 +21,7 @@ MAX_MESSAGE_LENGTH: Final = 600
 
 
 class Unplaced(msgspec.Struct, frozen=True, gc=False):
-    """``says``: the condition's message, empty if no scheduler has written one. ``gates``: names of scheduling gates, comma-separated.
+    """``condition_message``: the condition's message, empty if no scheduler has written one. ``gates``: names of scheduling gates, comma-separated.
 
     ``nominated``: the node that its scheduler nominated by preemption. ``mistyped``: mistakes in the node labels that it selects.
     ``requested``: the request before conversion to units, by container: ``main 6144Mi``. It is read from ``gpushare.dev/requested``,
@@ -30,7 +30,7 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
 
     scheduler: str = ""
     gates: str = ""
-    says: str = ""
+    condition_message: str = ""
     nominated: str = ""
     mistyped: str = ""
     requested: str = ""
@@ -44,16 +44,18 @@ class Unplaced(msgspec.Struct, frozen=True, gc=False):
 
 def unplaced_of(pod: Pod) -> Unplaced:
     """The fields of a pod without a node."""
-    says = ""
+    condition_message = ""
     for condition in pod.status.conditions or ():
         if condition.type == _CONDITION and condition.status == "False":
-            says = condition.message
+            condition_message = condition.message
             break
     gates = pod.spec.scheduling_gates or ()
     return Unplaced(
         pod.spec.scheduler_name,
         ", ".join(str(gate.get("name", "")) for gate in gates if isinstance(gate, dict)),
-        says if len(says) <= MAX_MESSAGE_LENGTH else f"{says[:MAX_MESSAGE_LENGTH]}…",
+        condition_message
+        if len(condition_message) <= MAX_MESSAGE_LENGTH
+        else f"{condition_message[:MAX_MESSAGE_LENGTH]}…",
         pod.status.nominated_node_name,
         "; ".join(mistyped(pod)),
         _requested(pod),

@@ -28,7 +28,7 @@ async def test_a_claim_is_shown_where_it_holds_a_gpu_and_where_it_waits(
     pods = [
         pod("one", "shared", node.name),
         pod("two", "shared", node.name),
-        pod("late", "large", says=SAYS),
+        pod("late", "large", condition_message=SAYS),
     ]
     made = Bed(tmp_path, 2, 0, 0)
     made.cluster.nodes[0] = json.dumps(node_object(node, 1)).encode()

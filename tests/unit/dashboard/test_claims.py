@@ -46,7 +46,7 @@ def claim(
     }
 
 
-def pod(name: str, claim_name: str, node: str = "", says: str = "") -> Any:
+def pod(name: str, claim_name: str, node: str = "", condition_message: str = "") -> Any:
     return {
         "metadata": {
             "namespace": "default",
@@ -62,7 +62,9 @@ def pod(name: str, claim_name: str, node: str = "", says: str = "") -> Any:
         "status": {
             "phase": "Running" if node else "Pending",
             "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": claim_name}],
-            "conditions": [{"type": "PodScheduled", "status": "False", "message": says}] if says else [],
+            "conditions": [{"type": "PodScheduled", "status": "False", "message": condition_message}]
+            if condition_message
+            else [],
         },
     }
 
@@ -116,7 +118,7 @@ async def test_a_pod_with_a_share_by_extended_resource_waits_and_then_holds_the_
     None
 ):
     shown = await dra_cluster()
-    plain = pod("plain", "", says="0/1 nodes are available")
+    plain = pod("plain", "", condition_message="0/1 nodes are available")
     del plain["spec"]["resourceClaims"], plain["status"]["resourceClaimStatuses"]
     plain["spec"]["containers"] = [{"name": "main", "resources": {"limits": {"gpushare.dev/share": "2"}}}]
     put(shown, plain)
@@ -171,11 +173,11 @@ async def test_a_pods_page_shows_what_its_claim_holds() -> None:
 
 async def test_pods_whose_claim_is_not_allocated_wait_with_kube_schedulers_reason() -> None:
     shown = await dra_cluster()
-    says = "0/1 nodes are available: 1 cannot allocate all claims."
+    condition_message = "0/1 nodes are available: 1 cannot allocate all claims."
     put(
         shown,
         claim("large"),
-        pod("late", "large", says=says),
+        pod("late", "large", condition_message=condition_message),
         claim("nic", device_class="nics"),
         pod("x", "nic"),
     )
@@ -183,10 +185,10 @@ async def test_pods_whose_claim_is_not_allocated_wait_with_kube_schedulers_reaso
         {"waiting": [], "scheduler": {"name": "s"}}
     ).encode()
     await shown.live.tick()
-    assert (await ask(shown, "pod", key="default/late"))["reason"] == says
+    assert (await ask(shown, "pod", key="default/late"))["reason"] == condition_message
     line = await ask(shown, "waiting")
     assert [(one["key"], one["reason"], one["asks"]) for one in line["pods"]] == [
-        ("default/late", says, "3Gi and 30% compute of a GPU through claim large")
+        ("default/late", condition_message, "3Gi and 30% compute of a GPU through claim large")
     ]
     assert line["count"] == 1
     raw = json.dumps(

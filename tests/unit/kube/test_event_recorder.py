@@ -11,7 +11,13 @@ import pytest
 from gpushare.api.objects import ObjectReference, node_reference
 from gpushare.kube.backoff import Backoff
 from gpushare.kube.client.errors import ApiError, KubeError, Unreachable
-from gpushare.kube.event_recorder import JUST_TOLD_S, RECURRENCES, SERIES_END_S, EventRecorder, Telling
+from gpushare.kube.event_recorder import (
+    RECENTLY_RECORDED_S,
+    RECURRENCES,
+    SERIES_END_S,
+    EventRecorder,
+    Occurrence,
+)
 from tests.unit.kube.scripted import ScriptedClock, until
 
 POD = ObjectReference("Pod", "a", "ml", "uid-a")
@@ -342,35 +348,41 @@ class Teller(Talk):
             backoff=Backoff(chance=lambda: 0.0),
         )
 
-    async def tell(self, telling: Telling, note: str = "GPU 0 is lost", cause: str = "gpu") -> None:
+    async def tell(self, occurrence: Occurrence, note: str = "GPU 0 is lost", cause: str = "gpu") -> None:
         self.recorder.record(
-            NODE, kind="Warning", reason="Lost", action="Watching", note=note, cause=cause, telling=telling
+            NODE,
+            kind="Warning",
+            reason="Lost",
+            action="Watching",
+            note=note,
+            cause=cause,
+            occurrence=occurrence,
         )
         await self.settle()
 
 
 async def test_a_fault_that_persists_over_a_restart_of_its_reporter_is_not_reported_again() -> None:
     store, clock = Store(), ScriptedClock()
-    await Teller(store, clock).tell("come")
+    await Teller(store, clock).tell("began")
     for _ in range(3):
         clock.now_s += 600.0
-        await Teller(store, clock).tell("standing")
+        await Teller(store, clock).tell("lasting")
     assert store.counts == [1]
 
 
 async def test_an_existing_fault_without_an_event_is_reported() -> None:
     store = Store()
-    await Teller(store, ScriptedClock()).tell("standing")
+    await Teller(store, ScriptedClock()).tell("lasting")
     assert store.counts == [1]
 
 
-@pytest.mark.parametrize("telling", ["standing", "found", "come"])
-async def test_what_several_see_at_once_is_one_event(telling: Telling) -> None:
+@pytest.mark.parametrize("occurrence", ["lasting", "found", "began"])
+async def test_what_several_see_at_once_is_one_event(occurrence: Occurrence) -> None:
     store, clock = Store(), ScriptedClock()
     tellers = {one: Teller(store, clock, one) for one in ("agent", "extender-0", "extender-1")}
     for instance, teller in tellers.items():
         clock.now_s += 5.0
-        await teller.tell(telling, note=f"as {instance} says it")
+        await teller.tell(occurrence, note=f"as {instance} says it")
     assert [one["note"] for one in store.there.values()] == ["as agent says it"]
     assert store.counts == [1]
 
@@ -378,33 +390,33 @@ async def test_what_several_see_at_once_is_one_event(telling: Telling) -> None:
 async def test_a_fault_that_came_back_is_a_new_event_and_so_it_is_to_a_new_teller() -> None:
     store, clock = Store(), ScriptedClock()
     first = Teller(store, clock)
-    await first.tell("come")
+    await first.tell("began")
     clock.now_s += 20.0
-    await first.tell("come")
+    await first.tell("began")
     assert store.counts == [1, 1]
-    clock.now_s += JUST_TOLD_S
-    await Teller(store, clock).tell("come")
+    clock.now_s += RECENTLY_RECORDED_S
+    await Teller(store, clock).tell("began")
     assert store.counts == [1, 1, 1]
 
 
 async def test_a_fault_reported_just_before_a_restart_is_not_reported_again() -> None:
     store, clock = Store(), ScriptedClock()
-    await Teller(store, clock).tell("come")
-    clock.now_s += JUST_TOLD_S - 1.0
+    await Teller(store, clock).tell("began")
+    clock.now_s += RECENTLY_RECORDED_S - 1.0
     await Teller(store, clock).tell("found")
     assert store.counts == [1]
-    clock.now_s += JUST_TOLD_S
+    clock.now_s += RECENTLY_RECORDED_S
     await Teller(store, clock).tell("found")
     assert store.counts == [1, 1], "so long after, it is another time"
 
 
 async def test_a_fault_that_occurs_while_watched_is_new_however_recent_the_last_report() -> None:
     store, clock = Store(), ScriptedClock()
-    await Teller(store, clock).tell("come")
+    await Teller(store, clock).tell("began")
     clock.now_s += 5.0
     next_one = Teller(store, clock)
     clock.now_s += 5.0
-    await next_one.tell("come")
+    await next_one.tell("began")
     assert store.counts == [1, 1]
 
 
@@ -412,23 +424,23 @@ async def test_an_intermittent_fault_is_three_events_and_the_last_one_counts_on(
     store, clock = Store(), ScriptedClock()
     one = Teller(store, clock)
     for _ in range(30):
-        await one.tell("come")
+        await one.tell("began")
         clock.now_s += 90.0
     await one.recorder.flush()
     assert len(store.there) == RECURRENCES
     assert store.counts == [1, 1, 28]
     clock.now_s += SERIES_END_S
-    await one.tell("come")
+    await one.tell("began")
     assert store.counts == [1, 1, 28, 1], "it had stayed away"
 
 
 async def test_a_persisting_fault_is_counted_on_the_existing_event() -> None:
     store, clock = Store(), ScriptedClock()
-    await Teller(store, clock).tell("standing")
+    await Teller(store, clock).tell("lasting")
     clock.now_s += 1000.0
     later = Teller(store, clock)
     for _ in range(3):
-        await later.tell("standing")
+        await later.tell("lasting")
         clock.now_s += 1000.0
     assert store.counts == [3], "the first after the start is left"
 
@@ -436,9 +448,9 @@ async def test_a_persisting_fault_is_counted_on_the_existing_event() -> None:
 async def test_other_causes_and_other_objects_have_events_of_their_own() -> None:
     store, clock = Store(), ScriptedClock()
     one = Teller(store, clock)
-    await one.tell("standing", cause="GPU 0")
-    await one.tell("standing", cause="GPU 1")
-    await one.tell("standing", cause="", note="\ud800")
+    await one.tell("lasting", cause="GPU 0")
+    await one.tell("lasting", cause="GPU 1")
+    await one.tell("lasting", cause="", note="\ud800")
     assert store.counts == [1, 1, 1]
 
 
@@ -446,7 +458,7 @@ async def test_a_fault_whose_first_answer_was_lost_is_written_once() -> None:
     store, clock = Store(), ScriptedClock()
     store.faults.append(None)
     lost = Teller(store, clock)
-    lost.recorder.record(NODE, kind="Warning", reason="Lost", action="W", note="n", telling="come")
+    lost.recorder.record(NODE, kind="Warning", reason="Lost", action="W", note="n", occurrence="began")
     (known,) = lost.recorder._waiting.values()
     store.there[known.name] = msgspec.json.decode(lost.recorder._event(known))
     clock.now_s += 1000.0
@@ -457,23 +469,23 @@ async def test_a_fault_whose_first_answer_was_lost_is_written_once() -> None:
 async def test_an_event_that_expires_while_it_is_read_is_posted_again() -> None:
     store, clock = Store(), ScriptedClock()
     store.faults += [refusal(409), refusal(404), None]
-    await Teller(store, clock).tell("standing")
+    await Teller(store, clock).tell("lasting")
     assert store.counts == [1]
 
 
 async def test_a_server_that_fails_while_it_is_looked_at_is_waited_out() -> None:
     store, clock = Store(), ScriptedClock()
     store.faults += [refusal(409), Unreachable(PATH, "away", sent=False)]
-    await Teller(store, clock).tell("standing")
+    await Teller(store, clock).tell("lasting")
     assert store.counts == [1]
 
 
 async def test_an_unreadable_event_of_our_name_does_not_prevent_a_report() -> None:
     store, clock = Store(), ScriptedClock()
-    await Teller(store, clock).tell("standing")
+    await Teller(store, clock).tell("lasting")
     (there,) = store.there.values()
     there["series"] = "?"
-    await Teller(store, clock).tell("standing")
+    await Teller(store, clock).tell("lasting")
     assert len(store.there) == 2
     there |= {"series": None, "eventTime": "?"}
     await Teller(store, clock).tell("found")
@@ -482,7 +494,7 @@ async def test_an_unreadable_event_of_our_name_does_not_prevent_a_report() -> No
 
 async def test_there_is_an_end_to_looking_for_a_name() -> None:
     talk = Talk(*[refusal(409), None] * 100)
-    talk.recorder.record(NODE, kind="Warning", reason="Lost", action="W", note="n", telling="come")
+    talk.recorder.record(NODE, kind="Warning", reason="Lost", action="W", note="n", occurrence="began")
     await talk.settle()
     assert len(talk.ears.requests) == 2 * 64
     assert len({body["metadata"]["name"] for method, _, body in talk.ears.requests if method == "POST"}) == 64
@@ -491,10 +503,10 @@ async def test_there_is_an_end_to_looking_for_a_name() -> None:
 async def test_a_fault_that_outlasts_its_event_gets_a_new_event_under_another_name() -> None:
     store, clock = Store(), ScriptedClock()
     one = Teller(store, clock)
-    await one.tell("standing")
+    await one.tell("lasting")
     (old,) = store.there
     del store.there[old]
     clock.now_s += 1000.0
-    await one.tell("standing")
+    await one.tell("lasting")
     (new,) = store.there
     assert new != old

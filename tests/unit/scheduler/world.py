@@ -157,7 +157,7 @@ class Recorded:
     def __init__(self) -> None:
         self.notes: list[tuple[str, str, str]] = []
         self.recorded: list[tuple[str, str, str]] = []
-        """Reason, cause and way of telling of each."""
+        """Reason, cause and occurrence of each."""
 
     def record(
         self,
@@ -168,12 +168,12 @@ class Recorded:
         action: str,
         note: str,
         cause: str = "",
-        telling: str = "each",
+        occurrence: str = "each",
     ) -> None:
         assert kind in ("Warning", "Normal")
         assert action
         self.notes.append((regarding.name, reason, note))
-        self.recorded.append((reason, cause, telling))
+        self.recorded.append((reason, cause, occurrence))
 
 
 def pod_object(

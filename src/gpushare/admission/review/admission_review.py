@@ -26,7 +26,7 @@ class UserInfo(msgspec.Struct):
     groups: list[str] | None = None
     extra: dict[str, list[str]] | None = None
 
-    def said(self, key: str) -> str:
+    def claim(self, key: str) -> str:
         """The single value of ``extra[key]``; empty if there is none."""
         values = (self.extra or {}).get(key) or [""]
         return values[0]

@@ -167,7 +167,7 @@ def refused_scheduling(request: Request) -> Refusal | None:
 
 def node_in_token(user: UserInfo) -> str:
     """The node in the token; empty before Kubernetes 1.30."""
-    return user.said(NODE_NAME)
+    return user.claim(NODE_NAME)
 
 
 def _place(request: Request) -> str:

@@ -38,7 +38,7 @@ class TokenPlaces:
         """The node; empty if neither the token nor its pod has one."""
         if node := node_in_token(user):
             return node
-        name, uid = user.said(POD_NAME), user.said(POD_UID)
+        name, uid = user.claim(POD_NAME), user.claim(POD_UID)
         namespace, colon, _ = user.username.removeprefix(_SERVICE_ACCOUNT).partition(":")
         if not name or not uid or not colon or not user.username.startswith(_SERVICE_ACCOUNT):
             return ""

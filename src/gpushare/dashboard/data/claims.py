@@ -22,7 +22,7 @@ CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 
 
 class ClaimPod(msgspec.Struct, frozen=True):
-    """An unfinished pod with ResourceClaims, of any driver: keys of those that exist. ``says``: why it has no node, by its scheduler."""
+    """An unfinished pod with ResourceClaims, of any driver: keys of those that exist. ``condition_message``: why it has no node, by its scheduler."""
 
     uid: str
     pod: str
@@ -31,7 +31,7 @@ class ClaimPod(msgspec.Struct, frozen=True):
     claims: tuple[str, ...]
     priority: int = 0
     leaving: bool = False
-    says: str = ""
+    condition_message: str = ""
     shares: int = 0
     """Requested by extended resource, without a claim of its own."""
 
@@ -50,7 +50,7 @@ def claim_pod_of(pod: Pod) -> ClaimPod | None:
         claims,
         pod.spec.priority or 0,
         meta.deletion_timestamp is not None,
-        "" if node else unplaced_of(pod).says,
+        "" if node else unplaced_of(pod).condition_message,
         shares_requested(pod),
     )
 

@@ -30,7 +30,7 @@ class _NoEvents:
         action: str,
         note: str,
         cause: str = "",
-        telling: str = "each",
+        occurrence: str = "each",
     ) -> None:
         """Do nothing."""
 

@@ -229,7 +229,7 @@ def _claim_pod_detail(
         problem="",
         shares=tuple(_with_health(cluster, pod.node, _shares(cluster, held, figures))) if pod.node else (),
         usage_unknown=usage_unknown if pod.node else "",
-        reason=pod.says,
+        reason=pod.condition_message,
     )
 
 

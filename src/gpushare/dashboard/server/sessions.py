@@ -157,7 +157,14 @@ class Live:
         """``line`` with the pods whose claims on GPUs are not allocated, which only kube-scheduler handles."""
         claims = self._cluster.claims
         pods = [
-            Waiting(pod.pod, _created_s(pod.created), claims.asks_of(pod), "claim", pod.says, uid=pod.uid)
+            Waiting(
+                pod.pod,
+                _created_s(pod.created),
+                claims.asks_of(pod),
+                "claim",
+                pod.condition_message,
+                uid=pod.uid,
+            )
             for pod in claims.waiting()
         ]
         if not pods:

@@ -315,7 +315,7 @@ class Allocator:
             action="Allocating",
             note=f"annotation {names.ANN_GPU_MEMORY_LIMIT} has no effect on node {self._book.node.name}: in mode {mode} its isolation cannot "
             f"let container {match.container.name} use more than it requests while the GPU has it free",
-            telling="standing",
+            occurrence="lasting",
         )
         return 0
 

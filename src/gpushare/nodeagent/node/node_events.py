@@ -12,7 +12,7 @@ from gpushare.api import names
 from gpushare.api.node.device import Device
 from gpushare.api.node.shared_event_texts import REASON_UNHEALTHY, REASON_UNKNOWN_MODE, unknown_mode_note
 from gpushare.api.objects import node_reference
-from gpushare.kube.event_recorder import Recorder, Telling
+from gpushare.kube.event_recorder import Occurrence, Recorder
 from gpushare.nodeagent.driver.discovery import TROUBLES, Inventory
 from gpushare.nodeagent.driver.health import XID_REASON
 from gpushare.nodeagent.driver.nvml import IN_MIG_MODE, NOT_FOUND
@@ -78,16 +78,16 @@ class NodeEvents:
         *,
         once: str = "",
         cause: str = "",
-        telling: Telling = "come",
+        occurrence: Occurrence = "began",
     ) -> None:
         """Record an event about the node; with ``once`` only if the note has changed. Events with the same ``cause`` are counted as one."""
         if once and not self.is_new(once, note):
             return
         logger.log(logging.WARNING if kind == "Warning" else logging.INFO, "%s: %s", reason, note)
         if not self._initial.isdisjoint((reason, f"{reason} {cause}")):
-            telling = "standing"
-        elif telling == "come" and self._left_out is None:
-            telling = "found"
+            occurrence = "lasting"
+        elif occurrence == "began" and self._left_out is None:
+            occurrence = "found"
         if not self._acts():
             return
         self._events.record(
@@ -97,7 +97,7 @@ class NodeEvents:
             action="Watching",
             note=note,
             cause=cause,
-            telling=telling,
+            occurrence=occurrence,
         )
 
     def is_new(self, once: str, value: object) -> bool:
@@ -114,13 +114,13 @@ class NodeEvents:
     def mode(self, problem: str) -> str:
         """Report what is wrong with the mode label (empty: nothing). Returns the note."""
         # The scheduler reports it too, perhaps long before an agent ran here.
-        telling: Telling = "come" if self._mode_read else "standing"
+        occurrence: Occurrence = "began" if self._mode_read else "lasting"
         self._mode_read = True
         if not problem:
             self.forget(REASON_UNKNOWN_MODE)
             return ""
         note = unknown_mode_note(problem)
-        self.report(REASON_UNKNOWN_MODE, note, once=REASON_UNKNOWN_MODE, cause=problem, telling=telling)
+        self.report(REASON_UNKNOWN_MODE, note, once=REASON_UNKNOWN_MODE, cause=problem, occurrence=occurrence)
         return note
 
     def way(self, way: str, why: str, runtime: str) -> None:
@@ -160,8 +160,8 @@ class NodeEvents:
         note = f"{named} is taken out of service: {reason}"
         if XID_REASON in reason:
             note += f"; trusted again {xid_recovery_s:g} s after its last error, if it answers"
-        telling: Telling = "come" if before is None else "standing"
-        self.report(REASON_UNHEALTHY, note, cause=device.uuid, telling=telling)
+        occurrence: Occurrence = "began" if before is None else "lasting"
+        self.report(REASON_UNHEALTHY, note, cause=device.uuid, occurrence=occurrence)
 
     def present(self, devices: Iterable[Device]) -> None:
         """Process the first description by this agent: GPUs that were out of service may be healthy, but withheld for another reason."""
@@ -252,11 +252,11 @@ class NodeEvents:
         first = self._left_out is None
         for fault in faults:
             note = f"{fault}. The whole file is passed over"
-            self.report(REASON_BAD_CDI_FILE, note, once=fault, telling="standing" if first else "come")
+            self.report(REASON_BAD_CDI_FILE, note, once=fault, occurrence="lasting" if first else "began")
         # If no GPU is left, the note of the fault has named each.
         new = () if reported is not None else inventory.left_out
         for note in new:
             if note not in (self._left_out or ()):
-                self.report(REASON_LEFT_OUT, note, telling="standing" if first else "come")
+                self.report(REASON_LEFT_OUT, note, occurrence="lasting" if first else "began")
         self._left_out = frozenset(inventory.left_out)
         self._initial.clear()

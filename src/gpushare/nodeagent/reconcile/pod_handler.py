@@ -16,7 +16,7 @@ from gpushare.api.errors import MalformedAllocation
 from gpushare.api.node.device import Device
 from gpushare.api.node.shared_event_texts import REASON_MALFORMED_ALLOCATION
 from gpushare.api.objects import Pod
-from gpushare.kube.event_recorder import EventType, Recorder, Telling
+from gpushare.kube.event_recorder import EventType, Occurrence, Recorder
 from gpushare.nodeagent.allocate.exclusive_pods import ExclusivePods
 from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.allocate.pod_allocations import BoundPod, allocated_pod, amount_of, bound_pod
@@ -126,7 +126,7 @@ class PodsOnNode:
         """Report unhealthy GPUs as events of the pods that have them, each once, and their recovery."""
         there = {device.uuid: device for device in devices}
         out = {uuid: device for uuid, device in there.items() if not device.healthy}
-        telling: Telling = "come" if self._reported else "standing"
+        occurrence: Occurrence = "began" if self._reported else "lasting"
         self._reported = True
         if not out and not self._out:
             return
@@ -137,12 +137,12 @@ class PodsOnNode:
                 f"GPU {out[gpu].label} ({gpu}), which this pod holds, is out of service: {out[gpu].reason}. "
                 "The pod keeps it; if its program has failed, delete the pod"
             )
-            self._record(uid, "Warning", REASON_POD_GPU_UNHEALTHY, note, gpu, telling)
+            self._record(uid, "Warning", REASON_POD_GPU_UNHEALTHY, note, gpu, occurrence)
         # A GPU that is not found at all has not recovered.
         lost = {(uid, gpu) for uid, gpu in self._out & held if gpu not in there}
         for uid, gpu in sorted((self._out & held) - found - lost):
             note = f"GPU {there[gpu].label} ({gpu}), which this pod holds, is in service again"
-            self._record(uid, "Normal", REASON_POD_GPU_RECOVERED, note, gpu, "come")
+            self._record(uid, "Normal", REASON_POD_GPU_RECOVERED, note, gpu, "began")
         self._out = found | lost
 
     def _held(self) -> Iterator[tuple[str, str]]:
@@ -155,7 +155,7 @@ class PodsOnNode:
                 yield one.uid, gpu
 
     def _record(
-        self, uid: str, kind: EventType, reason: str, note: str, cause: str, telling: Telling
+        self, uid: str, kind: EventType, reason: str, note: str, cause: str, occurrence: Occurrence
     ) -> None:
         pod = self._pods[uid]
         logger.log(
@@ -172,7 +172,7 @@ class PodsOnNode:
             action="Watching",
             note=note,
             cause=cause,
-            telling=telling,
+            occurrence=occurrence,
         )
 
     def pod(self, uid: str) -> BoundPod | None:
@@ -243,7 +243,7 @@ class PodsOnNode:
                     note=f"{error.problem}; its containers get no GPU until the annotations are right",
                     # The scheduler reads it too: one event is enough.
                     cause=error.problem,
-                    telling="standing",
+                    occurrence="lasting",
                 )
         if allocated is None:
             self._book.remove(pod.uid)

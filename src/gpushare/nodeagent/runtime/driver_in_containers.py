@@ -105,7 +105,7 @@ class DriverInContainers:
             action="Starting",
             note=note,
             cause=container,
-            telling="standing",
+            occurrence="lasting",
         )
 
 

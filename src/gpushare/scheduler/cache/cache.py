@@ -331,7 +331,12 @@ class ClusterCache:
             extra=about(pod=record.pod, uid=record.uid, node=record.node),
         )
         self._events.record(
-            record.reference(), kind="Warning", reason=reason, action=action, note=problem, telling="standing"
+            record.reference(),
+            kind="Warning",
+            reason=reason,
+            action=action,
+            note=problem,
+            occurrence="lasting",
         )
 
     def knows(self, uid: str) -> bool:
@@ -406,7 +411,7 @@ class ClusterCache:
                 note=unknown_mode_note(problem) if of_mode else problem,
                 # The node's agent and every replica see the problem, but only one of them should report it.
                 cause=problem,
-                telling="standing" if self.ledger.node(name) is None else "come",
+                occurrence="lasting" if self.ledger.node(name) is None else "began",
             )
 
     def _forget_problems(self, name: str) -> None:

@@ -98,7 +98,7 @@ class _NoEvents:
         action: str,
         note: str,
         cause: str = "",
-        telling: str = "each",
+        occurrence: str = "each",
     ) -> None:
         """Discard the event."""
 

@@ -273,7 +273,7 @@ class _Notes:
         action: str,
         note: str,
         cause: str = "",
-        telling: str = "each",
+        occurrence: str = "each",
     ) -> None:
         """Process an event about ``regarding``."""
         if reason == REASON_NO_BUDGET:

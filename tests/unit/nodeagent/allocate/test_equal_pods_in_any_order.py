@@ -15,7 +15,7 @@ from gpushare.api import names
 from gpushare.api.allocation.annotations import read_allocation
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import Pod
-from gpushare.kube.event_recorder import EventType, ObjectReference, Telling
+from gpushare.kube.event_recorder import EventType, ObjectReference, Occurrence
 from gpushare.nodeagent.allocate.allocator import Allocator
 from gpushare.nodeagent.allocate.container_response import NoIsolation
 from gpushare.nodeagent.allocate.exclusive_pods import ExclusivePods
@@ -67,7 +67,7 @@ class Quiet:
         action: str,
         note: str,
         cause: str = "",
-        telling: Telling = "each",
+        occurrence: Occurrence = "each",
     ) -> None:
         """Nobody reads it."""
 

@@ -33,7 +33,7 @@ class Events:
         action: str,
         note: str,
         cause: str = "",
-        telling: str = "each",
+        occurrence: str = "each",
     ) -> None:
         self.recorded.append((regarding.name, reason, note))
 

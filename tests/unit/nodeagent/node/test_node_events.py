@@ -27,7 +27,7 @@ class Told(NamedTuple):
     reason: str
     note: str
     cause: str
-    telling: str
+    occurrence: str
 
 
 class Recorder:
@@ -36,13 +36,15 @@ class Recorder:
     def __init__(self) -> None:
         self.told: list[Told] = []
 
-    def record(self, regarding: Any, *, reason: str, note: str, cause: str, telling: str, **_: Any) -> None:
-        self.told.append(Told(reason, note, cause, telling))
+    def record(
+        self, regarding: Any, *, reason: str, note: str, cause: str, occurrence: str, **_: Any
+    ) -> None:
+        self.told.append(Told(reason, note, cause, occurrence))
 
     def take(self) -> list[tuple[str, str]]:
-        """Reason and telling of what is new."""
+        """Reason and occurrence of each new Event."""
         told, self.told = self.told, []
-        return [(one.reason, one.telling) for one in told]
+        return [(one.reason, one.occurrence) for one in told]
 
 
 class Agent:
@@ -80,9 +82,9 @@ def sick(reason: str, device: Device = SOUND) -> Device:
     return msgspec.structs.replace(device, healthy=False, reason=reason)
 
 
-CAME, GONE = ("GPUUnhealthy", "come"), ("GPURecovered", "come")
+CAME, GONE = ("GPUUnhealthy", "began"), ("GPURecovered", "began")
 #: It is counted on the event that is there.
-GOES_ON = ("GPUUnhealthy", "standing")
+GOES_ON = ("GPUUnhealthy", "lasting")
 
 
 @pytest.mark.parametrize(
@@ -113,10 +115,10 @@ def test_an_xid_is_told_with_how_long_it_must_be_quiet(agent: Agent) -> None:
 def test_of_a_driver_that_fails_the_gpus_are_not_told_as_well(agent: Agent) -> None:
     assert agent.finds(SOUND, OTHER) == []
     failed = [sick("Driver Not Loaded", one) for one in (SOUND, OTHER)]
-    assert agent.finds(*failed, trouble="DriverNotFound") == [("DriverNotFound", "come")]
+    assert agent.finds(*failed, trouble="DriverNotFound") == [("DriverNotFound", "began")]
     assert agent.finds(*failed, trouble="DriverNotFound") == []
-    assert agent.finds(*failed, trouble="DriverFailed") == [("DriverFailed", "come")]
-    assert agent.finds(SOUND, OTHER) == [("DriverReady", "come")]
+    assert agent.finds(*failed, trouble="DriverFailed") == [("DriverFailed", "began")]
+    assert agent.finds(SOUND, OTHER) == [("DriverReady", "began")]
 
 
 def test_when_the_last_gpu_is_lost_it_is_that_which_is_told(agent: Agent) -> None:
@@ -134,16 +136,16 @@ def test_when_the_last_gpu_is_lost_it_is_that_which_is_told(agent: Agent) -> Non
 def test_a_node_on_which_no_gpu_can_be_shared_is_told_of_once_and_not_gpu_by_gpu(agent: Agent) -> None:
     left = ["GPU 0 cannot be read (GPU is lost)", "GPU 1 (GPU-b) is in MIG mode"]
     assert agent.finds(trouble="NoGPU", left_out=left) == [("NoGPU", "found")]
-    assert agent.finds(SOUND, left_out=left[1:]) == [("DriverReady", "come")]
-    assert agent.finds(SOUND, left_out=left) == [("GPUExcluded", "come")], "it was read in between"
+    assert agent.finds(SOUND, left_out=left[1:]) == [("DriverReady", "began")]
+    assert agent.finds(SOUND, left_out=left) == [("GPUExcluded", "began")], "it was read in between"
 
 
 def test_a_gpu_that_is_left_out_is_told_again_when_it_came_back_between(agent: Agent) -> None:
     left = ["GPU 1 (GPU-b) is in MIG mode"]
-    assert agent.finds(SOUND, left_out=left) == [("GPUExcluded", "standing")]
+    assert agent.finds(SOUND, left_out=left) == [("GPUExcluded", "lasting")]
     assert agent.finds(SOUND, left_out=left) == []
     assert agent.finds(SOUND, OTHER) == []
-    assert agent.finds(SOUND, sick(IN_MIG_MODE, OTHER), left_out=left) == [("GPUExcluded", "come")]
+    assert agent.finds(SOUND, sick(IN_MIG_MODE, OTHER), left_out=left) == [("GPUExcluded", "began")]
 
 
 def test_what_the_node_said_as_the_agent_started_is_known_to_have_been_told(agent: Agent) -> None:
@@ -176,10 +178,10 @@ def test_what_stood_is_left_as_it_was_told_and_is_new_once_it_has_ended(
     agent: Agent, reason: str, ended: str, wrong: dict[str, Any]
 ) -> None:
     agent.news.restore([reason], {})
-    assert agent.finds(SOUND, **wrong) == [(reason, "standing")]
+    assert agent.finds(SOUND, **wrong) == [(reason, "lasting")]
     assert agent.finds(SOUND, **wrong) == []
-    assert agent.finds(SOUND) == [(ended, "come")]
-    assert agent.finds(SOUND, **wrong) == [(reason, "come")]
+    assert agent.finds(SOUND) == [(ended, "began")]
+    assert agent.finds(SOUND, **wrong) == [(reason, "began")]
 
 
 def test_words_that_change_do_not_make_another_fault_of_it(agent: Agent) -> None:
@@ -196,14 +198,14 @@ def test_a_label_that_was_wrong_before_the_agent_came_may_have_been_told_by_the_
     assert note == "label x=y is unknown; until then the node shares no GPU"
     assert agent.news.mode("label x=y is unknown") == note
     assert agent.news.mode("") == ""
-    assert agent.finds(SOUND) == [("UnknownGPUMode", "standing")]
+    assert agent.finds(SOUND) == [("UnknownGPUMode", "lasting")]
     agent.news.mode("label x=y is unknown")
-    assert agent.recorder.take() == [("UnknownGPUMode", "come")]
+    assert agent.recorder.take() == [("UnknownGPUMode", "began")]
 
 
 def test_a_file_that_cannot_be_used_is_told_once(agent: Agent) -> None:
-    assert agent.finds(SOUND, faults=("x.json is empty",)) == [("CDIFileUnusable", "standing")]
-    assert agent.finds(SOUND, faults=("x.json is empty", "y.json is empty")) == [("CDIFileUnusable", "come")]
+    assert agent.finds(SOUND, faults=("x.json is empty",)) == [("CDIFileUnusable", "lasting")]
+    assert agent.finds(SOUND, faults=("x.json is empty", "y.json is empty")) == [("CDIFileUnusable", "began")]
 
 
 def test_while_a_newer_agent_is_there_it_tells() -> None:
@@ -228,9 +230,9 @@ def test_a_gpu_that_was_out_and_is_there_no_more_is_not_told_of(agent: Agent) ->
 def test_gpus_that_another_plugin_offers_too_are_one_event_until_it_ends(agent: Agent) -> None:
     agent.finds(SOUND)
     for others, events in (
-        ("nvidia.com/gpu: 2", [("GPUsOfferedTwice", "come")]),
+        ("nvidia.com/gpu: 2", [("GPUsOfferedTwice", "began")]),
         ("nvidia.com/gpu: 2", []),
-        ("", [("GPUsOfferedOnce", "come")]),
+        ("", [("GPUsOfferedOnce", "began")]),
         ("", []),
     ):
         agent.news.offered_by_others(others)

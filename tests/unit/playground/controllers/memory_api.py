@@ -207,7 +207,7 @@ class Events:
         action: str,
         note: str,
         cause: str = "",
-        telling: str = "each",
+        occurrence: str = "each",
     ) -> None:
         self.seen.append((kind, reason, note))
 

@@ -121,13 +121,13 @@ def test_each_mistake_on_a_node_is_one_event_with_the_same_name_from_every_compo
         before = len(world.events.notes)
         world.view.upsert_node(reader.read(node_object(labels)))
         recorded = world.events.recorded[before:]
-        return [(reason, telling) for reason, _, telling in recorded]
+        return [(reason, occurrence) for reason, _, occurrence in recorded]
 
-    assert shown(mistakes) == [("UnknownGPUMode", "standing"), ("InvalidGPULabel", "standing")]
+    assert shown(mistakes) == [("UnknownGPUMode", "lasting"), ("InvalidGPULabel", "lasting")]
     assert shown(mistakes) == []
     # One is corrected; the other is not reported as new.
     assert shown({names.LABEL_PLACEMENT: "sprad"}) == []
-    assert shown(mistakes) == [("UnknownGPUMode", "come")]
+    assert shown(mistakes) == [("UnknownGPUMode", "began")]
     causes = [cause for _, cause, _ in world.events.recorded]
     assert (
         causes[0]
@@ -135,7 +135,7 @@ def test_each_mistake_on_a_node_is_one_event_with_the_same_name_from_every_compo
         == "label ack.node.gpu.schedule=shared is unknown; use one of default, share, cgpu, core_mem, mps, topology, dra"
     )
     assert shown({}) == []
-    assert shown({names.LABEL_PLACEMENT: "sprad"}) == [("InvalidGPULabel", "come")]
+    assert shown({names.LABEL_PLACEMENT: "sprad"}) == [("InvalidGPULabel", "began")]
 
 
 def test_an_event_is_named_by_what_is_written_wrong_on_the_node(world: World) -> None:

@@ -368,7 +368,7 @@ def test_of_two_trees_the_older_counts_and_the_other_is_reported(world: World) -
     quotas.upsert(tree(root(a={}, b={}), name="old"))
     assert quotas.books.usage()[1].min == {}
     assert [(name, reason) for name, reason, _ in world.events.notes] == [("young", REASON_NOT_IN_FORCE)]
-    assert [telling for _, _, telling in world.events.recorded] == ["standing"], (
+    assert [occurrence for _, _, occurrence in world.events.recorded] == ["lasting"], (
         "another replica may have reported it"
     )
     status = status_of(quotas, quotas.trees["young"])

@@ -366,7 +366,7 @@ def test_names_of_schedulers_and_messages_are_bounded(world: World) -> None:
     assert len(world.decisions.asked_by) == 16
 
     see(world, "pod", says="x" * 10_000)
-    assert len(world.view.waiting["uid-pod"].unplaced.says) == MAX_MESSAGE_LENGTH + 1
+    assert len(world.view.waiting["uid-pod"].unplaced.condition_message) == MAX_MESSAGE_LENGTH + 1
 
 
 def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:

@@ -59,7 +59,7 @@ class RecordedEvent(NamedTuple):
     reason: str
     note: str
     cause: str
-    telling: str
+    occurrence: str
 
 
 class Recorded:
@@ -77,9 +77,9 @@ class Recorded:
         action: str,
         note: str,
         cause: str = "",
-        telling: str = "each",
+        occurrence: str = "each",
     ) -> None:
-        self.recorded.append(RecordedEvent(regarding, reason, note, cause, telling))
+        self.recorded.append(RecordedEvent(regarding, reason, note, cause, occurrence))
 
 
 class Clock:
@@ -132,7 +132,7 @@ async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when
     await watched.look()
     assert [note for _, note in pending_notes(events)][1:] == ["waits for 8 GiB: quota team-a is used up"]
     # Each may have been reported by the previous leader.
-    assert [one.telling for one in events.recorded] == ["standing", "standing"]
+    assert [one.occurrence for one in events.recorded] == ["lasting", "lasting"]
 
 
 async def test_a_pod_that_stays_pending_is_reported_again_before_its_event_expires_with_the_current_text() -> (

@@ -174,7 +174,7 @@ class DriverLimits:
             reason=REASON_NOT_LIMITED,
             action="Limiting",
             note=f"container {due.container}: the driver does not hold it to {due.mib} MiB of GPU {due.gpu_label}: {why}",
-            telling="standing",
+            occurrence="lasting",
         )
 
     # --- in NVML's thread ---

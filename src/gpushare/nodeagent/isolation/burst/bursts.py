@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from gpushare.api import names
 from gpushare.api.request.request import ContainerKind
 from gpushare.kube.clock import Clock
-from gpushare.kube.event_recorder import EventType, Recorder, Telling
+from gpushare.kube.event_recorder import EventType, Occurrence, Recorder
 from gpushare.nodeagent.allocate.container_response import Grant
 from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
@@ -312,7 +312,7 @@ class Bursts:
         reason: str,
         note: str,
         gpu: str,
-        telling: Telling = "come",
+        occurrence: Occurrence = "began",
     ) -> None:
         level = logging.WARNING if kind == "Warning" else logging.INFO
         logger.log(
@@ -325,7 +325,7 @@ class Bursts:
             action="Reclaiming",
             note=note,
             cause=f"{one.name} {gpu}",
-            telling=telling,
+            occurrence=occurrence,
         )
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from gpushare.api.node.device import NodeDevices
 from gpushare.api.objects import ObjectReference
 from gpushare.kube.clock import Clock
-from gpushare.kube.event_recorder import JUST_TOLD_S, Recorder, Telling
+from gpushare.kube.event_recorder import RECENTLY_RECORDED_S, Occurrence, Recorder
 from gpushare.nodeagent.allocate.node_allocations import NodeAllocations
 from gpushare.nodeagent.isolation.options import CorePolicy, Watch
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
@@ -69,7 +69,7 @@ class NodeEventRecorder(Protocol):
         kind: str = "Warning",
         *,
         cause: str = "",
-        telling: Telling = "come",
+        occurrence: Occurrence = "began",
     ) -> None:
         """Record an event of the node; those of one ``cause`` are counted on one event."""
 
@@ -273,15 +273,15 @@ class Watchdog:
         texts += [f"could not be killed: {', '.join(failed)}"] if failed else []
         return "; ".join(texts)
 
-    def _telling(self, key: tuple[str, ...]) -> Telling:
+    def _telling(self, key: tuple[str, ...]) -> Occurrence:
         """Whether overuse that is found now is new or continues, perhaps from before this agent started."""
-        now_s, patience_s = self._clock.monotonic(), 2 * self._watch.grace_s + JUST_TOLD_S
+        now_s, patience_s = self._clock.monotonic(), 2 * self._watch.grace_s + RECENTLY_RECORDED_S
         self._overused_s = {
             earlier: at_s for earlier, at_s in self._overused_s.items() if now_s - at_s < patience_s
         }
-        continues = key in self._overused_s or now_s - self._began_s < JUST_TOLD_S
+        continues = key in self._overused_s or now_s - self._began_s < RECENTLY_RECORDED_S
         self._overused_s[key] = now_s
-        return "standing" if continues else "come"
+        return "lasting" if continues else "began"
 
     def _report(self, use: Use, reason: str, note: str, *, happens: bool = False) -> None:
         """Record an event of the pod; of a ResourceClaim, of each pod that has processes on the GPU."""
@@ -312,7 +312,7 @@ class Watchdog:
             note=note,
             # Amounts and processes differ between samples: the holder does not.
             cause=f"{container} {holder.gpu}",
-            telling="each" if happens else self._telling((holder.uid, container, holder.gpu, reason)),
+            occurrence="each" if happens else self._telling((holder.uid, container, holder.gpu, reason)),
         )
 
     def _note_foreign(self, node: NodeDevices, by_gpu: Mapping[str, Foreign]) -> None:
@@ -328,7 +328,7 @@ class Watchdog:
                     f"GPU {device.label}: {foreign.total_mib} MiB are used without an allocation by {self.foreign_by(device.uuid)}. "
                     f"{published_mib} MiB are not allocated to pods",
                     cause=foreign_cause(device.uuid),
-                    telling="standing" if before_mib else "come",
+                    occurrence="lasting" if before_mib else "began",
                 )
             elif before_mib and not published_mib:
                 self._report_on_node(

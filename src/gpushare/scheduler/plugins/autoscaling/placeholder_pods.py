@@ -422,5 +422,5 @@ class PlaceholderPods:
             reason=reason,
             action="Autoscaling",
             note=note,
-            telling="standing" if reason == REASON_NONE else "each",
+            occurrence="lasting" if reason == REASON_NONE else "each",
         )

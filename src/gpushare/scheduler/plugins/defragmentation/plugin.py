@@ -478,5 +478,5 @@ class Defragmenter:
             reason=reason,
             action="Defragmenting",
             note=note,
-            telling="standing" if reason == REASON_REFUSED else "each",
+            occurrence="lasting" if reason == REASON_REFUSED else "each",
         )

@@ -132,7 +132,7 @@ class Quotas:
             reason=reason,
             action="Counting",
             note=note[:1000],
-            telling="standing",
+            occurrence="lasting",
         )
 
     def _count_by(self, in_force: tuple[str, str, QuotaTree] | None) -> None:

@@ -204,6 +204,6 @@ class PendingPodEvents:
             note=note,
             cause=cause,
             # The previous leader may have recorded the same event; if a reason recurs, its event's count goes up.
-            telling="standing",
+            occurrence="lasting",
         )
         return True

@@ -256,7 +256,7 @@ class Preemptor:
             reason=REASON_NO_BUDGET,
             action="Preempting",
             note=_GUARDED,
-            telling="standing",
+            occurrence="lasting",
         )
 
     def _record_failure(self, record: PodRecord, nodes: list[str], reason: str) -> None:
