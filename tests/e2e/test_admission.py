@@ -516,7 +516,8 @@ def request_for(name: str = "gpu", device_class: str = "gpushare.dev", **capacit
     return {"name": name, "exactly": exactly}
 
 
-OF_COMPUTE = "compute must be 0 or a multiple of 5 from 5 to 100: request gpu"
+OF_MEMORY = "memory is in bytes and must be at least 1Mi; write 3Gi for three GiB: request gpu asks for 3"
+OF_COMPUTE = "compute must be a multiple of 5 from 5 to 100, or 0: request gpu"
 OF_SHARES = "a claim consumes one of a GPU's shares, leave capacity shares out: request gpu"
 OF_OTHERS = "a claim for gpushare.dev can request capacity memory and compute, nothing else: request b"
 FIRST_OF = {
@@ -534,10 +535,12 @@ FIRST_OF = {
         ([request_for(memory="3Gi", compute="30")], ""),
         ([request_for(memory="3Gi", compute="0")], ""),
         ([{"name": "gpu", "exactly": {"deviceClassName": "gpushare.dev"}}], ""),
-        ([request_for(compute="7")], OF_COMPUTE),
-        ([request_for(compute="105")], OF_COMPUTE),
-        ([request_for(compute="500m")], OF_COMPUTE),
-        ([FIRST_OF], OF_COMPUTE),
+        ([request_for(memory="1Mi", compute="100")], ""),
+        ([request_for(memory="3")], OF_MEMORY),
+        ([request_for(compute="7")], f"{OF_COMPUTE} asks for 7"),
+        ([request_for(compute="105")], f"{OF_COMPUTE} asks for 105"),
+        ([request_for(compute="500m")], f"{OF_COMPUTE} asks for 500m"),
+        ([FIRST_OF], f"{OF_COMPUTE}/small asks for 7"),
         ([request_for(shares="2")], OF_SHARES),
         ([request_for(), request_for("b", memroy="3Gi")], OF_OTHERS),
         ([request_for(device_class="another.example.com", compute="7")], ""),

@@ -253,7 +253,12 @@ def test_policies_that_the_cluster_lacks_cannot_be_demanded(helm: Commands) -> N
         ("1.28.15", "auto", {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}),
         ("1.30.14", "auto", {"MutatingWebhookConfiguration", "ValidatingAdmissionPolicy"}),
         ("1.36.3", "auto", {"MutatingAdmissionPolicy", "ValidatingAdmissionPolicy"}),
-        ("1.36.3", "webhook", {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"}),
+        # ResourceClaims are always checked by policies.
+        (
+            "1.36.3",
+            "webhook",
+            {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy"},
+        ),
         ("1.30.14", "policy", {"ValidatingAdmissionPolicy"}),
     ],
 )

@@ -130,7 +130,8 @@ class ScriptedApi:
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         path, query = request.path, {key: values[0] for key, values in parse_qs(request.query_string).items()}
         watching = query.get("watch") in ("1", "true")
-        self.requests.append(f"{'WATCH' if watching else request.method} {path}")
+        dry = "dryRun" in query
+        self.requests.append(f"{'WATCH' if watching else 'DRY' if dry else request.method} {path}")
         self.changes.tell()
         if self.refusing:
             return _status(503, "ServiceUnavailable", "the server is away")
@@ -152,7 +153,7 @@ class ScriptedApi:
         if "/events" in path:
             return await self._take_event(request)
         if path.startswith(_SLICES):
-            return await self._slice(request, path.removeprefix(_SLICES).lstrip("/"))
+            return await self._slice(request, path.removeprefix(_SLICES).lstrip("/"), dry=dry)
         if path.startswith(_CLAIMS):
             namespace, _, name = path.removeprefix(_CLAIMS).split("/")
             return await self._object(request, "resourceclaims", f"{namespace}/{name}")
@@ -198,7 +199,7 @@ class ScriptedApi:
         self.changes.tell()
         return web.json_response(there[name])
 
-    async def _slice(self, request: web.Request, name: str) -> web.StreamResponse:
+    async def _slice(self, request: web.Request, name: str, *, dry: bool) -> web.StreamResponse:
         """Writes of ResourceSlices, with the feature's fields dropped where it is off."""
         if request.method == "DELETE":
             if ("resourceslices", name) not in self.objects:
@@ -215,6 +216,14 @@ class ScriptedApi:
                 return _status(404, "NotFound", f'resourceslices "{name}" not found')
             if body["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
                 return _status(409, "Conflict", "the object has been modified")
+        self._drop_disabled(body)
+        if dry:
+            return web.json_response(body)
+        body["metadata"].setdefault("uid", f"uid-of-{name}")
+        self.put("resourceslices", name, body)
+        return web.json_response(self.objects["resourceslices", name])
+
+    def _drop_disabled(self, body: JsonObject) -> None:
         if not self.shares_devices:
             for device in body["spec"].get("devices", ()):
                 del device["allowMultipleAllocations"]
@@ -227,9 +236,6 @@ class ScriptedApi:
                 device.pop("taints", None)
             for taint in device.get("taints", ()):
                 taint.setdefault("timeAdded", "2026-11-28T18:00:00Z")
-        body["metadata"].setdefault("uid", f"uid-of-{name}")
-        self.put("resourceslices", name, body)
-        return web.json_response(self.objects["resourceslices", name])
 
     async def _object(self, request: web.Request, kind: str, name: str) -> web.StreamResponse:
         item = self.objects.get((kind, name))

@@ -19,11 +19,11 @@ from tests.unit.doctor.test_reading_of_the_webhook import Server
 ON = {"DRAConsumableCapacity": True, "DRADeviceTaints": True}
 
 
-def sliced(*, node: str = "n1", shared: bool = True) -> ResourceSlice:
+def sliced(*, node: str = "n1", shared: bool = True, generation: int = 1, of: int = 1) -> ResourceSlice:
     spec = {
         "driver": "gpushare.dev",
         "nodeName": node,
-        "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+        "pool": {"name": node, "generation": generation, "resourceSliceCount": of},
         "devices": [{"name": "gpu-1", "allowMultipleAllocations": shared, "capacity": {}}],
     }
     return msgspec.convert({"metadata": {"name": f"{node}-gpushare.dev"}, "spec": spec}, ResourceSlice)
@@ -63,6 +63,8 @@ def test_a_cluster_without_such_nodes_and_one_that_is_sound_are_well() -> None:
         ({"slices": []}, "fault", "it has no ResourceSlice of ours"),
         ({"slices": [sliced(node="n2")]}, "fault", "it has no ResourceSlice of ours"),
         ({"slices": [sliced(shared=False)]}, "fault", "GPUs of its ResourceSlice do not allow several claims"),
+        ({"slices": [sliced(shared=False, of=2), sliced(of=2)]}, "fault", "GPUs of its ResourceSlice do not allow several claims"),
+        ({"slices": [sliced(generation=2, of=2), sliced()]}, "fault", "1 of its 2 ResourceSlices are there: kube-scheduler allocates none of its GPUs"),
         ({"slices": Unread("404", absent=True)}, "fault", "it does not serve resource.k8s.io/v1"),
         ({"slices": Unread("403", refused=True)}, "unknown", "not everything could be checked: 403"),
     ],

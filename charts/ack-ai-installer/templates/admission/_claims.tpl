@@ -3,12 +3,12 @@ What ResourceClaims may ask of our devices: docs/guide/dra.md. Written once for 
 of the claim's spec as argument: (dict "root" $ "spec" PATH).
 */}}
 
-{{/* CEL: whether CHECK, about the capacities c that are asked for, holds of all that request r asks of our class. Takes CHECK. */}}
-{{- define "gpushare.admission.claims.all" -}}
-(r.?exactly.deviceClassName.orValue('') != 'gpushare.dev'
-  || [r.exactly.?capacity.requests.orValue({})].all(c, {{ . }}))
-&& r.?firstAvailable.orValue([]).all(s, s.deviceClassName != 'gpushare.dev'
-  || [s.?capacity.requests.orValue({})].all(c, {{ . }}))
+{{/*
+CEL: for each request whose capacities fail a check, a text that names it: (dict "bad" CEL "text" CEL), both about one a of
+variables.asked, with a.name and a.capacity.
+*/}}
+{{- define "gpushare.admission.claims.wrong" -}}
+variables.asked.map(l, l.filter(a, {{ .bad }}).map(a, 'request ' + a.name{{ with .text }} + {{ . }}{{ end }}).join(', ')).filter(t, t != '')
 {{- end }}
 
 {{- define "gpushare.admission.claims" -}}
@@ -28,26 +28,45 @@ matchConditions:
 variables:
   - name: requests
     expression: {{ .spec }}.devices.?requests.orValue([])
+  - name: asked
+    expression: >-
+      variables.requests.map(r,
+        (r.?exactly.deviceClassName.orValue('') == 'gpushare.dev'
+          ? [{'name': dyn(r.name), 'capacity': dyn(r.exactly.?capacity.requests.orValue({}))}] : [])
+        + r.?firstAvailable.orValue([]).filter(s, s.deviceClassName == 'gpushare.dev')
+          .map(s, {'name': dyn(r.name + '/' + s.name), 'capacity': dyn(s.?capacity.requests.orValue({}))}))
   - name: unknown
     expression: >-
-      variables.requests.filter(r, !({{ include "gpushare.admission.claims.all" "c.all(k, k in ['memory', 'compute', 'shares'])" | nindent 6 | trim }}))
+      {{ include "gpushare.admission.claims.wrong" (dict "bad" "a.capacity.exists(k, !(k in ['memory', 'compute', 'shares']))") }}
+  - name: wrongMemory
+    expression: >-
+      {{ include "gpushare.admission.claims.wrong" (dict
+        "bad" "'memory' in a.capacity && quantity(string(a.capacity['memory'])).isLessThan(quantity('1Mi'))"
+        "text" "' asks for ' + string(a.capacity['memory'])") }}
   - name: wrongCompute
     expression: >-
-      variables.requests.filter(r, !({{ include "gpushare.admission.claims.all" "!('compute' in c) || (quantity(string(c['compute'])).isInteger() && quantity(string(c['compute'])).asInteger() % 5 == 0 && quantity(string(c['compute'])).compareTo(quantity('0')) >= 0 && quantity(string(c['compute'])).compareTo(quantity('100')) <= 0)" | nindent 6 | trim }}))
+      {{ include "gpushare.admission.claims.wrong" (dict
+        "bad" "'compute' in a.capacity && !(quantity(string(a.capacity['compute'])).isInteger() && quantity(string(a.capacity['compute'])).asInteger() % 5 == 0 && quantity(string(a.capacity['compute'])).compareTo(quantity('0')) >= 0 && quantity(string(a.capacity['compute'])).compareTo(quantity('100')) <= 0)"
+        "text" "' asks for ' + string(a.capacity['compute'])") }}
   - name: wrongShares
     expression: >-
-      variables.requests.filter(r, !({{ include "gpushare.admission.claims.all" "!('shares' in c) || quantity(string(c['shares'])).compareTo(quantity('1')) == 0" | nindent 6 | trim }}))
+      {{ include "gpushare.admission.claims.wrong" (dict
+        "bad" "'shares' in a.capacity && quantity(string(a.capacity['shares'])).compareTo(quantity('1')) != 0") }}
 validations:
   - expression: variables.unknown.size() == 0
     messageExpression: >-
       'a claim for gpushare.dev can request capacity memory and compute, nothing else: '
-      + variables.unknown.map(r, 'request ' + r.name).join(', ')
+      + variables.unknown.join(', ')
+  - expression: variables.wrongMemory.size() == 0
+    messageExpression: >-
+      'memory is in bytes and must be at least 1Mi; write 3Gi for three GiB: '
+      + variables.wrongMemory.join(', ')
   - expression: variables.wrongCompute.size() == 0
     messageExpression: >-
-      'compute must be 0 or a multiple of 5 from 5 to 100: '
-      + variables.wrongCompute.map(r, 'request ' + r.name).join(', ')
+      'compute must be a multiple of 5 from 5 to 100, or 0: '
+      + variables.wrongCompute.join(', ')
   - expression: variables.wrongShares.size() == 0
     messageExpression: >-
       'a claim consumes one of a GPU\'s shares, leave capacity shares out: '
-      + variables.wrongShares.map(r, 'request ' + r.name).join(', ')
+      + variables.wrongShares.join(', ')
 {{- end }}

@@ -46,9 +46,10 @@ class _Device(msgspec.Struct, frozen=True, rename="camel"):
     consumes_counters: list[_Counters] | None = None
 
 
-class _Pool(msgspec.Struct, frozen=True):
+class _Pool(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     generation: int = 0
+    resource_slice_count: int = 1
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -73,6 +74,16 @@ class ResourceSlice(msgspec.Struct, frozen=True):
     def node(self) -> str:
         """The name of its node, which is that of its pool."""
         return self.spec.node_name or ""
+
+    @property
+    def generation(self) -> int:
+        """That of its node's slices: older ones do not count."""
+        return self.spec.pool.generation
+
+    @property
+    def of(self) -> int:
+        """How many slices its node has in this generation; kube-scheduler allocates of none until all are there."""
+        return self.spec.pool.resource_slice_count
 
     @property
     def devices(self) -> Collection[_Device]:
@@ -104,12 +115,24 @@ def decode_resource_slices(raw: bytes | bytearray) -> Collection[ResourceSlice]:
     return _SLICES.decode(raw).items
 
 
+def current_slices(slices: Iterable[ResourceSlice]) -> dict[str, list[ResourceSlice]]:
+    """Our slices of each node, by its name, of the newest generation."""
+    by_node: dict[str, list[ResourceSlice]] = {}
+    for one in slices:
+        if one.is_ours:
+            by_node.setdefault(one.node, []).append(one)
+    return {
+        node: [one for one in its if one.generation == max(other.generation for other in its)]
+        for node, its in by_node.items()
+    }
+
+
 def offered_gpus(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> list[OfferedGpu]:
     """The GPUs of ours in ``slices``, less what ``claims`` consume, as kube-scheduler counts; those with most free memory first.
 
     Without MIG instances that cannot be created because others are there.
     """
-    ours = [one for one in slices if one.is_ours]
+    ours = [one for of_node in current_slices(slices).values() for one in of_node]
     consumed: dict[tuple[str, str], tuple[int, int, int]] = {}
     for claim in claims:
         for node in claim.nodes():

@@ -128,7 +128,7 @@ class DraDriver:
             held,
             self._default,
         )
-        partitions = partitions_of(divisible, self.instances, self._most_shares, dead)
+        partitions = partitions_of(divisible, self.instances, self._most_shares, dead, self._default)
         self._publisher.want(owner, existing + partitions, counter_sets_of(divisible))
 
     def _dead(self, lost: Collection[str]) -> Collection[str]:

@@ -11,21 +11,27 @@ from dataclasses import replace
 import msgspec
 
 from gpushare.api.node.device import instance_index
-from gpushare.nodeagent.dra.slices import Json, Remainder, device_of
+from gpushare.nodeagent.dra.slices import WHOLE, Json, Remainder, device_of
 from gpushare.nodeagent.driver.discovery import DivisibleGpu
 from gpushare.nodeagent.driver.placements import Placement
+from gpushare.nodeagent.settings import DefaultShare
 
 
 def partitions_of(
-    gpus: Iterable[DivisibleGpu], ours: Collection[str], most_shares: int, dead: Collection[str] = ()
+    gpus: Iterable[DivisibleGpu],
+    ours: Collection[str],
+    most_shares: int,
+    dead: Collection[str] = (),
+    default: DefaultShare = WHOLE,
 ) -> tuple[Json, ...]:
     """The devices of the placements of ``gpus``, in the order in which they are best used.
 
     ``ours``: names of placements whose instances were created for claims; those of others keep all that overlaps them from being offered.
     ``most_shares``: how many claims can be isolated in one instance; ``dead`` (UUIDs): pods with claims on these GPUs are evicted.
+    ``default``: what a claim gets that requests no amount.
     """
     return tuple(
-        _partition(gpu, placement, most_shares, dead=gpu.device.uuid in dead)
+        _partition(gpu, placement, most_shares, default, dead=gpu.device.uuid in dead)
         for gpu in gpus
         for placement in _offered(gpu, ours)
     )
@@ -59,7 +65,9 @@ def _offered(gpu: DivisibleGpu, ours: Collection[str]) -> list[Placement]:
     return sorted(free, key=lambda one: (one.size, sum(_consumed(one).values()), spoils(one), one.start))
 
 
-def _partition(gpu: DivisibleGpu, placement: Placement, most_shares: int, *, dead: bool) -> Json:
+def _partition(
+    gpu: DivisibleGpu, placement: Placement, most_shares: int, default: DefaultShare, *, dead: bool
+) -> Json:
     device = msgspec.structs.replace(
         gpu.device,
         uuid="",  # that of an instance is known only when it exists
@@ -70,7 +78,7 @@ def _partition(gpu: DivisibleGpu, placement: Placement, most_shares: int, *, dea
     hardware = replace(gpu.hardware, parent_uuid=gpu.device.uuid, profile=placement.profile)
     consumed = {"counterSet": _counter_set(gpu), "counters": _counters(_consumed(placement))}
     whole = Remainder(placement.mib, 100, most_shares)
-    return device_of(device, hardware, whole, dead=dead) | {"consumesCounters": [consumed]}
+    return device_of(device, hardware, whole, dead=dead, default=default) | {"consumesCounters": [consumed]}
 
 
 def _counter_set(gpu: DivisibleGpu) -> str:

@@ -136,9 +136,8 @@ class SlicePublisher:
                 owner, devices, counters = self._wanted
                 devices = untainted(devices) if self._taints_dropped else devices
                 parts = parts_of(self._node, devices, counters)
-                bodies = slices_of(owner, parts, self._published)
                 # Until all of a generation are there, kube-scheduler allocates nothing of this node.
-                for part, body in zip(parts, bodies, strict=False):
+                for part, body in slices_of(owner, parts, self._published):
                     fault = await self._put(part, body)
                     if fault:
                         return fault
@@ -153,23 +152,20 @@ class SlicePublisher:
             return f"{error}; {NEEDED}" if error.status in (403, 404) else str(error)
         except KubeError as error:
             return str(error)
-
-    async def _put(self, part: Part, body: Json) -> str:
-        name, is_new = part.name, part.name not in self._published
-        path, method = (_SLICES, "POST") if is_new else (f"{_SLICES}/{segment(name)}", "PUT")
-        answer = await self._session.request(method, path, body=msgspec.json.encode(body), timeout_s=_WRITE_S)
-        try:
-            written = read_slice(answer)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return f"the API server's answer is no ResourceSlice ({error})"
-        if not written.is_shared:
-            # Whole GPUs would be allocated, each to one claim.
-            await self._delete(name)
-            return f"the API server does not keep that GPUs may be shared; {NEEDED}"
-        if not written.keeps(part):
-            # Instances that exclude each other would be allocated.
-            await self._delete(name)
-            return f"the API server does not keep what MIG instances take of a GPU; {NEEDED_FOR_MIG}"
+
+    async def _put(self, part: Part, body: Json) -> str:
+        """Write one slice; returns what the API server does not keep of it, which then has no such slice."""
+        is_new = part.name not in self._published
+        # A new slice is tried first: in the moments until it is deleted again whole GPUs would be allocated.
+        for dry in (True, False) if is_new else (False,):
+            written = await self._send(part.name, body, is_new=is_new, dry=dry)
+            fault = _not_kept(part, written)
+            if fault and not dry:
+                await self._delete(part.name)
+            if fault:
+                return fault
         self.upsert(written)
         if untainted(written.devices) == written.devices and any(map(_has_taints, part.devices)):
             logger.warning(
@@ -178,9 +174,17 @@ class SlicePublisher:
             self._taints_dropped = True
             self._woken.set()
         logger.info(
-            "ResourceSlice %s, generation %d: %d GPUs", name, written.generation, len(written.devices)
+            "ResourceSlice %s, generation %d: %d GPUs", part.name, written.generation, len(written.devices)
         )
         return ""
+
+    async def _send(self, name: str, body: Json, *, is_new: bool, dry: bool) -> Published:
+        method, path = ("POST", _SLICES) if is_new else ("PUT", f"{_SLICES}/{segment(name)}")
+        params = {"dryRun": "All"} if dry else None
+        raw = msgspec.json.encode(body)
+        return read_slice(
+            await self._session.request(method, path, params=params, body=raw, timeout_s=_WRITE_S)
+        )
 
     async def _delete(self, name: str) -> None:
         try:
@@ -194,6 +198,17 @@ class SlicePublisher:
         was_there = self.there
         self._published.pop(name, None)
         self._changed(was_there)
+
+
+def _not_kept(part: Part, written: Published) -> str:
+    """What API servers with disabled features have dropped of the slice."""
+    if not written.is_shared:
+        # Whole GPUs would be allocated, each to one claim.
+        return f"the API server does not keep that GPUs may be shared; {NEEDED}"
+    if not written.keeps(part):
+        # Instances that exclude each other would be allocated.
+        return f"the API server does not keep what MIG instances take of a GPU; {NEEDED_FOR_MIG}"
+    return ""
 
 
 def _has_taints(device: Json) -> bool:

@@ -8,6 +8,7 @@ demand (``partitions``) there is more than one, because API servers take no slic
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -33,7 +34,7 @@ _LEAST_MIB: Final = 2
 CORDONED: Final = "gpushare.dev/cordoned"
 UNHEALTHY: Final = "gpushare.dev/unhealthy"
 
-_WHOLE: Final = DefaultShare()
+WHOLE: Final = DefaultShare()
 #: What API servers take in one slice: devices that consume counters, and counter sets.
 _MOST_CONSUMING: Final = 64
 _MOST_COUNTER_SETS: Final = 8
@@ -144,7 +145,7 @@ def devices_of(
     most_shares: int,
     dead: Collection[str] = (),
     held: Mapping[str, Sequence[GpuShare]] | None = None,
-    default: DefaultShare = _WHOLE,
+    default: DefaultShare = WHOLE,
 ) -> tuple[Json, ...]:
     """The devices of a node's GPUs, except those of which nothing is left, and those that pods hold whole.
 
@@ -152,12 +153,20 @@ def devices_of(
     UUID, shares of pods from before the node's mode changed. ``default``: what a claim gets that requests no amount; not offered are GPUs
     without the compute that it has.
     """
-    remainders = ((gpu, remainder_of(gpu, (held or {}).get(gpu.uuid, ()), most_shares)) for gpu in gpus)
-    return tuple(
-        device_of(gpu, hardware.get(gpu.uuid, Hardware()), remainder, dead=gpu.uuid in dead, default=default)
-        for gpu, remainder in remainders
-        if remainder.is_offered and not gpu.kept_back and (remainder.core_percent or not default.core_percent)
-    )
+    devices = []
+    for gpu in gpus:
+        shares = (held or {}).get(gpu.uuid, ())
+        remainder = remainder_of(gpu, shares, most_shares)
+        # Claims for a whole GPU get none of which pods still hold a part.
+        amount = default if default.mib or not shares else replace(default, mib=gpu.total_mib)
+        if (
+            remainder.is_offered
+            and not gpu.kept_back
+            and (remainder.core_percent or not default.core_percent)
+        ):
+            device_hardware = hardware.get(gpu.uuid, Hardware())
+            devices.append(device_of(gpu, device_hardware, remainder, dead=gpu.uuid in dead, default=amount))
+    return tuple(devices)
 
 
 def untainted(devices: Iterable[Json]) -> tuple[Json, ...]:
@@ -165,28 +174,37 @@ def untainted(devices: Iterable[Json]) -> tuple[Json, ...]:
     return tuple(device for device in devices if not device.get("taints"))
 
 
-def slices_of(owner: Owner, parts: Sequence[Part], before: Mapping[str, Published]) -> list[Json]:
-    """The slices to write, all of the next generation; none if ``before``, by name, has the same."""
+def slices_of(
+    owner: Owner, parts: Sequence[Part], before: Mapping[str, Published]
+) -> list[tuple[Part, Json]]:
+    """The parts to write, with their slices. ``before``: all of the node's slices, by name.
+
+    A change of one of several keeps the generation, because it is one write, as in Kubernetes' own controller for slices; otherwise
+    all are written with the next one.
+    """
     parts = [
         part._replace(devices=tuple(_dated(device, before.get(part.name)) for device in part.devices))
         for part in parts
     ]
     there = [before[part.name] for part in parts if part.name in before]
-    generations = {one.generation for one in there}
-    if (
-        len(there) == len(parts)
-        and len(generations) == 1
-        and all(
-            one.node_uid == owner.uid
-            and one.of == len(parts)
-            and _same(one.devices, part.devices)
-            and _same(one.counters, part.counters)
-            for part, one in zip(parts, there, strict=True)
-        )
-    ):
+    changed = [part for part in parts if not _is_published(owner, part, before.get(part.name), len(parts))]
+    is_complete = len(there) == len(parts) and len({one.generation for one in there}) == 1
+    if is_complete and not changed:
         return []
-    generation = max(generations, default=0) + 1
-    return [_slice(owner, part, before.get(part.name), generation, len(parts)) for part in parts]
+    generation = max((one.generation for one in before.values()), default=0)
+    if not (is_complete and len(changed) == 1 < len(parts) == len(before)):
+        changed, generation = parts, generation + 1
+    return [(part, _slice(owner, part, before.get(part.name), generation, len(parts))) for part in changed]
+
+
+def _is_published(owner: Owner, part: Part, before: Published | None, of: int) -> bool:
+    return (
+        before is not None
+        and before.node_uid == owner.uid
+        and before.of == of
+        and _same(before.devices, part.devices)
+        and _same(before.counters, part.counters)
+    )
 
 
 def _slice(owner: Owner, part: Part, before: Published | None, generation: int, of: int) -> Json:
@@ -212,7 +230,7 @@ def _slice(owner: Owner, part: Part, before: Published | None, generation: int, 
 
 
 def device_of(
-    gpu: Device, hardware: Hardware, remainder: Remainder, *, dead: bool, default: DefaultShare = _WHOLE
+    gpu: Device, hardware: Hardware, remainder: Remainder, *, dead: bool, default: DefaultShare = WHOLE
 ) -> Json:
     """A device from which claims get ``remainder``, by default ``default``; ``dead``: pods with claims on it are evicted."""
     attributes: Json = {

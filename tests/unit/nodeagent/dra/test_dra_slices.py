@@ -12,8 +12,11 @@ from msgspec.structs import replace
 
 from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.node.device import Device
-from gpushare.nodeagent.dra.slices import Owner, Published, devices_of, parts_of, read_slice, slices_of
+from gpushare.nodeagent.dra.partitions import partitions_of
+from gpushare.nodeagent.dra.slices import Owner, Part, Published, devices_of, parts_of, read_slice, slices_of
+from gpushare.nodeagent.driver.discovery import DivisibleGpu
 from gpushare.nodeagent.driver.nvml import Hardware
+from gpushare.nodeagent.driver.placements import Placement
 from gpushare.nodeagent.settings import DefaultShare
 
 UUID = "GPU-8A6F0000-1111-2222-3333-444444444444"
@@ -32,7 +35,7 @@ def slice_of(
 ) -> dict[str, Any] | None:
     """The only slice to write of a node without MIG instances on demand, if any."""
     written = slices_of(owner, parts_of(owner.name, devices, ()), {before.name: before} if before else {})
-    return written[0] if written else None
+    return written[0][1] if written else None
 
 
 def published(body: dict[str, Any], **metadata: str) -> Published:
@@ -77,6 +80,11 @@ def test_claims_get_what_pods_of_an_earlier_mode_and_unmanaged_processes_leave()
         "shares": "14",
     }
     assert values(replace(GPU, foreign_mib=1024))["memory"] == "14336Mi"
+    (shared,) = devices_of([GPU], {}, 16, held={UUID: [share(3072, 0)]})
+    assert shared["capacity"]["memory"]["requestPolicy"] == {
+        "default": "15360Mi",
+        "validRange": {"min": "1Mi", "step": "1Mi"},
+    }, "a claim for a whole GPU does not fit"
     # No range of one value: an API server refuses it.
     (full,) = devices_of([GPU], {}, 16, held={UUID: [share(1024, 97)]})
     assert full["capacity"]["compute"] == {
@@ -217,9 +225,38 @@ def test_a_change_is_written_under_the_next_generation_over_the_version_that_was
     assert changed["metadata"]["uid"] == "s"
 
 
+def test_a_change_of_one_of_several_slices_is_one_write_and_keeps_their_generation() -> None:
+    def parts(gpu: Device) -> list[Part]:
+        consuming = device() | {"name": "mig", "consumesCounters": []}
+        return parts_of("n1", [device(gpu), consuming | {"consumesCounters": [{}]}], [{"name": "c"}])
+
+    there = {part.name: published(body) for part, body in slices_of(NODE, parts(GPU), {})}
+    assert {one.generation for one in there.values()} == {1}
+    assert slices_of(NODE, parts(GPU), there) == []
+    ((part, body),) = slices_of(NODE, parts(LOST), there)
+    assert (part.name, body["spec"]["pool"]["generation"]) == ("n1-gpushare.dev", 1)
+    del there[part.name]
+    rewritten = slices_of(NODE, parts(LOST), there)
+    assert [body["spec"]["pool"]["generation"] for _, body in rewritten] == [2, 2, 2]
+    alone = slices_of(NODE, parts_of("n1", [device()], ()), there)
+    assert [body["spec"]["pool"]["generation"] for _, body in alone] == [2], "the others are to be deleted"
+
+
 def test_an_api_server_without_the_feature_is_known_by_the_field_that_it_drops() -> None:
     body = slice_of(NODE, [device()], None)
     assert body is not None
     assert published(body).is_shared
     del body["spec"]["devices"][0]["allowMultipleAllocations"]
     assert not published(body).is_shared
+
+
+def test_instances_on_demand_have_the_default_of_the_cluster_for_claims_without_an_amount() -> None:
+    half = Placement(UUID, "3g.40gb", 9, 4, 4, 40192)
+    found = DivisibleGpu(GPU, Hardware(), (half,))
+    devices = partitions_of([found], (), 16, default=DefaultShare(4096, 20))
+    defaults = {
+        name: one["requestPolicy"]["default"]
+        for device in devices
+        for name, one in device["capacity"].items()
+    }
+    assert defaults == {"memory": "4096Mi", "compute": "20", "shares": "1"}

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from gpushare.api import names
+from gpushare.api.allocation.resource_slice import current_slices
 from gpushare.api.node.modes import NodeMode
 from gpushare.doctor.cluster.checks.api_server import minor_of, server_minor
 from gpushare.doctor.cluster.facts import ClusterFacts, SeenNode, claiming_nodes, devices_of, gpu_nodes
@@ -75,11 +76,11 @@ def _slices(facts: ClusterFacts, nodes: Sequence[SeenNode]) -> Iterator[Result]:
                 "serve it (--runtime-config), or choose another mode label for the nodes",
             )
         return
-    by_node = {one.node: one for one in facts.slices if one.is_ours}
+    by_node = current_slices(facts.slices)
     described = devices_of(list(nodes))
     for node in nodes:
-        published = by_node.get(node.name)
-        if published is None:
+        published = by_node.get(node.name, [])
+        if not published:
             devices = described.get(node.name)
             if node.is_ready and devices is not None and any(not gpu.kept_back for gpu in devices.devices):
                 yield fault(
@@ -87,7 +88,13 @@ def _slices(facts: ClusterFacts, nodes: Sequence[SeenNode]) -> Iterator[Result]:
                     "it has no ResourceSlice of ours: claims get no GPU of it",
                     f"its event ClaimsUnavailable and {agent_log(facts, node.name)} say why",
                 )
-        elif not all(device.allow_multiple_allocations for device in published.devices):
+        elif any(len(published) != one.of for one in published):
+            yield fault(
+                node.subject,
+                f"{len(published)} of its {published[0].of} ResourceSlices are there: kube-scheduler allocates none of its GPUs",
+                f"its agent writes them within seconds; if not, {agent_log(facts, node.name)} says why",
+            )
+        elif not all(device.allow_multiple_allocations for one in published for device in one.devices):
             yield fault(
                 node.subject,
                 "GPUs of its ResourceSlice do not allow several claims",
