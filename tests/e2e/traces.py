@@ -24,6 +24,7 @@ SYSCTLS: Final = (
 )
 """What the kubelet, kube-proxy and CNI plugins are known to set."""
 
+_BUILDER: Final = "/buildah/storage/"
 _SPACES: Final = ("mnt", "net", "pid", "uts", "ipc", "cgroup")
 
 
@@ -46,7 +47,9 @@ class Traces:
 
 def look() -> Traces:
     """Look at this machine."""
-    lines = [f"mount {line}" for line in Path("/proc/self/mounts").read_text().splitlines()]
+    # Images may be built at the same time, for another step of the pipeline.
+    mounts = (line for line in Path("/proc/self/mounts").read_text().splitlines() if _BUILDER not in line)
+    lines = [f"mount {line}" for line in mounts]
     lines += [f"link {name}" for name in os.listdir("/sys/class/net")]
     lines += [f"route {line.strip()}" for line in _said("ip", "route", "show", "table", "all").splitlines()]
     lines += [f"rule {line.strip()}" for line in _said("nft", "list", "ruleset").splitlines()]

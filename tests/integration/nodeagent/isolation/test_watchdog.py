@@ -171,7 +171,7 @@ async def test_use_by_unmanaged_processes_is_reported_and_not_offered(world: Wor
     event = world.api.reported("UnmanagedGPUUsage")[0]
     assert event["regarding"]["kind"] == "Node"
     assert event["note"] == (
-        "GPU 0: 1500 MiB are used without an allocation by process 41 (in no pod), "
+        f"GPU 0 ({gpu(0).uuid}): 1500 MiB are used without an allocation by process 41 (in no pod), "
         "process 42 (pod UID 2f1c3a5e-0d6b-4c2a-9a57-0b8f2f1d7e12). 1536 MiB are not allocated to pods"
     )
     text = world.agent.metrics_pages.exposition().decode()

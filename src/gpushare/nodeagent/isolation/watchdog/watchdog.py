@@ -325,7 +325,7 @@ class Watchdog:
             if published_mib > before_mib:
                 self._report_on_node(
                     REASON_FOREIGN,
-                    f"GPU {device.label}: {foreign.total_mib} MiB are used without an allocation by {self.foreign_by(device.uuid)}. "
+                    f"GPU {device.label} ({device.uuid}): {foreign.total_mib} MiB are used without an allocation by {self.foreign_by(device.uuid)}. "
                     f"{published_mib} MiB are not allocated to pods",
                     cause=foreign_cause(device.uuid),
                     occurrence="lasting" if before_mib else "began",
@@ -333,7 +333,7 @@ class Watchdog:
             elif before_mib and not published_mib:
                 self._report_on_node(
                     REASON_NO_FOREIGN,
-                    f"GPU {device.label}: no memory is used without an allocation any more",
+                    f"GPU {device.label} ({device.uuid}): no memory is used without an allocation any more",
                     "Normal",
                     cause=foreign_cause(device.uuid),
                 )
