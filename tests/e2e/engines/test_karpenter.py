@@ -85,6 +85,8 @@ def log(
     """Karpenter's log; it runs with all pools."""
     product = engines_product
     product.upgrade(INSTALLER, "--set", f"admission.referenceGpuMemoryMiB={MIB}")
+    # Simulated nodes have no node agent, so the test writes what is otherwise an agent's; the last upgrade recreates the rule.
+    product.kubectl("delete", "validatingadmissionpolicybinding", "gpushare-records-nodes")
     with karpenter.running(engines_cluster, product, tmp_path_factory.mktemp("karpenter")) as written:
         for pool in POOLS:
             product.apply(node_pool(pool))
@@ -175,8 +177,8 @@ def created(product: Product, pool: Pool, count: int) -> list[str]:
 def described(product: Product, node: str, pool: Pool) -> None:
     """Describe a simulated node as its node agent and its kubelet would."""
     made = node_object(node, gpus=pool.gpus, mib=MIB, mode=pool.mode)
-    metadata = made["metadata"]
-    patch = {"metadata": {"annotations": metadata["annotations"], "labels": {names.LABEL_DESCRIBED: "true"}}}
+    annotations = {names.ANN_DEVICES: made["metadata"]["annotations"][names.ANN_DEVICES]}
+    patch = {"metadata": {"annotations": annotations, "labels": {names.LABEL_DESCRIBED: "true"}}}
     product.kubectl("patch", "node", node, "-p", json.dumps(patch))
     ours = {name: amount for name, amount in made["status"]["capacity"].items() if "aliyun.com/" in name}
     status = {"status": {"capacity": ours, "allocatable": ours}}
