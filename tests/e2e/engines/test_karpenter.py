@@ -90,7 +90,7 @@ def log(
     with karpenter.running(engines_cluster, product, tmp_path_factory.mktemp("karpenter")) as written:
         for pool in POOLS:
             product.apply(node_pool(pool))
-            for command in commands_typed_by(__file__, PAGE):
+            for command in commands_typed_by(__file__, "docs/guide/autoscaling.md"):
                 product.typed("bash", "-c", of_pool(command.text, pool))
         for pool in POOLS:
             ready = ("wait", "--for=condition=Ready", "--timeout=60s")
