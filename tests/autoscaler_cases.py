@@ -9,14 +9,17 @@ from typing import Any
 
 import msgspec
 
+from gpushare.admission.rules.unit_rules import conversion
 from gpushare.api import names
 from gpushare.api.crd.placeholder_pod import UNSCHEDULABLE, Likeness, placeholder_for
 from gpushare.api.node.hosting import decode_guest
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.node.node_template import NodeTemplate
+from gpushare.api.objects import decode_pod
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.unit_conversion import Counting
 from gpushare.scheduler.plugins.autoscaling.settings import INSTANCE_TYPE
+from gpushare_playground.apiserver.writes.patching import json_patch
 
 V100 = 16160
 #: The kind of all nodes here.
@@ -106,6 +109,13 @@ def _with_compute(made: JsonObject, percent: int) -> JsonObject:
     return found
 
 
+def _admitted(made: JsonObject, counting: Counting, **amounts: str) -> JsonObject:
+    """It as admission leaves it, with these amounts in place of units."""
+    found = copy.deepcopy(made)
+    found["spec"]["containers"][0]["resources"] = {"limits": amounts, "requests": dict(amounts)}
+    return json_patch(found, conversion(decode_pod(found), counting))
+
+
 def _of_whole_gpus(made: JsonObject, count: int) -> JsonObject:
     found = copy.deepcopy(made)
     found["spec"]["nodeSelector"] = {names.LABEL_MODE: "topology"}
@@ -169,6 +179,25 @@ CASES: tuple[Case, ...] = (
             makes=5,
         )
         for unit in MemoryUnit
+    ),
+    Case(
+        "memory-in-bytes",
+        node("template", ONE),
+        tuple(_admitted(one, Counting(), **{names.GPU_MEMORY: "6145Mi"}) for one in _several(3, 0)),
+        seen=3,
+        lacking=_named(3),
+        makes=2,
+    ),
+    Case(
+        "memory-in-percent",
+        node("template", ONE),
+        tuple(
+            _admitted(one, Counting(reference_mib=16384), **{names.GPU_MEMORY_PERCENT: "50"})
+            for one in _several(3, 0)
+        ),
+        seen=3,
+        lacking=_named(3),
+        makes=2,
     ),
     Case("a-group-that-is-not-described", _bare(labelled=True), (pod("p", 6),), lacking=("p",)),
     Case("a-group-without-the-label-that-pods-select", _bare(labelled=False), (pod("p", 6),), lacking=("p",)),

@@ -40,10 +40,8 @@ def node_object(
         "type": "kwok",
     }
     if gpus:
-        capacity[names.GPU_MEM] = str(sum(unit.count_in(device.total_mib) for device in devices))
-        capacity[names.GPU_COUNT] = str(gpus)
-        if MODES[mode].gives_core:
-            capacity[names.GPU_CORE] = str(100 * gpus)
+        offered = MODES[mode].capacity((mib,) * gpus, unit)
+        capacity |= {resource: str(amount) for resource, amount in offered.items()}
         annotations[names.ANN_DEVICES] = devices_annotation(MODES[mode], unit, devices)
         own |= {names.LABEL_MODE: mode, names.LABEL_DESCRIBED: "true"}
     return {
@@ -62,7 +60,6 @@ def add_kwok_nodes(
 
     ``options`` are those of :func:`node_object`.
     """
-    shutil.copy2(STAGES, cluster.layout.config / "kwok.yaml")
     added = [f"{prefix}-{i}" for i in range(count)]
     items = [node_object(name, **options) for name in added]
     cluster.kubectl(
@@ -72,12 +69,18 @@ def add_kwok_nodes(
         input=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}),
         timeout=timeout,
     )
-    if cluster.process("kwok") is None:
-        cluster.start("kwok")
+    start_kwok(cluster)
     wait_for(
         f"{count} simulated nodes Ready", lambda: _ready(cluster) >= set(added), timeout=timeout, every=0.3
     )
     return added
+
+
+def start_kwok(cluster: Cluster) -> None:
+    """Start kwok where it does not run."""
+    if cluster.process("kwok") is None:
+        shutil.copy2(STAGES, cluster.layout.config / "kwok.yaml")
+        cluster.start("kwok")
 
 
 def remove_kwok_nodes(cluster: Cluster) -> None:
