@@ -39,7 +39,7 @@ ROLE: Final = Role(
         Option(
             "gpu-memory-mib",
             MIB,
-            "memory of each GPU in MiB, as in nvidia-smi",
+            "memory that a node offers of each GPU in MiB: the total, in modes that isolate without what the driver reserves",
             absent="that of --node",
             least=1,
             most=1 << 30,

@@ -81,5 +81,18 @@ def test_a_cluster_is_a_gang_if_its_templates_say_so(product: Product) -> None:
     product.running(WORKERS, 4)
 
 
+def test_a_worker_gets_several_gpus_by_the_label(product: Product) -> None:
+    cluster = raycluster()
+    (workers,) = cluster["spec"]["workerGroupSpecs"]
+    workers |= {"replicas": 1, "rayStartParams": {"num-gpus": "2"}}
+    workers["template"]["metadata"] = {"labels": {names.LABEL_POD_GPU_COUNT: "2"}}
+    product.apply(cluster)
+
+    (pod,) = product.running(WORKERS)
+    assert "--num-gpus=2 " in pod["spec"]["containers"][0]["args"][0]
+    environment = product.environment(pod["metadata"]["name"], "ray-worker")
+    assert len(set(environment[names.ENV_VISIBLE_DEVICES].split(","))) == 2
+
+
 def _all(pods: list[Json], count: int) -> list[Json]:
     return pods if len(pods) == count else []

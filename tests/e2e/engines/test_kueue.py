@@ -94,10 +94,10 @@ def suspended(product: Product, name: str) -> bool:
     return found
 
 
-def waits(product: Product, name: str) -> str:
-    """Why Kueue does not admit a Job yet; waits until it says so."""
+def refusal(product: Product, name: str) -> str:
+    """Why Kueue does not admit a Job or pod yet; waits until it says so."""
 
-    def said() -> str:
+    def message() -> str:
         for workload in product.json("get", "workloads.kueue.x-k8s.io")["items"]:
             if workload["metadata"]["ownerReferences"][0]["name"] != name:
                 continue
@@ -106,7 +106,12 @@ def waits(product: Product, name: str) -> str:
                     return str(condition["message"])
         return ""
 
-    why = wait_for(f"Kueue says why {name} waits", said, timeout=60)
+    return wait_for(f"Kueue says why {name} is not admitted", message, timeout=60)
+
+
+def waits(product: Product, name: str) -> str:
+    """Why Kueue does not admit a Job yet, which is suspended."""
+    why = refusal(product, name)
     assert suspended(product, name)
     return why
 
@@ -134,22 +139,82 @@ def test_a_flavor_leads_to_nodes_of_its_mode(product: Product) -> None:
     assert pod["spec"]["nodeName"] == "core-mem-v100x4"
 
 
-def test_borrowed_capacity_is_returned(product: Product) -> None:
+@pytest.mark.parametrize(
+    ("mode", "share"),
+    [("cgpu", {names.GPU_MEM: 6}), ("core_mem", {names.GPU_MEM: 6, names.GPU_CORE: 30})],
+)
+def test_borrowed_capacity_is_returned(product: Product, mode: str, share: Mapping[str, int]) -> None:
     takes_back = {"cohortName": "all", "preemption": {"reclaimWithinCohort": "Any"}}
     for team in ("a", "b"):
-        product.apply(*queue(team, {"cgpu": {names.GPU_MEM: 6}}, **takes_back))
-    product.apply(flavor("cgpu", "cgpu"))
-    product.apply(job("borrows", "b", {names.GPU_MEM: 6}, pods=2))
+        product.apply(*queue(team, {"nodes": share}, **takes_back))
+    product.apply(flavor("nodes", mode))
+    product.apply(job("borrows", "b", share, pods=2))
     product.running("app=borrows", 2)
 
-    product.apply(job("owns", "a", {names.GPU_MEM: 6}))
+    product.apply(job("owns", "a", share))
     product.running("app=owns")
 
     wait_for("the Job that borrowed is suspended", lambda: suspended(product, "borrows"), timeout=60)
     wait_for("its pods are gone", lambda: not product.pods("app=borrows"), timeout=60)
-    assert not [event for event in product.events("owns") if "Preempt" in event]
     product.kubectl("delete", "job", "owns")
     product.running("app=borrows", 2)
+
+
+@pytest.fixture
+def urgent(product: Product) -> Iterator[Json]:
+    """A Job of twelve units with a higher priority, for a queue that evicts for priority."""
+    name = {"name": "urgent"}
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": name, "value": 1000}
+    product.apply(kind)
+    found = job("urgent", "team", {names.GPU_MEM: 12})
+    found["spec"]["template"]["spec"]["priorityClassName"] = "urgent"
+    yield found
+    product.kubectl("delete", "priorityclass", "urgent")
+
+
+def preempted(product: Product) -> list[Json]:
+    """Events of pods that kube-scheduler or gpushare evicted for others. Kueue's are about Workloads."""
+    events: list[Json] = product.json("get", "events")["items"]
+    return [one for one in events if one["reason"] == "Preempted" and one["involvedObject"]["kind"] == "Pod"]
+
+
+def test_where_the_quota_is_full_kueue_evicts_and_gpushare_does_not(product: Product, urgent: Json) -> None:
+    evicts = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    product.apply(flavor("cgpu", "cgpu"), *queue("team", {"cgpu": {names.GPU_MEM: 12}}, **evicts))
+    product.apply(job("low", "team", {names.GPU_MEM: 6}, pods=2))
+    product.running("app=low", 2)
+    before = len(preempted(product))
+
+    product.apply(urgent)
+    product.running("app=urgent")
+
+    assert suspended(product, "low")
+    assert len(preempted(product)) == before
+    product.kubectl("delete", "job", "urgent")
+    product.running("app=low", 2)
+
+
+def test_where_quotas_exceed_the_gpus_gpushare_evicts_once_and_the_job_waits(
+    product: Product, urgent: Json
+) -> None:
+    evicts = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    product.apply(flavor("cgpu", "cgpu"), *queue("team", {"cgpu": {names.GPU_MEM: 24}}, **evicts))
+    product.apply(job("low", "team", {names.GPU_MEM: 6}, pods=2))
+    victims = {pod["metadata"]["name"] for pod in product.running("app=low", 2)}
+    before = len(preempted(product))
+
+    product.apply(urgent)
+    product.running("app=urgent")
+
+    def again() -> bool:
+        pods = [pod for pod in product.pods("app=low") if pod["metadata"]["name"] not in victims]
+        return len(pods) == 2 and not any(pod["spec"].get("nodeName") for pod in pods)
+
+    wait_for("the Job has two pods again, which are pending", again, timeout=60)
+    assert not suspended(product, "low"), "Kueue has quota for both"
+    assert len(preempted(product)) == before + 2
+    product.kubectl("delete", "job", "urgent")
+    product.running("app=low", 2)
 
 
 def test_a_job_starts_with_fewer_pods_where_it_may(product: Product) -> None:
@@ -167,6 +232,18 @@ def test_memory_in_bytes_is_counted_as_it_is_written(product: Product) -> None:
     product.apply(job("waits", "team", {names.GPU_MEMORY: "3Gi"}))
 
     assert "insufficient unused quota for gpushare.dev/gpu-memory" in waits(product, "waits")
+
+
+def test_a_plain_pods_bytes_are_counted_as_the_units_that_admission_made_of_them(product: Product) -> None:
+    product.apply(flavor("cgpu", "cgpu"), *queue("team", {"cgpu": {names.GPU_MEM: 8}}))
+    template = job("pod", "team", {names.GPU_MEMORY: "6Gi"})["spec"]["template"]
+    for name in ("first", "second"):
+        metadata = {"name": name, "namespace": "default", "labels": {QUEUE: "team", "app": name}}
+        product.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+        if name == "first":
+            product.running("app=first")
+
+    assert "insufficient unused quota for aliyun.com/gpu-mem" in refusal(product, "second")
 
 
 def test_what_the_page_shows(product: Product, engines_cluster: Cluster, tmp_path: Path) -> None:

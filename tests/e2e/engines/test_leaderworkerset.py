@@ -91,6 +91,18 @@ def test_a_group_of_which_a_pod_is_deleted_is_recreated_and_runs(product: Produc
     product.running(PODS, 3)
 
 
+def test_pods_get_several_gpus_by_the_label(product: Product) -> None:
+    group = leaderworkerset()
+    template = group["spec"]["leaderWorkerTemplate"]
+    template["size"] = 2
+    template["workerTemplate"]["metadata"] = {"labels": {names.LABEL_POD_GPU_COUNT: "2"}}
+    product.apply(group)
+
+    for pod in product.running(PODS, 2):
+        visible = product.environment(pod["metadata"]["name"])[names.ENV_VISIBLE_DEVICES]
+        assert len(set(visible.split(","))) == 2
+
+
 @pytest.mark.parametrize(
     ("spec", "annotations"),
     [

@@ -65,6 +65,19 @@ def test_trainjobs_of_one_runtime_are_gangs_of_their_own(product: Product) -> No
     )
 
 
+def test_pods_get_several_gpus_by_the_label(product: Product) -> None:
+    runtime, trainjob = of_the_page()
+    (node,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    node["template"]["spec"]["template"]["metadata"] = {"labels": {names.LABEL_POD_GPU_COUNT: "2"}}
+    trainjob["spec"]["trainer"] |= {"numNodes": 1, "numProcPerNode": 2}
+    product.apply(runtime, trainjob)
+
+    (pod,) = product.running(f"{JOBSET_NAME}=train")
+    environment = product.environment(pod["metadata"]["name"])
+    assert len(set(environment[names.ENV_VISIBLE_DEVICES].split(","))) == 2
+    assert environment["PET_NPROC_PER_NODE"] == "2"
+
+
 def _some(product: Product, name: str) -> str:
     pod, *_ = wait_for("it has pods", lambda: product.pods(f"{JOBSET_NAME}={name}"), timeout=60)
     found: str = pod["metadata"]["name"]

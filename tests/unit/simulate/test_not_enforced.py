@@ -26,3 +26,18 @@ def test_nodes_without_isolation_are_named(tmp_path: Path, capsys: pytest.Captur
     assert main(["--snapshot", str(saved), "-f", file, "-o", "json"]) == 0
     reasons = {one["node"]: one["notEnforced"] for one in json.loads(capsys.readouterr().out)["pods"]}
     assert reasons == {"a": trusts, "b": trusts, "held": None, "off": "it is switched off"}
+
+
+def test_gpus_that_take_less_than_the_table_shows_as_free_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, used, lost = tmp_path / "c.json", node("used", 15360), node("lost", 15360)
+    for one, changes in ((used, {"foreign": 9000}), (lost, {"healthy": False})):
+        described = json.loads(one["metadata"]["annotations"][names.ANN_DEVICES])
+        described["gpus"][0] |= changes
+        one["metadata"]["annotations"][names.ANN_DEVICES] = json.dumps(described)
+    saved.write_bytes(snapshot_of(ClusterState((used, lost))))
+    assert main(["--snapshot", str(saved), "-f", manifests(tmp_path, pod("p", 2))]) == 0
+    out = capsys.readouterr().out
+    assert "Not available, used without an allocation: 9000 MiB of GPU 0 on used.\n" in out
+    assert "Not available, unhealthy: GPU 0 on lost.\n" in out

@@ -20,7 +20,7 @@ from gpushare.simulate.output.comparison import compared_policies
 API_VERSION: Final = "gpushare.dev/simulation/v2"
 _MOST_NODES: Final = 8
 _MOST_EVICTING: Final = 20
-_MOST_JOBS: Final = 3
+_MOST_NAMED: Final = 3
 
 
 def tables(result: Result, *, details: bool = False, existing: Sequence[ExistingPods] = ()) -> str:
@@ -129,6 +129,15 @@ def _not_held(fates: Sequence[Fate]) -> Iterator[str]:
         yield f"Not enforced: shares of pods on {_named(on)}: {reason}."
 
 
+def _not_offered(nodes: Iterable[NodeUsage]) -> Iterator[str]:
+    """Why some GPUs take less than the table shows as free."""
+    gpus = [(node.node, gpu) for node in nodes for gpu in node.gpus]
+    if foreign := [f"{gpu.foreign_mib} MiB of GPU {gpu.index} on {node}" for node, gpu in gpus if gpu.foreign_mib]:
+        yield f"Not available, used without an allocation: {_few(foreign)}."
+    if out := [f"GPU {gpu.index} on {node}" for node, gpu in gpus if not gpu.healthy]:
+        yield f"Not available, unhealthy: {_few(out)}."
+
+
 def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
     """A row for each node with GPUs, with the units of each GPU; one table per unit, as in ``kubectl inspect cgpu``."""
     having = [node for node in nodes if node.gpus]
@@ -147,6 +156,7 @@ def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:
         again = sum(eviction.again for eviction in result.evictions)
         lines.append(f"{len(result.evictions)} evicted for higher-priority pods, {again} of them recreated.")
     lines += _not_held(result.fates)
+    lines += _not_offered(having)
     if jobs := ends_unknown(result.fates):
         lines.append(
             f"The end of Jobs is unknown: {_few(jobs)} {'keeps its' if len(jobs) == 1 else 'keep their'} allocation."
@@ -175,9 +185,9 @@ def ends_unknown(fates: Iterable[Fate]) -> list[str]:
     )
 
 
-def _few(jobs: Sequence[str]) -> str:
-    more = len(jobs) - _MOST_JOBS
-    return ", ".join([*jobs[:_MOST_JOBS], *([f"and {more} more"] if more > 0 else [])])
+def _few(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join([*names[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])
 
 
 def enough_table(results: Iterable[Enough]) -> str:
@@ -292,6 +302,8 @@ def _node(node: NodeUsage) -> dict[str, Any]:
                 "allocatedMiB": gpu.used_mib,
                 "corePercent": gpu.used_core,
                 "pods": len(gpu.pods),
+                "unmanagedMiB": gpu.foreign_mib,
+                "healthy": gpu.healthy,
             }
             for gpu in node.gpus
         ],
