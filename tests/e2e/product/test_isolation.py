@@ -361,6 +361,10 @@ def test_memory_above_the_request_is_used_while_it_is_free_and_reclaimed_for_ano
 
     product.apply(taking("bursting", 6, "14Gi"))
     wait_for("it has what it may use", lambda: "taken 13" in taken("bursting"), timeout=WITHIN_S)
+    heading, *rows = product.run("kubectl", "inspect", "cgpu", "--pods").out.splitlines()
+    (row,) = (line for line in rows if " bursting " in line)
+    assert "LIMIT(MiB)" in heading
+    assert str(14 << 10) in row.split()
     product.apply(taking("newcomer", 8))
     wait_for("it has what it requests", lambda: "taken 7" in taken("newcomer"), timeout=WITHIN_S)
     assert taken("newcomer").splitlines()[0] == "context 0 0"

@@ -386,6 +386,7 @@ async def test_use_is_shown_and_unknown_use_is_not_shown_as_zero(window: Browser
     labels = f'namespace="default",pod="pod-0",container="main",UUID="{uuid}"'
     made.figures = (
         f"gpushare_container_memory_used_bytes{{{labels}}} {512 << 20}\n"
+        f"gpushare_container_memory_limit_bytes{{{labels}}} {14 << 30}\n"
         f"gpushare_container_compute_used_ratio{{{labels}}} 0.37\n"
     )
     async with looking(window, made, f"#/node/{node_name(0)}") as look:
@@ -393,6 +394,8 @@ async def test_use_is_shown_and_unknown_use_is_not_shown_as_zero(window: Browser
         await expect(first).to_contain_text("Memory used0.5 GiB")
         await expect(first).to_contain_text("Compute used37%")
         await expect(look.page.get_by_role("article", name="GPU 1")).to_contain_text("Memory used–")
+        await look.page.evaluate("location.hash = '#/pod/default/pod-0'")
+        await expect(look.page.get_by_role("cell", name="0.5 GiB of at most 14 GiB")).to_be_visible()
         await look.page.evaluate("hash => (location.hash = hash)", f"#/node/{node_name(1)}")
         await expect(look.page.get_by_text("Actual usage is unknown")).to_be_visible()
         await look.page.get_by_role("link", name="Overview", exact=True).click()

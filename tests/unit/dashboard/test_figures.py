@@ -57,6 +57,7 @@ def test_a_container_that_uses_nothing_is_listed_next_to_one_that_does() -> None
         f'{name}{{namespace="default",pod="{pod}",container="main",node="a",gpu="0",UUID="GPU-a-0"}} {value}'
         for name, values in (
             ("gpushare_container_memory_used_bytes", {"idle": 0, "one": 300 << 20}),
+            ("gpushare_container_memory_limit_bytes", {"one": 14 << 30}),
             ("gpushare_container_compute_used_ratio", {"idle": 0, "one": 0.3, "usage_unknown": 0.1}),
         )
         for pod, value in values.items()
@@ -64,7 +65,7 @@ def test_a_container_that_uses_nothing_is_listed_next_to_one_that_does() -> None
     figures = read(page)
     assert figures.containers == (
         ContainerUse("default/idle", "main", "GPU-a-0", 0, 0),
-        ContainerUse("default/one", "main", "GPU-a-0", 300, 30),
+        ContainerUse("default/one", "main", "GPU-a-0", 300, 30, 14336),
         ContainerUse("default/usage_unknown", "main", "GPU-a-0", UNKNOWN, 10),
     )
 

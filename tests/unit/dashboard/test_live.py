@@ -133,7 +133,8 @@ async def test_a_node_is_sent_with_its_gpus_their_pods_and_the_pods_use() -> Non
         25,
     )
     assert [one["pod"] for one in first["pods"]] == ["default/one"]
-    assert first["pods"][0]["containers"] == [{"container": "main", "used_mib": 900, "busy_percent": 25}]
+    use = {"container": "main", "used_mib": 900, "busy_percent": 25, "limit_mib": 0}
+    assert first["pods"][0]["containers"] == [use]
     assert (second["used_mib"], second["pods"]) == (-1, [])
     # Agents name containers that have processes on the GPU: of an idle one each part is idle.
     shown.asks.answers["http://10.0.0.1:9452/metrics"] = b"\n".join(
@@ -144,7 +145,7 @@ async def test_a_node_is_sent_with_its_gpus_their_pods_and_the_pods_use() -> Non
     )
     await shown.clock.turn(60)
     (share_of_idle,) = (await ask(shown, "node", name="a"))["gpus"][0]["pods"]
-    assert share_of_idle["containers"] == [{"container": "", "used_mib": 0, "busy_percent": 0}]
+    assert share_of_idle["containers"] == [{"container": "", "used_mib": 0, "busy_percent": 0, "limit_mib": 0}]
     other = await ask(shown, "node", name="b")
     assert (other["gpus"][0]["healthy"], other["gpus"][0]["reason"]) == (False, "XID 79")
     assert "no node agent" in other["usage_unknown"]

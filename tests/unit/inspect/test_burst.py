@@ -10,6 +10,7 @@ from gpushare.api.objects import Pod
 from gpushare.inspect.sources.live_usage import RealUse, Use
 from gpushare.inspect.views.explain import _of_pod
 from gpushare.inspect.views.json_output import encoded
+from gpushare.inspect.views.node_details import details
 from gpushare.inspect.views.pod_table import Row, table
 from gpushare.inspect.views.pods import _record, _rows
 from tests.unit.inspect.clusters import device, node, placed, seen
@@ -64,6 +65,17 @@ def test_the_document_of_nodes_has_the_limit_where_there_is_one() -> None:
     found = seen([node("n", "10.0.0.1", [GPU])], [limited("a", "10Gi"), placed("b", "n", GPU, 4)])
     [one] = json.loads(encoded(found, "json"))["nodes"]
     assert [pod["shares"][0].get("limitMiB") for pod in one["pods"]] == [10240, None]
+
+
+def test_the_details_of_a_node_have_a_column_of_limits_where_pods_have_one() -> None:
+    nodes, other = [node("n", "10.0.0.1", [GPU])], placed("b", "n", GPU, 4)
+    lines = details(seen(nodes, [limited("a", "10Gi"), other])).splitlines()
+    assert [line.split()[-1] for line in lines if line.startswith(("NAME ", "a ", "b "))] == [
+        "LIMIT(MiB)",
+        "10240",
+        "-",
+    ]
+    assert "LIMIT" not in details(seen(nodes, [other]))
 
 
 def test_why_shows_the_limit_next_to_the_request() -> None:

@@ -22,11 +22,15 @@ _MIN_UUID_LENGTH: Final = 4
 
 
 class UseDetail(msgspec.Struct, frozen=True):
-    """Usage of a GPU by a container; -1 where it is not reported. ``container`` is empty if only the pod is known."""
+    """Usage of a GPU by a container; -1 where it is not reported. ``container`` is empty if only the pod is known.
+
+    ``limit_mib``: what it may use at most, where that is more than is allocated to it; else 0.
+    """
 
     container: str
     used_mib: int
     busy_percent: int
+    limit_mib: int = 0
 
 
 class ShareDetail(msgspec.Struct, frozen=True):
@@ -341,7 +345,7 @@ def _share(cluster: Cluster, held: Held, share: GpuShare, figures: Figures | Non
 def _uses(pod: str, uuid: str, figures: Figures) -> Iterator[UseDetail]:
     uses = [use for use in figures.containers if use.pod == pod and use.gpu == uuid]
     if uses:
-        yield from (UseDetail(use.container, use.used_mib, use.busy_percent) for use in uses)
+        yield from (UseDetail(use.container, use.used_mib, use.busy_percent, use.limit_mib) for use in uses)
     else:
         # Agents of earlier versions list only containers with processes on the GPU. If the driver reports an idle GPU, each share is idle.
         whole = figures.gpus.get(uuid, Real())

@@ -13,30 +13,35 @@ _LINE: Final = re.compile(r"^(\w+)\{(.*)\} (\S+)(?: \d+)?$")
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _CONTAINER_BYTES: Final = "gpushare_container_memory_used_bytes"
+_CONTAINER_LIMIT: Final = "gpushare_container_memory_limit_bytes"
 _CONTAINER_RATIO: Final = "gpushare_container_compute_used_ratio"
 #: Metrics of whole GPUs.
 _GPU_BYTES: Final = "gpushare_gpu_memory_used_bytes"
 _GPU_RATIO: Final = "gpushare_gpu_utilization_ratio"
 #: The second name is that of agents of 0.1.0.
 _DEGRADED: Final = ("gpushare_nodeagent_degraded", "gpushare_nodeagent_trouble")
-#: Factors that convert values to MiB and percent.
-_SCALES: Final = {
-    _GPU_BYTES: 1 / (1 << 20),
-    _GPU_RATIO: 100.0,
-    _CONTAINER_BYTES: 1 / (1 << 20),
-    _CONTAINER_RATIO: 100.0,
+#: By metric: the factor that converts its values to MiB or percent, and the field that has them.
+_FIELDS: Final = {
+    _GPU_BYTES: (1 / (1 << 20), "used_mib"),
+    _GPU_RATIO: (100.0, "busy_percent"),
+    _CONTAINER_BYTES: (1 / (1 << 20), "used_mib"),
+    _CONTAINER_LIMIT: (1 / (1 << 20), "limit_mib"),
+    _CONTAINER_RATIO: (100.0, "busy_percent"),
 }
-_MEMORY_METRICS: Final = frozenset({_GPU_BYTES, _CONTAINER_BYTES})
 
 
 class ContainerUse(msgspec.Struct, frozen=True):
-    """Usage of a GPU by a container (of the pod ``NAMESPACE/NAME``); ``UNKNOWN`` where it is not reported."""
+    """Usage of a GPU by a container (of the pod ``NAMESPACE/NAME``); ``UNKNOWN`` where it is not reported.
+
+    ``limit_mib``: what it may use at most, where that is more than is allocated to it; else 0.
+    """
 
     pod: str
     container: str
     gpu: str
     used_mib: int = UNKNOWN
     busy_percent: int = UNKNOWN
+    limit_mib: int = 0
 
 
 class Figures(msgspec.Struct, frozen=True):
@@ -67,16 +72,15 @@ def read(text: str) -> Figures:
     troubles: list[str] = []
     for name, labels, value in _lines(text):
         figure = max(round(value), 0)
-        field = "used_mib" if name in _MEMORY_METRICS else "busy_percent"
         uuid = labels.get("UUID", "")
-        if name in (_CONTAINER_BYTES, _CONTAINER_RATIO):
+        if name in (_CONTAINER_BYTES, _CONTAINER_LIMIT, _CONTAINER_RATIO):
             pod = f"{labels.get('namespace', '')}/{labels.get('pod', '')}"
             key = (pod, labels.get("container", ""), uuid)
             containers[key] = msgspec.structs.replace(
-                containers.get(key) or ContainerUse(*key), **{field: figure}
+                containers.get(key) or ContainerUse(*key), **{_FIELDS[name][1]: figure}
             )
-        elif name in _SCALES:
-            gpus[uuid] = gpus.get(uuid, Real())._replace(**{field: figure})
+        elif name in _FIELDS:
+            gpus[uuid] = gpus.get(uuid, Real())._replace(**{_FIELDS[name][1]: figure})
         elif name in _DEGRADED and value:
             troubles.append(labels.get("reason", ""))
     return Figures(gpus, tuple(containers.values()), tuple(troubles))
@@ -84,13 +88,13 @@ def read(text: str) -> Figures:
 
 def _lines(text: str) -> Iterator[tuple[str, dict[str, str], float]]:
     for line in text.splitlines():
-        if not line.startswith((*_SCALES, *_DEGRADED)):
+        if not line.startswith((*_FIELDS, *_DEGRADED)):
             continue
         match = _LINE.match(line)
         if match is None:
             continue
         try:
-            value = float(match[3]) * _SCALES.get(match[1], 1.0)
+            value = float(match[3]) * _FIELDS.get(match[1], (1.0, ""))[0]
         except ValueError:
             continue
         if math.isfinite(value) and abs(value) < 1 << 31:

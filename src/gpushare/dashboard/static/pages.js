@@ -38,6 +38,12 @@ function gpuCard(store, node, gpu, alone) {
 /** The holder of a share: a pod, or a ResourceClaim with the pods that may use it. */
 const holder = (one) => (one.claim ? h("span", null, `claim ${one.claim}`, one.users.map((pod, at) => [at ? ", " : ": ", h("a", { href: to.pod(pod) }, pod)])) : h("a", { href: to.pod(one.pod) }, one.pod));
 
+/** Memory that containers use, and how much they may use where that is more than is allocated to each. */
+function used(containers) {
+  const limits = containers.map((one) => one.limit_mib), now = gib(sum(containers.map((one) => one.used_mib)));
+  return limits.length > 0 && limits.every(Boolean) ? `${now} of at most ${gib(sum(limits))}` : now;
+}
+
 function shares(pods, wide) {
   if (!pods.length) return h("p", { class: "quiet" }, "No pod has a share of it.");
   if (!wide) {
@@ -45,7 +51,7 @@ function shares(pods, wide) {
       h("span", { class: "quiet" }, gib(pod.mib), pod.core_percent ? `, ${pod.core_percent}%` : ""))));
   }
   return table([{ text: "Pod" }, number("Memory allocated"), number("Memory used"), number("Compute allocated"), number("Compute used")],
-    pods.map((pod) => [holder(pod), gib(pod.mib), gib(sum(pod.containers.map((one) => one.used_mib))),
+    pods.map((pod) => [holder(pod), gib(pod.mib), used(pod.containers),
       pod.core_percent ? percent(pod.core_percent) : "no limit", percent(sum(pod.containers.map((one) => one.busy_percent)))]), { label: "Pods on this GPU" });
 }
 
@@ -89,9 +95,9 @@ export function podView(store, key) {
       pod.created && fact("Created", [since(Date.parse(pod.created) / 1000), " ago"]), fact("Priority", pod.priority), pod.gang && fact("Gang", pod.gang), fact("UID", h("code", null, pod.uid)))),
     pod.shares.length > 0 && h("section", { class: "card" }, h("h2", null, "Allocation"),
       table([{ text: "GPU" }, number("Memory allocated"), number("Memory used"), number("Compute allocated"), number("Compute used")],
-        pod.shares.map((one) => [h("a", { href: to.gpu(pod.node, one.index) }, `GPU ${one.label}`), gib(one.mib), gib(sum(one.containers.map((use) => use.used_mib))), one.core_percent ? percent(one.core_percent) : "no limit", percent(sum(one.containers.map((use) => use.busy_percent)))]), { label: "Shares" }),
+        pod.shares.map((one) => [h("a", { href: to.gpu(pod.node, one.index) }, `GPU ${one.label}`), gib(one.mib), used(one.containers), one.core_percent ? percent(one.core_percent) : "no limit", percent(sum(one.containers.map((use) => use.busy_percent)))]), { label: "Shares" }),
       pod.shares.some((one) => one.containers.length > 1) && [h("h3", null, "By container"),
-        table([{ text: "Container" }, { text: "GPU" }, number("Memory used"), number("Compute used")], pod.shares.flatMap((one) => one.containers.map((use) => [use.container, one.label, gib(use.used_mib), percent(use.busy_percent)])), { label: "Containers" })]),
+        table([{ text: "Container" }, { text: "GPU" }, number("Memory used"), number("Compute used")], pod.shares.flatMap((one) => one.containers.map((use) => [use.container, one.label, used([use]), percent(use.busy_percent)])), { label: "Containers" })]),
     !pod.node && [why(pod), answers],
   ], { store, touched: (event) => event.type === "waiting" || event.detail?.totals, crumbs: [] });
 }

@@ -65,6 +65,8 @@ def _pod_table(node: NodeUsage, pods: Sequence[PodUsage]) -> list[list[str]]:
     heading += ["CONTAINERS"] if divided else []
     claimed = any(pod.claim for pod in pods)
     heading += ["CLAIM"] if claimed else []
+    bursting = any(_limits(pod) for pod in pods)
+    heading += ["LIMIT(MiB)"] if bursting else []
     used, total = node.used_units, node.total_units
     sums = [["Allocated :", f"{used} ({percent(used, total)}%)", ""], ["Total :", str(total), ""]]
     if core:
@@ -78,6 +80,7 @@ def _pod_table(node: NodeUsage, pods: Sequence[PodUsage]) -> list[list[str]]:
             *_pod_line(pod, node, core=core),
             *([_containers_by_gpu(pod)] if divided else []),
             *([pod.claim] if claimed else []),
+            *([_limits(pod) or "-"] if bursting else []),
             "",
         ]
         for pod in pods
@@ -106,6 +109,15 @@ def _containers_by_gpu(pod: PodUsage) -> str:
         f"GPU{share.device.label} {', '.join(share.containers) or '-'}"
         for share in pod.shares
         if share.containers is not None
+    )
+
+
+def _limits(pod: PodUsage) -> str:
+    """What it may use of its GPUs while they have it free, if that is more than its share of one: MiB, by GPU if it has several."""
+    return "; ".join(
+        f"GPU{share.device.label} {share.limit_mib}" if len(pod.shares) > 1 else str(share.limit_mib)
+        for share in pod.shares
+        if share.limit_mib
     )
 
 
