@@ -145,7 +145,9 @@ async def test_a_node_is_sent_with_its_gpus_their_pods_and_the_pods_use() -> Non
     )
     await shown.clock.turn(60)
     (share_of_idle,) = (await ask(shown, "node", name="a"))["gpus"][0]["pods"]
-    assert share_of_idle["containers"] == [{"container": "", "used_mib": 0, "busy_percent": 0, "limit_mib": 0}]
+    assert share_of_idle["containers"] == [
+        {"container": "", "used_mib": 0, "busy_percent": 0, "limit_mib": 0}
+    ]
     other = await ask(shown, "node", name="b")
     assert (other["gpus"][0]["healthy"], other["gpus"][0]["reason"]) == (False, "XID 79")
     assert "no node agent" in other["usage_unknown"]
