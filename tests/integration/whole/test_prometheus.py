@@ -53,6 +53,8 @@ async def busy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[
 async def test_every_panel_of_the_dashboard_shows_something(busy: tuple[World, Prometheus]) -> None:
     _, prometheus = busy
     panels = [panel for panel in json.loads(DASHBOARD.read_text())["panels"] if panel["type"] != "row"]
+    # The playground has no ResourceClaims.
+    panels = [panel for panel in panels if not panel["title"].endswith("by claim")]
     assert len(panels) > 20
     for panel in panels:
         for target in panel["targets"]:
