@@ -96,6 +96,7 @@ def test_pods_get_several_gpus_by_the_label(product: Product) -> None:
     template = group["spec"]["leaderWorkerTemplate"]
     template["size"] = 2
     template["workerTemplate"]["metadata"] = {"labels": {names.LABEL_POD_GPU_COUNT: "2"}}
+    template["workerTemplate"]["spec"]["containers"][0]["resources"] = {"limits": {names.GPU_MEM: 8}}
     product.apply(group)
 
     for pod in product.running(PODS, 2):

@@ -69,7 +69,8 @@ def test_pods_get_several_gpus_by_the_label(product: Product) -> None:
     runtime, trainjob = of_the_page()
     (node,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     node["template"]["spec"]["template"]["metadata"] = {"labels": {names.LABEL_POD_GPU_COUNT: "2"}}
-    trainjob["spec"]["trainer"] |= {"numNodes": 1, "numProcPerNode": 2}
+    resources = {"limits": {names.GPU_MEM: 8}}
+    trainjob["spec"]["trainer"] |= {"numNodes": 1, "numProcPerNode": 2, "resourcesPerNode": resources}
     product.apply(runtime, trainjob)
 
     (pod,) = product.running(f"{JOBSET_NAME}=train")
