@@ -37,7 +37,7 @@ MARKS: Final = (
     *("typed by", "agents", "beside", "first", "varies", "shortened by", "file", "with", "playground"),
 )
 #: Engines of other projects that run next to the charts on a real cluster.
-ENGINES: Final = ("jobset", "kuberay", "kueue", "leaderworkerset", "trainer")
+ENGINES: Final = ("argo", "jobset", "kuberay", "kueue", "leaderworkerset", "trainer")
 #: Stages of a real cluster, in order: nothing installed; charts installed; also an engine; charts removed; nodes cleaned up.
 STAGES: Final = ("install", "installed", *ENGINES, "remove", "removed")
 #: Marks of blocks that are typed into a playground.

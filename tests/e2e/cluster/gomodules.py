@@ -54,7 +54,7 @@ def _build(go: str, group: list[Program], targets: dict[str, Path], report: Call
         for program in group:
             _needs(program)
     # Two builds of one module side by side would compile everything twice.
-    with alone(module), ExitStack() as stack:
+    with alone(group[0].folder.name), ExitStack() as stack:
         group = [one for one in group if not targets[one.name].is_file()]
         if not group:
             return

@@ -20,6 +20,8 @@ BUSYBOX_IMAGES: Final = (
 )
 """Names of the image with a shell, nc, httpd; its wget crashes in pods, nc does not."""
 
+NOBODY: Final = "65532:65532"
+
 
 def pause(binaries: Path) -> Path:
     """The archive of what holds a pod's namespaces."""
@@ -48,12 +50,12 @@ def kube_scheduler(binaries: Path, version: str) -> Path:
     return _kept([f"registry.k8s.io/kube-scheduler:{version}"], entries, config, [program])
 
 
-def image_of(ref: str, path: str, program: Path) -> Path:
-    """The archive of an image called ``ref`` that holds one static program, at ``path`` in it."""
+def image_of(ref: str, path: str, program: Path, *, user: str = NOBODY) -> Path:
+    """The archive of an image called ``ref`` that holds one static program, at ``path`` in it, run by ``user``."""
     return _kept(
         [ref],
         [file(path, program, 0o755), folder("/tmp", 0o1777)],
-        Config(entrypoint=[path], user="65532:65532"),
+        Config(entrypoint=[path], user=user),
         [program],
     )
 

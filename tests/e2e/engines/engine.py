@@ -12,7 +12,7 @@ from typing import Any, Final
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.cluster.gomodules import built
 from tests.e2e.cluster.programs import Program
-from tests.e2e.cluster.sample_images import image_of
+from tests.e2e.cluster.sample_images import NOBODY, image_of
 from tests.e2e.product.product import Product
 
 
@@ -69,10 +69,12 @@ class Engine:
         wait_for(f"the webhooks of {self.name} answer", answers, timeout=300)
 
 
-def load(manager: Program, image: str, cluster: Cluster) -> None:
-    """Build a manager and load it into every node, as ``/manager`` of ``image``."""
+def load(
+    manager: Program, image: str, cluster: Cluster, path: str = "/manager", *, user: str = NOBODY
+) -> None:
+    """Build a manager and load it into every node, as ``path`` of ``image``."""
     program = built([manager], print)[manager.name]
-    cluster.load_image(image_of(image, "/manager", program))
+    cluster.load_image(image_of(image, path, program, user=user))
 
 
 def rolled_out(product: Product, namespace: str, deployment: str) -> None:
@@ -82,22 +84,25 @@ def rolled_out(product: Product, namespace: str, deployment: str) -> None:
 
 
 def source(manager: Program, module: str) -> Path:
-    """The folder of the module in Go's cache, at the version from which the manager is built."""
+    """The folder of the module in Go's cache, at the version from which the manager is built; downloaded if it is not there."""
     found = subprocess.run(
-        ["go", "list", "-m", "-f", "{{.Dir}}", module],
+        ["go", "mod", "download", "-json", module],
         cwd=manager.folder,
         capture_output=True,
         text=True,
         check=True,
         timeout=120,
     )
-    return Path(found.stdout.strip())
+    return Path(json.loads(found.stdout)["Dir"])
 
 
 def kustomized(
     product: Product, folder: Path, resources: Sequence[str], namespace: str, **more: object
 ) -> str:
-    """Manifests of a module: ``resources`` are folders below ``folder``, ``more`` is the rest of a kustomization."""
+    """Manifests of a module: ``resources`` are folders below ``folder``, ``more`` is the rest of a kustomization.
+
+    An empty ``namespace`` leaves each object in its own.
+    """
     with tempfile.TemporaryDirectory() as overlay:
         found = [os.path.relpath(folder / path, Path(overlay).resolve()) for path in resources]
         kustomization = {"namespace": namespace, "resources": found, **more}

@@ -1,71 +1,79 @@
-"""Pods as Argo Workflows renders them: their own container has the GPU, and each run of a workflow is a gang."""
+"""Argo Workflows runs steps, gpushare places their pods: a step gives its share back when it ends, and each run is a gang."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpushare.api import names
-from tests.e2e.product.product import Product
+from tests.e2e.cluster import Cluster, wait_for
+from tests.e2e.engines import argo
+from tests.e2e.product.pages import Pages
+from tests.e2e.product.product import CHECKOUT, Product
 
 pytestmark = pytest.mark.nightly
 
 Json = dict[str, Any]
+PAGE = CHECKOUT / "docs" / "guide" / "argo.md"
 WORKFLOW = "workflows.argoproj.io/workflow"
 
 
-@pytest.fixture
-def product(engines_product: Product) -> Iterator[Product]:
+@pytest.fixture(scope="module")
+def with_argo(engines_cluster: Cluster, engines_product: Product) -> Iterator[Product]:
+    argo.install(engines_cluster, engines_product)
     yield engines_product
-    engines_product.delete_all()
+    argo.uninstall(engines_product)
 
 
-def step(workflow: str, name: str, mem: int, *, gang: int = 0) -> Json:
-    """A pod of a step: Argo adds an init container, and one that waits for ``main``."""
-    labels = {WORKFLOW: workflow, "workflows.argoproj.io/completed": "false"}
-    annotations = {"workflows.argoproj.io/node-name": f"{workflow}.{name}"}
-    if gang:
-        labels |= {names.LABEL_GANG_NAME: "train", names.LABEL_GANG_LEAST: str(gang)}
-        annotations |= {names.ANN_GANG_BY: WORKFLOW}
-    image = {"image": "busybox:1.36"}
-    sleep = image | {"command": ["sleep", "100000"]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": f"{workflow}-{name}",
-            "namespace": "default",
-            "labels": labels,
-            "annotations": annotations,
-        },
-        "spec": {
-            "restartPolicy": "Never",
-            "terminationGracePeriodSeconds": 1,
-            "initContainers": [{"name": "init", **image, "command": ["true"]}],
-            "containers": [
-                {"name": "wait", **sleep},
-                {"name": "main", **sleep, "resources": {"limits": {names.GPU_MEM: mem}}},
-            ],
-        },
-    }
+@pytest.fixture
+def product(with_argo: Product) -> Iterator[Product]:
+    yield with_argo
+    with_argo.kubectl("delete", "workflows", "--all", "--timeout=60s")
+    with_argo.delete_all()
+
+
+def parallel(run: str, units: int) -> Json:
+    """A run of the page's workflow of parallel steps, which hold their shares until they are deleted."""
+    _, _, text = PAGE.read_text().partition("<!-- file: parallel.yaml -->\n```yaml\n")
+    workflow: Json = yaml.safe_load(text.partition("```")[0])
+    workflow["metadata"] = {"name": run, "namespace": "default"}
+    (container,) = [one["container"] for one in workflow["spec"]["templates"] if "container" in one]
+    container["command"] = ["sleep", "100000"]
+    container["resources"]["limits"][names.GPU_MEM] = units
+    return workflow
+
+
+def test_a_step_runs_with_its_share_and_gives_it_back(
+    product: Product, engines_cluster: Cluster, tmp_path: Path
+) -> None:
+    pages = Pages(product, tmp_path, engines_cluster.state, "core-mem-v100x4")
+    pages.type("argo")
+
+    # Argo keeps the pods of steps that have ended.
+    assert product.pods(WORKFLOW)
+    assert product.row("cgpu-t4")[2] == "0/15"
 
 
 def test_the_steps_own_container_has_the_gpu(product: Product) -> None:
-    product.apply(step("run", "a", 3))
-    product.running(f"{WORKFLOW}=run")
-
-    assert product.environment("run-a", "main")[names.ENV_VISIBLE_DEVICES].startswith("GPU-")
-    assert not product.environment("run-a", "wait").get(names.ENV_VISIBLE_DEVICES, "").startswith("GPU-")
+    product.apply(parallel("run", 3))
+    for pod in product.running(f"{WORKFLOW}=run", 4):
+        name = pod["metadata"]["name"]
+        assert product.environment(name, "main")[names.ENV_VISIBLE_DEVICES].startswith("GPU-")
+        (wait,) = [one for one in pod["spec"]["containers"] if one["name"] == "wait"]
+        assert names.GPU_MEM not in wait.get("resources", {}).get("limits", {})
 
 
 def test_runs_of_one_workflow_are_gangs_of_their_own(product: Product) -> None:
-    for run in ("first", "second"):
-        product.apply(*(step(run, name, 9, gang=4) for name in "abcd"))
-        # The six GPUs have room for one of 9 units each.
-        if run == "first":
-            product.running(f"{WORKFLOW}=first", 4)
+    product.apply(parallel("first", 9))
+    # The six GPUs have room for one of 9 units each.
+    product.running(f"{WORKFLOW}=first", 4)
+    product.apply(parallel("second", 9))
 
+    pod, *_ = wait_for("it has pods", lambda: product.pods(f"{WORKFLOW}=second"), timeout=60)
     product.wait_for_event(
-        "second-a", "gang default/train/second needs room for 4 pods at once and there is room for 2"
+        pod["metadata"]["name"],
+        "gang default/train/second needs room for 4 pods at once and there is room for 2",
     )
     assert not any(pod["spec"].get("nodeName") for pod in product.pods(f"{WORKFLOW}=second"))
