@@ -16,6 +16,7 @@ from tests.e2e.product.claiming import (
     Json,
     claim,
     files,
+    held_by_tables,
     kill_agent,
     offered,
     pod,
@@ -120,6 +121,74 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     until("its files are gone", lambda: f"gpushare.dev-claim-{uid}.json" not in files(cluster))
     product.delete_all()
     until("nothing is left of claims", lambda: not files(cluster))
+
+
+#: A tenth of a GPU's memory, and a Deployment of pods with it.
+TENTH: Json = claim("tenth", "1616Mi", 0)
+TENTH |= {"kind": "ResourceClaimTemplate", "spec": {"spec": TENTH["spec"]}}
+
+
+def test_twenty_pods_fill_two_gpus_exactly(claiming: Product) -> None:
+    product = claiming
+    # Two of the four GPUs of 16160 MiB take claims, ten tenths each.
+    product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}=2,3", "--overwrite")
+    try:
+        until("two GPUs are cordoned", lambda: len(taints(product)) == 2)
+        template = {key: of_template("tenths")[key] for key in ("metadata", "spec")}
+        product.apply(
+            TENTH,
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": "tenths", "namespace": "default"},
+                "spec": {
+                    "replicas": 20,
+                    "selector": {"matchLabels": template["metadata"]["labels"]},
+                    "template": template,
+                },
+            },
+        )
+        product.running("app=tenths", 20)
+        assert held_of_each_gpu(product) == [[1616] * 10, [1616] * 10]
+
+        # One more waits, until a pod is deleted.
+        product.apply(ends("late"))
+        product.wait_for_event("late", "cannot allocate all claims")
+        product.kubectl("scale", "deployment/tenths", "--replicas=19")
+        product.running("app=late")
+        # So does the next one, until a pod ends by itself: it stays, and its claim goes.
+        product.apply(ends("later"))
+        product.wait_for_event("later", "cannot allocate all claims")
+        product.kubectl("exec", "late", "--", "touch", "/tmp/end")
+        product.running("app=later")
+        (ended,) = product.pods("app=late")
+        assert ended["status"]["phase"] == "Succeeded"
+        assert held_of_each_gpu(product) == [[1616] * 10, [1616] * 10]
+    finally:
+        product.delete_all()
+        product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}-")
+
+
+def held_of_each_gpu(product: Product) -> list[list[int]]:
+    """MiB of each claim, by GPU."""
+    by_gpu: dict[str, list[int]] = {}
+    for (_, uuid), mib in held_by_tables(product).items():
+        by_gpu.setdefault(uuid, []).append(mib)
+    return list(by_gpu.values())
+
+
+def of_template(name: str, **spec: object) -> Json:
+    """A pod with a claim made from the template ``tenth``."""
+    made = pod(name, "")
+    made["spec"] |= {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "tenth"}], **spec}
+    return made
+
+
+def ends(name: str) -> Json:
+    """Such a pod, which ends when its file ``/tmp/end`` is there."""
+    made = of_template(name, restartPolicy="Never")
+    made["spec"]["containers"][0]["command"] = ["sh", "-c", "until [ -e /tmp/end ]; do sleep 0.1; done"]
+    return made
 
 
 def test_manifests_for_other_modes_run_with_claims(claiming: Product, tmp_path: Path) -> None:
