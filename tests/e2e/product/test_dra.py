@@ -83,15 +83,19 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     # Two more share its GPU, two GPUs are two, and what no GPU has stays pending with kube-scheduler's reason.
     product.apply(claim("second", "3Gi", 30), pod("second", "second"))
     product.running("app=second")
-    # Two pods that use one claim have one limit: what one holds, the other does not get.
-    product.apply(pod("twin", "second"))
+    # Containers and pods that use one claim have one limit: what one holds, the others do not get.
+    twin = pod("twin", "second")
+    (main,) = twin["spec"]["containers"]
+    twin["spec"]["containers"].append(main | {"name": "beside"})
+    product.apply(twin)
     product.running("app=twin")
-    holding = product.start("kubectl", "exec", "second", "--", "python3", "-c", HOLDS)
+    holding = product.start("kubectl", "exec", "twin", "-c", "main", "--", "python3", "-c", HOLDS)
     try:
         assert holding.stdout is not None
         assert holding.stdout.readline().split() == ["holds", "0"]
-        output = product.kubectl("exec", "twin", "--", "python3", "-c", ALLOCATES).split()
-        assert output == ["3072", "0", "0", "0", "2", "2"]
+        for other in (("twin", "-c", "beside"), ("second",)):
+            output = product.kubectl("exec", *other, "--", "python3", "-c", ALLOCATES).split()
+            assert output == ["3072", "0", "0", "0", "2", "2"], other
     finally:
         holding.kill()
         holding.communicate()
