@@ -36,6 +36,8 @@ cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
 print("holds", cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(2 << 30)), flush=True)
 signal.pause()
 """
+#: What is said of a claim with a parameter that ``ShareConfig`` does not have.
+WRONG = f"ResourceClaim wrong: its parameters for driver {names.DRA_DRIVER}: Object contains unknown field `timeSlice`"
 #: The chart's values of ``claims``.
 UNCLAIMED = ("extendedResource=false", "defaultMemoryMiB=0", "defaultCompute=0")
 
@@ -340,7 +342,7 @@ def test_a_claim_says_how_it_is_limited_and_monitoring_is_not(claiming: Product)
     product.running("app=policy")
     limits = product.kubectl("exec", "policy", "--", "cat", "/run/gpushare/limits")
     assert "core_percent=30 core_policy=idle core_class=latency" in limits
-    product.wait_for_event("wrong", "unknown field `timeSlice`")
+    product.wait_for_event("wrong", WRONG)
 
     monitor = claim("monitor", "1Gi", 0)
     exactly = monitor["spec"]["devices"]["requests"][0]["exactly"]
