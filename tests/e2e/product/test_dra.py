@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpushare.api import names
+from gpushare.api.quantity import parse_quantity
 from gpushare_playground import gpus
 from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster import Cluster
@@ -406,3 +407,63 @@ def test_a_slice_follows_its_gpus_and_goes_with_the_mode(claiming: Product) -> N
     assert all(one in attributes for one in ("uuid", "productName", "Volta", "7.0.0", "driverVersion"))
     product.label(NODE, MODES[NODE])
     until("there is no slice", lambda: not slices(product))
+
+
+def test_claims_get_what_a_pod_from_mode_cgpu_leaves_until_it_ends(claiming: Product) -> None:
+    product = claiming
+    product.label(NODE, "cgpu")
+    product.offers(NODE, gpu_mem=60)
+    product.apply(gpu_pod("early", 5, node=NODE, labels={"app": "early"}))
+    (early,) = product.running("app=early")
+    (held,) = json.loads(early["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    uuid, rest = held["uuid"], 16160 - held["mib"]
+    product.label(NODE, "dra")
+    until("the slice has what the pod leaves", lambda: memory_offered(product, uuid) == rest)
+
+    # All of it is one claim's; neither 1 MiB more nor a whole GPU's memory is there.
+    product.apply(
+        of_gpu(claim("rest", f"{rest}Mi", 0), uuid),
+        pod("rest", "rest"),
+        of_gpu(claim("whole", "", 0), uuid),
+        pod("whole", "whole"),
+    )
+    product.running("app=rest")
+    assert f"/ {rest:>5}MiB" in product.kubectl("exec", "rest", "--", "nvidia-smi")
+    product.apply(of_gpu(claim("more", "2Mi", 0), uuid), pod("more", "more"))
+    for name in ("more", "whole"):
+        product.wait_for_event(name, "cannot allocate all claims")
+    (same,) = product.running("app=early")
+    assert same["metadata"]["uid"] == early["metadata"]["uid"]
+    (node,) = json.loads(product.inspect(NODE, "-o", "json"))["nodes"]
+    shares = {one["name"]: [(s["uuid"], s["MiB"]) for s in one["shares"]] for one in node["pods"]}
+    assert shares == {"early": [(uuid, held["mib"])], "rest": [(uuid, rest)]}
+    details = [line.split()[0] for line in product.inspect("-d", NODE).splitlines() if line.split()]
+    assert {"early", "rest"} <= set(details)
+
+    product.kubectl("delete", "pod", "early", "--grace-period=1")
+    until("the slice has the whole GPU", lambda: memory_offered(product, uuid) == 16160)
+    product.running("app=more")
+    assert not product.node_of("whole")
+    product.kubectl("delete", "pod", "rest", "more", "--grace-period=1")
+    product.kubectl("delete", "resourceclaims", "rest", "more")
+    product.running("app=whole")
+
+
+def memory_offered(product: Product, uuid: str) -> int:
+    """MiB that the node's slice has of a GPU; 0 without it."""
+    return sum(
+        int(parse_quantity(device["capacity"]["memory"]["value"])) >> 20
+        for one in slices(product)
+        for device in one["spec"]["devices"]
+        if device["attributes"]["uuid"]["string"] == uuid
+    )
+
+
+def of_gpu(claim: Json, uuid: str) -> Json:
+    """The claim, for that GPU; without ``capacity`` if it requests no memory."""
+    exactly = claim["spec"]["devices"]["requests"][0]["exactly"]
+    if not exactly["capacity"]["requests"]["memory"]:
+        del exactly["capacity"]
+    expression = f'device.attributes["{names.DRA_DRIVER}"].uuid == "{uuid}"'
+    exactly["selectors"] = [{"cel": {"expression": expression}}]
+    return claim
