@@ -132,7 +132,9 @@ def _not_held(fates: Sequence[Fate]) -> Iterator[str]:
 def _not_offered(nodes: Iterable[NodeUsage]) -> Iterator[str]:
     """Why some GPUs take less than the table shows as free."""
     gpus = [(node.node, gpu) for node in nodes for gpu in node.gpus]
-    if foreign := [f"{gpu.foreign_mib} MiB of GPU {gpu.index} on {node}" for node, gpu in gpus if gpu.foreign_mib]:
+    if foreign := [
+        f"{gpu.foreign_mib} MiB of GPU {gpu.index} on {node}" for node, gpu in gpus if gpu.foreign_mib
+    ]:
         yield f"Not available, used without an allocation: {_few(foreign)}."
     if out := [f"GPU {gpu.index} on {node}" for node, gpu in gpus if not gpu.healthy]:
         yield f"Not available, unhealthy: {_few(out)}."
