@@ -25,7 +25,7 @@ from tests.e2e.product.claiming import (
     typed,
     until,
 )
-from tests.e2e.product.product import INSTALLER, MODES, NAMESPACE, Product, gpu_pod
+from tests.e2e.product.product import EXAMPLES, INSTALLER, MODES, NAMESPACE, Product, gpu_pod
 from tests.e2e.product.test_isolation import ALLOCATES, LEAST, MOST, busy_percent
 
 #: Takes 2 GiB and keeps them.
@@ -130,6 +130,20 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     until("nothing is left of claims", lambda: not files(cluster))
 
 
+def test_the_example_has_sizes_of_shares(claiming: Product, tmp_path: Path) -> None:
+    product = claiming
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    apply, wait, smi = commands_typed_by(__file__, "docs/guide/dra.md")[6:9]
+    for command in (apply, wait):
+        typed(product, command.text, tmp_path)
+    assert "/  4096MiB" in typed(product, smi.text, tmp_path)
+    assert product.environment("medium")[names.ENV_CORE_PERCENT] == "25"
+    for size, mib in (("small", 2048), ("large", 8192)):
+        product.apply(of_template(size, f"share-{size}"))
+        product.running(f"app={size}")
+        assert product.environment(size)[names.ENV_MEM_LIMIT] == str(mib)
+
+
 #: A tenth of a GPU's memory, and a Deployment of pods with it.
 TENTH: Json = claim("tenth", "1616Mi", 0)
 TENTH |= {"kind": "ResourceClaimTemplate", "spec": {"spec": TENTH["spec"]}}
@@ -141,7 +155,7 @@ def test_twenty_pods_fill_two_gpus_exactly(claiming: Product) -> None:
     product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}=2,3", "--overwrite")
     try:
         until("two GPUs are cordoned", lambda: len(taints(product)) == 2)
-        template = {key: of_template("tenths")[key] for key in ("metadata", "spec")}
+        template = {key: of_template("tenths", "tenth")[key] for key in ("metadata", "spec")}
         product.apply(
             TENTH,
             {
@@ -184,16 +198,16 @@ def held_of_each_gpu(product: Product) -> list[list[int]]:
     return list(by_gpu.values())
 
 
-def of_template(name: str, **spec: object) -> Json:
-    """A pod with a claim made from the template ``tenth``."""
+def of_template(name: str, template: str, **spec: object) -> Json:
+    """A pod with a claim made from the template."""
     made = pod(name, "")
-    made["spec"] |= {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "tenth"}], **spec}
+    made["spec"] |= {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}], **spec}
     return made
 
 
 def ends(name: str) -> Json:
-    """Such a pod, which ends when its file ``/tmp/end`` is there."""
-    made = of_template(name, restartPolicy="Never")
+    """A pod with a tenth, which ends when its file ``/tmp/end`` is there."""
+    made = of_template(name, "tenth", restartPolicy="Never")
     made["spec"]["containers"][0]["command"] = ["sh", "-c", "until [ -e /tmp/end ]; do sleep 0.1; done"]
     return made
 
