@@ -1,5 +1,6 @@
 """A node in mode ``dra`` on the real cluster: its slice, claims and pods, what claims leave on it, and its agent killed."""
 
+import json
 import re
 import signal
 import subprocess
@@ -90,6 +91,16 @@ def claim(name: str, memory: str, compute: int, count: int = 1) -> Json:
         "metadata": {"name": name, "namespace": "default"},
         "spec": {"devices": devices},
     }
+
+
+def held_by_tables(product: Product) -> dict[tuple[str, str], int]:
+    """MiB by claim and device, as ``kubectl inspect cgpu`` has them."""
+    (node,) = json.loads(product.inspect(NODE, "-o", "json"))["nodes"]
+    held = [
+        (one["claim"], share["uuid"].lower(), share["MiB"]) for one in node["pods"] for share in one["shares"]
+    ]
+    assert len({(claim, uuid) for claim, uuid, _ in held}) == len(held), held
+    return {(claim, uuid): mib for claim, uuid, mib in held}
 
 
 def files(cluster: Cluster) -> list[str]:

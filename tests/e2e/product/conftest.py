@@ -51,6 +51,8 @@ class Departure:
     node: str
     before: Traces
     pages: Pages
+    serves_claims: bool
+    """Whether its Kubernetes has what mode ``dra`` needs."""
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +66,7 @@ def departure(
         load_images(cluster)
         product = Product(cluster.kubeconfig, cluster.bin)
         pages = Pages(product, tmp_path_factory.mktemp("pages"), cluster.state, node.name)
-        yield Departure(cluster, product, node.name, Traces.of(cluster), pages)
+        yield Departure(cluster, product, node.name, Traces.of(cluster), pages, serves_claims(k8s))
     finally:
         down(cluster.state)
 
@@ -101,10 +103,15 @@ def product(installed: Product) -> Iterator[Product]:
     installed.delete_all()
 
 
+def serves_claims(k8s: str) -> bool:
+    """Whether a version of Kubernetes shares devices by capacity."""
+    return tuple(map(int, k8s.split(".")[:2])) >= (1, 36)
+
+
 @pytest.fixture
 def claiming(product: Product, tmp_path: Path, k8s: str) -> Iterator[Product]:
     """The product with a ``dra`` node, labelled as the guide says."""
-    if tuple(map(int, k8s.split(".")[:2])) < (1, 36):
+    if not serves_claims(k8s):
         pytest.skip("devices are shared by capacity from Kubernetes 1.36 on")
     for block in read_page(PAGE, (CHECKOUT / PAGE).read_text()).blocks:
         if block.file:

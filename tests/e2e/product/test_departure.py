@@ -8,8 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from gpushare.api import names
 from tests.docs.sentences import sentences_typed_by
+from tests.e2e.cluster import wait_for
+from tests.e2e.product.claiming import CLAIMS, claim, pod
 from tests.e2e.product.conftest import Departure
+from tests.e2e.product.left_on_nodes import Traces
 from tests.e2e.product.product import NAMESPACE, SCHEDULER, Json, gpu_pod
 
 #: What pages make beside the charts, and a reader would keep.
@@ -41,7 +45,7 @@ def test_what_pages_say_of_a_cluster_works_and_helm_uninstall_keeps_pods(operato
     product.running("app=tensorflow-mnist-share")
     assert product.row(node)[2] == "4/15"
     product.apply(gpu_pod("mine", 2, labels={"app": "mine"}))
-    (pod,) = product.running("app=mine")
+    (mine,) = product.running("app=mine")
 
     departure.pages.type("installed")
     (agent,) = product.rolled_out().values()
@@ -53,13 +57,41 @@ def test_what_pages_say_of_a_cluster_works_and_helm_uninstall_keeps_pods(operato
 
     for kind, name, namespace in OF_READERS:
         product.kubectl("delete", kind, name, *(["-n", namespace] if namespace else []))
+    if departure.serves_claims:
+        serve_claims(departure)
     departure.pages.type("remove")
     # What removes the rest lives until kubelets have forgotten what agents offered.
     departure.pages.say([one for one in SENTENCES if one.text == REMOVAL], ())
     (same,) = product.running("app=mine")
-    assert same["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert same["metadata"]["uid"] == mine["metadata"]["uid"]
     assert same["status"]["containerStatuses"][0]["restartCount"] == 0
     product.delete_all()
+
+
+def serve_claims(departure: Departure) -> None:
+    """Leave the node in mode ``dra``, with a claim that ended; every kind of trace that this leaves is one that is looked for."""
+    product, node = departure.product, departure.node
+    product.label(node, "dra")
+    product.apply(claim("share", "1Gi", 0), pod("claims", "share"))
+    product.running("app=claims")
+    uid = departure.cluster.get(f"{CLAIMS}/share")["metadata"]["uid"]
+    serving = (
+        f"object DeviceClass//{names.DRA_DRIVER}",
+        f"object ResourceSlice//{node}-{names.DRA_DRIVER}",
+        f"files of {node}: /var/lib/kubelet/plugins_registry/{names.DRA_DRIVER}",
+    )
+    file = f"files of {node}: /var/run/cdi/gpushare.dev-claim-{uid}.json"
+    found = traces(departure)
+    assert not [one for one in (*serving, file) if not any(trace.startswith(one) for trace in found)], found
+    product.kubectl("delete", "pod", "claims", "--grace-period=1")
+    product.kubectl("delete", "resourceclaim", "share")
+    wait_for("its CDI file is gone", lambda: file not in traces(departure), timeout=60, every=0.5)
+    found = traces(departure)
+    assert not [one for one in serving if not any(trace.startswith(one) for trace in found)], found
+
+
+def traces(departure: Departure) -> list[str]:
+    return Traces.of(departure.cluster).beside(departure.before)
 
 
 def definition(plural: str, kind: str) -> Json:
@@ -67,10 +99,10 @@ def definition(plural: str, kind: str) -> Json:
     group = "monitoring.coreos.com"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+    kind_names = {"plural": plural, "singular": kind.lower(), "kind": kind}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.{group}"},
-        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+        "spec": {"group": group, "scope": "Namespaced", "names": kind_names, "versions": [version]},
     }

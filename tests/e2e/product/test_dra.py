@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpushare.api import names
+from gpushare.api.quantity import parse_quantity
 from gpushare_playground import gpus
 from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster import Cluster
@@ -16,6 +17,7 @@ from tests.e2e.product.claiming import (
     Json,
     claim,
     files,
+    held_by_tables,
     kill_agent,
     offered,
     pod,
@@ -23,7 +25,7 @@ from tests.e2e.product.claiming import (
     typed,
     until,
 )
-from tests.e2e.product.product import INSTALLER, MODES, NAMESPACE, Product, gpu_pod
+from tests.e2e.product.product import EXAMPLES, INSTALLER, MODES, NAMESPACE, Product, gpu_pod
 from tests.e2e.product.test_isolation import ALLOCATES, LEAST, MOST, busy_percent
 
 #: Takes 2 GiB and keeps them.
@@ -35,6 +37,8 @@ cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
 print("holds", cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(2 << 30)), flush=True)
 signal.pause()
 """
+#: What is said of a claim with a parameter that ``ShareConfig`` does not have.
+WRONG = f"ResourceClaim wrong: its parameters for driver {names.DRA_DRIVER}: Object contains unknown field `timeSlice`"
 #: The chart's values of ``claims``.
 UNCLAIMED = ("extendedResource=false", "defaultMemoryMiB=0", "defaultCompute=0")
 
@@ -82,15 +86,19 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     # Two more share its GPU, two GPUs are two, and what no GPU has stays pending with kube-scheduler's reason.
     product.apply(claim("second", "3Gi", 30), pod("second", "second"))
     product.running("app=second")
-    # Two pods that use one claim have one limit: what one holds, the other does not get.
-    product.apply(pod("twin", "second"))
+    # Containers and pods that use one claim have one limit: what one holds, the others do not get.
+    twin = pod("twin", "second")
+    (main,) = twin["spec"]["containers"]
+    twin["spec"]["containers"].append(main | {"name": "beside"})
+    product.apply(twin)
     product.running("app=twin")
-    holding = product.start("kubectl", "exec", "second", "--", "python3", "-c", HOLDS)
+    holding = product.start("kubectl", "exec", "twin", "-c", "main", "--", "python3", "-c", HOLDS)
     try:
         assert holding.stdout is not None
         assert holding.stdout.readline().split() == ["holds", "0"]
-        output = product.kubectl("exec", "twin", "--", "python3", "-c", ALLOCATES).split()
-        assert output == ["3072", "0", "0", "0", "2", "2"]
+        for other in (("twin", "-c", "beside"), ("second",)):
+            output = product.kubectl("exec", *other, "--", "python3", "-c", ALLOCATES).split()
+            assert output == ["3072", "0", "0", "0", "2", "2"], other
     finally:
         holding.kill()
         holding.communicate()
@@ -120,6 +128,88 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     until("its files are gone", lambda: f"gpushare.dev-claim-{uid}.json" not in files(cluster))
     product.delete_all()
     until("nothing is left of claims", lambda: not files(cluster))
+
+
+def test_the_example_has_sizes_of_shares(claiming: Product, tmp_path: Path) -> None:
+    product = claiming
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    apply, wait, smi = commands_typed_by(__file__, "docs/guide/dra.md")[6:9]
+    for command in (apply, wait):
+        typed(product, command.text, tmp_path)
+    assert "/  4096MiB" in typed(product, smi.text, tmp_path)
+    assert product.environment("medium")[names.ENV_CORE_PERCENT] == "25"
+    for size, mib in (("small", 2048), ("large", 8192)):
+        product.apply(of_template(size, f"share-{size}"))
+        product.running(f"app={size}")
+        assert product.environment(size)[names.ENV_MEM_LIMIT] == str(mib)
+
+
+#: A tenth of a GPU's memory, and a Deployment of pods with it.
+TENTH: Json = claim("tenth", "1616Mi", 0)
+TENTH |= {"kind": "ResourceClaimTemplate", "spec": {"spec": TENTH["spec"]}}
+
+
+def test_twenty_pods_fill_two_gpus_exactly(claiming: Product) -> None:
+    product = claiming
+    # Two of the four GPUs of 16160 MiB take claims, ten tenths each.
+    product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}=2,3", "--overwrite")
+    try:
+        until("two GPUs are cordoned", lambda: len(taints(product)) == 2)
+        template = {key: of_template("tenths", "tenth")[key] for key in ("metadata", "spec")}
+        product.apply(
+            TENTH,
+            {
+                "apiVersion": "apps/v1",
+                "kind": "Deployment",
+                "metadata": {"name": "tenths", "namespace": "default"},
+                "spec": {
+                    "replicas": 20,
+                    "selector": {"matchLabels": template["metadata"]["labels"]},
+                    "template": template,
+                },
+            },
+        )
+        product.running("app=tenths", 20)
+        assert held_of_each_gpu(product) == [[1616] * 10, [1616] * 10]
+
+        # One more waits, until a pod is deleted.
+        product.apply(ends("late"))
+        product.wait_for_event("late", "cannot allocate all claims")
+        product.kubectl("scale", "deployment/tenths", "--replicas=19")
+        product.running("app=late")
+        # So does the next one, until a pod ends by itself: it stays, and its claim goes.
+        product.apply(ends("later"))
+        product.wait_for_event("later", "cannot allocate all claims")
+        product.kubectl("exec", "late", "--", "touch", "/tmp/end")
+        product.running("app=later")
+        (ended,) = product.pods("app=late")
+        assert ended["status"]["phase"] == "Succeeded"
+        assert held_of_each_gpu(product) == [[1616] * 10, [1616] * 10]
+    finally:
+        product.delete_all()
+        product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}-")
+
+
+def held_of_each_gpu(product: Product) -> list[list[int]]:
+    """MiB of each claim, by GPU."""
+    by_gpu: dict[str, list[int]] = {}
+    for (_, uuid), mib in held_by_tables(product).items():
+        by_gpu.setdefault(uuid, []).append(mib)
+    return list(by_gpu.values())
+
+
+def of_template(name: str, template: str, **spec: object) -> Json:
+    """A pod with a claim made from the template."""
+    made = pod(name, "")
+    made["spec"] |= {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}], **spec}
+    return made
+
+
+def ends(name: str) -> Json:
+    """A pod with a tenth, which ends when its file ``/tmp/end`` is there."""
+    made = of_template(name, "tenth", restartPolicy="Never")
+    made["spec"]["containers"][0]["command"] = ["sh", "-c", "until [ -e /tmp/end ]; do sleep 0.1; done"]
+    return made
 
 
 def test_manifests_for_other_modes_run_with_claims(claiming: Product, tmp_path: Path) -> None:
@@ -267,7 +357,7 @@ def test_a_claim_says_how_it_is_limited_and_monitoring_is_not(claiming: Product)
     product.running("app=policy")
     limits = product.kubectl("exec", "policy", "--", "cat", "/run/gpushare/limits")
     assert "core_percent=30 core_policy=idle core_class=latency" in limits
-    product.wait_for_event("wrong", "unknown field `timeSlice`")
+    product.wait_for_event("wrong", WRONG)
 
     monitor = claim("monitor", "1Gi", 0)
     exactly = monitor["spec"]["devices"]["requests"][0]["exactly"]
@@ -323,7 +413,7 @@ def test_a_slice_follows_its_gpus_and_goes_with_the_mode(claiming: Product) -> N
         lambda: taints(product) == [(names.DRA_DRIVER + "/cordoned", "NoSchedule")],
     )
     (after,) = slices(product)
-    assert after["spec"]["pool"]["generation"] == before["spec"]["pool"]["generation"] + 1
+    assert _uids([after]) == _uids([before]), "it is changed, not replaced"
     product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}-")
     until("it has none", lambda: not taints(product))
     assert offered(product) == 4
@@ -331,3 +421,63 @@ def test_a_slice_follows_its_gpus_and_goes_with_the_mode(claiming: Product) -> N
     assert all(one in attributes for one in ("uuid", "productName", "Volta", "7.0.0", "driverVersion"))
     product.label(NODE, MODES[NODE])
     until("there is no slice", lambda: not slices(product))
+
+
+def test_claims_get_what_a_pod_from_mode_cgpu_leaves_until_it_ends(claiming: Product) -> None:
+    product = claiming
+    product.label(NODE, "cgpu")
+    product.offers(NODE, gpu_mem=60)
+    product.apply(gpu_pod("early", 5, node=NODE, labels={"app": "early"}))
+    (early,) = product.running("app=early")
+    (held,) = json.loads(early["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
+    uuid, rest = held["uuid"], 16160 - held["mib"]
+    product.label(NODE, "dra")
+    until("the slice has what the pod leaves", lambda: memory_offered(product, uuid) == rest)
+
+    # All of it is one claim's; neither 1 MiB more nor a whole GPU's memory is there.
+    product.apply(
+        of_gpu(claim("rest", f"{rest}Mi", 0), uuid),
+        pod("rest", "rest"),
+        of_gpu(claim("whole", "", 0), uuid),
+        pod("whole", "whole"),
+    )
+    product.running("app=rest")
+    assert f"/ {rest:>5}MiB" in product.kubectl("exec", "rest", "--", "nvidia-smi")
+    product.apply(of_gpu(claim("more", "2Mi", 0), uuid), pod("more", "more"))
+    for name in ("more", "whole"):
+        product.wait_for_event(name, "cannot allocate all claims")
+    (same,) = product.running("app=early")
+    assert same["metadata"]["uid"] == early["metadata"]["uid"]
+    (node,) = json.loads(product.inspect(NODE, "-o", "json"))["nodes"]
+    shares = {one["name"]: [(s["uuid"], s["MiB"]) for s in one["shares"]] for one in node["pods"]}
+    assert shares == {"early": [(uuid, held["mib"])], "rest": [(uuid, rest)]}
+    details = [line.split()[0] for line in product.inspect("-d", NODE).splitlines() if line.split()]
+    assert {"early", "rest"} <= set(details)
+
+    product.kubectl("delete", "pod", "early", "--grace-period=1")
+    until("the slice has the whole GPU", lambda: memory_offered(product, uuid) == 16160)
+    product.running("app=more")
+    assert not product.node_of("whole")
+    product.kubectl("delete", "pod", "rest", "more", "--grace-period=1")
+    product.kubectl("delete", "resourceclaims", "rest", "more")
+    product.running("app=whole")
+
+
+def memory_offered(product: Product, uuid: str) -> int:
+    """MiB that the node's slice has of a GPU; 0 without it."""
+    return sum(
+        int(parse_quantity(device["capacity"]["memory"]["value"])) >> 20
+        for one in slices(product)
+        for device in one["spec"]["devices"]
+        if device["attributes"]["uuid"]["string"] == uuid
+    )
+
+
+def of_gpu(claim: Json, uuid: str) -> Json:
+    """The claim, for that GPU; without ``capacity`` if it requests no memory."""
+    exactly = claim["spec"]["devices"]["requests"][0]["exactly"]
+    if not exactly["capacity"]["requests"]["memory"]:
+        del exactly["capacity"]
+    expression = f'device.attributes["{names.DRA_DRIVER}"].uuid == "{uuid}"'
+    exactly["selectors"] = [{"cel": {"expression": expression}}]
+    return claim

@@ -4,7 +4,6 @@ The moments: a stopped agent (SIGSTOP) leaves claims allocated and not prepared;
 them prepared and not in use.
 """
 
-import json
 import signal
 
 import pytest
@@ -19,6 +18,7 @@ from tests.e2e.product.claiming import (
     agent_sockets,
     claim,
     files,
+    held_by_tables,
     pod,
     until,
     wait_for_successor,
@@ -111,16 +111,6 @@ def allocated(cluster: Cluster) -> dict[str, list[Json]]:
 def prepared(cluster: Cluster) -> list[str]:
     """The CDI files of claims."""
     return [one for one in files(cluster) if one.startswith("gpushare.dev-claim-")]
-
-
-def held_by_tables(product: Product) -> dict[tuple[str, str], int]:
-    """MiB by claim and device, as ``kubectl inspect cgpu`` has them."""
-    (node,) = json.loads(product.inspect(NODE, "-o", "json"))["nodes"]
-    held = [
-        (one["claim"], share["uuid"].lower(), share["MiB"]) for one in node["pods"] for share in one["shares"]
-    ]
-    assert len({(claim, uuid) for claim, uuid, _ in held}) == len(held), held
-    return {(claim, uuid): mib for claim, uuid, mib in held}
 
 
 def all_is_there_once(product: Product, cluster: Cluster) -> None:
