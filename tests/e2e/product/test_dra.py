@@ -5,6 +5,7 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+from documentation.blocks import read_page
 from gpushare.api import names
 from gpushare_playground import gpus
 from tests.docs.assigned import commands_typed_by
@@ -23,7 +24,7 @@ from tests.e2e.product.claiming import (
     typed,
     until,
 )
-from tests.e2e.product.product import INSTALLER, MODES, NAMESPACE, Product, gpu_pod
+from tests.e2e.product.product import CHARTS, CHECKOUT, INSTALLER, MODES, NAMESPACE, Product, gpu_pod
 from tests.e2e.product.test_isolation import ALLOCATES, LEAST, MOST, busy_percent
 
 #: Takes 2 GiB and keeps them.
@@ -120,6 +121,19 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     until("its files are gone", lambda: f"gpushare.dev-claim-{uid}.json" not in files(cluster))
     product.delete_all()
     until("nothing is left of claims", lambda: not files(cluster))
+
+
+def test_the_how_to_leads_from_the_chart_to_a_limited_container(claiming: Product, tmp_path: Path) -> None:
+    page = "docs/how-to/share-with-claims.md"
+    for block in read_page(page, (CHECKOUT / page).read_text()).blocks:
+        if block.file:
+            (tmp_path / block.file).write_text("\n".join(block.content) + "\n")
+    (tmp_path / "charts").symlink_to(CHARTS)
+    *_, smi, _ = (
+        typed(claiming, one.text, tmp_path)
+        for one in commands_typed_by(__file__, "docs/how-to/share-with-claims.md")
+    )
+    assert "/  3072MiB" in smi
 
 
 def test_manifests_for_other_modes_run_with_claims(claiming: Product, tmp_path: Path) -> None:
