@@ -55,6 +55,7 @@ SECTIONS: Final = (
             ("Multiple and whole GPUs", "guide/several-gpus.md"),
             ("MIG instances", "guide/mig.md"),
             ("GPU topology", "guide/topology.md"),
+            ("Share through ResourceClaims", "how-to/share-with-claims.md"),
             ("ResourceClaims (DRA)", "guide/dra.md"),
             ("Scale on GPU use (HPA, KEDA)", "how-to/scale-on-gpu-use.md"),
             ("Gangs", "guide/gangs.md"),
