@@ -152,4 +152,4 @@ async def measure(per_gpu: int, idle_s: float) -> Figures:
 
 
 def _slice_writes(api: ScriptedApi) -> int:
-    return sum("resourceslices" in one and not one.startswith(("GET", "WATCH")) for one in api.requests)
+    return sum("resourceslices" in one and one.startswith(("POST", "PUT", "DELETE")) for one in api.requests)

@@ -38,7 +38,7 @@ _SHARES: Final = 16
 _BEGIN_AT_ONCE: Final = 32
 _HARDWARE: Final = Hardware("Hopper", "9.0", "580.65.06", "pci0000:17")
 _WRITES: Final = re.compile(
-    r'^apiserver_request_total\{(?=[^}]*resource="resourceslices")(?=[^}]*verb="(?:POST|PUT|PATCH|DELETE)")[^}]*\} (\S+)$',
+    r'^apiserver_request_total\{(?=[^}]*resource="resourceslices")(?=[^}]*dry_run="")(?=[^}]*verb="(?:POST|PUT|PATCH|DELETE)")[^}]*\} (\S+)$',
     re.MULTILINE,
 )
 
