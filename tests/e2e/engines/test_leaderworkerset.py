@@ -29,7 +29,7 @@ def with_leaderworkerset(engines_cluster: Cluster, engines_product: Product) -> 
 @pytest.fixture
 def product(with_leaderworkerset: Product) -> Iterator[Product]:
     yield with_leaderworkerset
-    with_leaderworkerset.kubectl("delete", "lws", "--all", "--timeout=60s")
+    with_leaderworkerset.kubectl("delete", "lws", "--all", "--cascade=foreground", "--timeout=60s")
     with_leaderworkerset.delete_all()
 
 
