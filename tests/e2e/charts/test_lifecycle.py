@@ -163,10 +163,13 @@ def test_upgrades_and_rollbacks_change_what_was_asked_and_nothing_else(clean: Co
     # From what the cluster does itself to the webhook and back: nothing of either is left.
     install(clean, INSTALLER, "admission.mode=webhook", verb="upgrade")
     policies = ("ValidatingAdmissionPolicy/", "MutatingAdmissionPolicy/")
-    left = [one for one in objects(clean) if one.startswith(policies)]
-    # The other chart's own, which clusters before 1.30 do not have.
-    others = "ValidatingAdmissionPolicy//gpushare-scheduler-pods"
-    assert left == [one for one in before if one == others]
+    left = {one for one in objects(clean) if one.startswith(policies)}
+    # The other chart's own, and those for ResourceClaims, where the cluster has the one or the other.
+    stay = {
+        f"ValidatingAdmissionPolicy//gpushare-{name}"
+        for name in ("scheduler-pods", "claims", "claims-templates")
+    }
+    assert left == before & stay
     assert "Secret/gpu/gpushare-admission" in objects(clean)
     install(clean, INSTALLER, "admission.mode=webhook", "gpuMemoryUnit=1GiB", verb="upgrade")
     # Guards have a switch of their own: where the cluster has no policies, the webhook stays for them.
