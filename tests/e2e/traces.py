@@ -4,6 +4,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -111,6 +112,8 @@ def other_clusters(own_slot: int | None, own_state: Path) -> set[str]:
     if own_slot is not None:
         links = (f"gpushare{slot}" for slot in range(20))
         names |= {link for link in links if not f"gpushare{own_slot}".startswith(link)}
+        # A slot that was given back may have been taken by the next cluster already.
+        names |= {f"gpushare{own_slot}"} if own_slot in _slots_of_others(own_state) else set()
     folders = {path.parent for path in record.STATES.parent.glob("gpushare-e2e*/*")}
     names |= {f"state {folder}/" for folder in folders if folder != own_state.parent}
     for hierarchy in cgroups.hierarchies():
@@ -122,6 +125,15 @@ def other_clusters(own_slot: int | None, own_state: Path) -> set[str]:
                 if entry.is_dir() and entry.name != own
             }
     return names
+
+
+def _slots_of_others(own_state: Path) -> set[int]:
+    slots = set()
+    for state in record.STATES.parent.glob("gpushare-e2e*/*"):
+        if state != own_state:
+            with suppress(OSError, ValueError, KeyError):
+                slots.add(record.read(state).slot)
+    return slots
 
 
 def _said(*argv: str) -> str:
