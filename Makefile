@@ -68,7 +68,7 @@ e2e-archives: # The images, of packages and Python alone
 	@$(BIN)/python -m images all
 
 e2e-programs: # The components, of Go modules
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.cluster build --k8s $(K8S)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.cluster build --k8s $(K8S) $(HOST:%=--host %)
 
 e2e-engines: # The managers of engines that run beside the product, of Go modules
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.engines

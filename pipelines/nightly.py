@@ -33,6 +33,7 @@ STEPS: Final = (
             (
                 "make e2e-programs",
                 *(f"make e2e-programs {version}" for version in _OLDER.values()),
+                "make e2e-programs HOST=nvidia-runtime",
                 "make e2e-archives",
                 "make e2e-engines",
             )

@@ -13,6 +13,7 @@ from gpushare_playground.gpus import PRESETS
 from tests.e2e.cluster import driver
 from tests.e2e.cluster.binaries import CannotBuild, build
 from tests.e2e.cluster.cluster import Cluster
+from tests.e2e.cluster.hosts import HOSTS
 from tests.e2e.cluster.lifecycle import THREE_NODES, down, up
 from tests.e2e.cluster.network import NoSlot
 from tests.e2e.cluster.programs import KUBERNETES
@@ -30,12 +31,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    print(build(arguments.k8s, arguments.names, ready=arguments.binaries, report=_tell))
+    print(build(arguments.k8s, arguments.names, ready=arguments.binaries, host=arguments.host, report=_tell))
     return 0
 
 
 def _up(arguments: argparse.Namespace) -> int:
-    binaries = build(arguments.k8s, ready=arguments.binaries, report=_tell)
+    binaries = build(arguments.k8s, ready=arguments.binaries, host=arguments.host, report=_tell)
     # A signal that comes while it starts must find the way down, too.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
@@ -47,6 +48,7 @@ def _up(arguments: argparse.Namespace) -> int:
             k8s=arguments.k8s,
             nodes=arguments.nodes,
             drivers=not arguments.no_driver,
+            host=arguments.host,
             report=_tell,
         )
         if arguments.label:
@@ -166,6 +168,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         default=Path(ready) if ready else None,
         help="take the programs from here that it has; else from $GPUSHARE_E2E_BINARIES",
+    )
+
+    shared.add_argument(
+        "--host",
+        choices=HOSTS,
+        default="kubeadm",
+        help="where nodes have their sockets and folders, and which container runtime (default kubeadm)",
     )
 
     where = argparse.ArgumentParser(add_help=False)

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.e2e.cluster.gomodules import built
+from tests.e2e.cluster.hosts import HOSTS
 from tests.e2e.cluster.kept import CannotBuild, cache, digest, making, renamed
-from tests.e2e.cluster.programs import KUBERNETES, chosen
+from tests.e2e.cluster.programs import KUBERNETES, chosen, of_host
 
 INIT: Final = "machine-init"
 """Process 1 of machines and pods, compiled from ``init.c``."""
@@ -23,11 +24,12 @@ def build(
     names: Iterable[str] = (),
     *,
     ready: Path | None = None,
+    host: str = "kubeadm",
     report: Callable[[str], None] = print,
 ) -> Path:
-    """A folder that holds the programs ``names`` (all when there is none), and :data:`INIT`.
+    """A folder that holds the programs ``names`` (all when there is none) and those of ``host``, and :data:`INIT`.
 
-    What is in ``ready`` (else ``$KUBEBUILDER_ASSETS``) is taken from there, the rest is built where the cache
+    What is in ``ready`` (else ``$KUBEBUILDER_ASSETS``) is taken from there, unless the host has its own; the rest is built where the cache
     lacks it. The folder is named by what is in it and never changes. Raises :class:`CannotBuild`.
     """
     assets = ready or (
@@ -35,9 +37,13 @@ def build(
     )
     if assets and not assets.is_dir():
         raise CannotBuild(f"{assets}: no such folder of binaries")
-    wanted = chosen(k8s, names)
-    existing = {p.name: assets / p.name for p in wanted if assets and (assets / p.name).is_file()}
-    found = {INIT: _init(report)} | existing | built([p for p in wanted if p.name not in existing], report)
+    own = {p.name: p for p in of_host(HOSTS[host])}
+    wanted = {p.name: p for p in chosen(k8s, names)} | own
+    existing = {
+        name: assets / name for name in wanted if assets and name not in own and (assets / name).is_file()
+    }
+    lacking = [p for p in wanted.values() if p.name not in existing]
+    found = {INIT: _init(report)} | existing | built(lacking, report)
     return _gathered(k8s, found)
 
 

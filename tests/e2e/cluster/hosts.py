@@ -16,6 +16,12 @@ class Host:
     containerd_socket: str = "/run/containerd/containerd.sock"
     cdi_dirs: tuple[str, ...] = ("/etc/cdi", "/var/run/cdi")
     """Where containerd looks for CDI specs; NVIDIA's is written to the last one."""
+    containerd: str = "2"
+    """Its version, which decides the form of its configuration: ``2`` or ``1.7``."""
+    cdi: bool = True
+    """Whether containerd resolves CDI devices. Version 2 always does."""
+    runtime: str = "runc"
+    """The program with which containerd starts containers by default."""
 
 
 _SNAP: Final = "/var/snap/microk8s"
@@ -42,5 +48,9 @@ HOSTS: Final = {
         containerd_config="/etc/cri/containerd.toml",
         cdi_dirs=("/var/cdi/static", "/var/cdi/dynamic"),
     ),
+    "containerd-1.7": Host(containerd="1.7"),
+    # As NVIDIA's toolkit configures it: `nvidia-ctk runtime configure --set-as-default`.
+    "nvidia-runtime": Host(containerd="1.7", cdi=False, runtime="nvidia-container-runtime"),
+    "without-cdi": Host(containerd="1.7", cdi=False),
 }
 """By name; ``kubeadm`` has the defaults of kubelet and containerd."""

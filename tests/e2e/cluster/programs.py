@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.e2e.cluster.hosts import Host
+
 MODULES: Final = Path(__file__).parent / "modules"
 KUBERNETES: Final = ("1.37", "1.36", "1.28")
 """The versions of Kubernetes for which there is a folder in ``modules/``."""
 
 _VERSION = "k8s.io/component-base/version"
+_TOOLKIT = "github.com/NVIDIA/nvidia-container-toolkit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +115,33 @@ def programs(k8s: str) -> dict[str, Program]:
     ]
     found.append(Program("helm", "helm", "helm.sh/helm/v4/cmd/helm"))
     found.append(Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"))
-    toolkit = "github.com/NVIDIA/nvidia-container-toolkit"
-    toolkit_version = _pinned("nvidia-ctk", toolkit)
+    toolkit_version = _pinned("nvidia-ctk", _TOOLKIT)
     found += [
         Program(
             name,
             "nvidia-ctk",
-            f"{toolkit}/cmd/{name}",
-            ldflags=f"-s -w -X {toolkit}/internal/info.version={toolkit_version}",
+            f"{_TOOLKIT}/cmd/{name}",
+            ldflags=f"-s -w -X {_TOOLKIT}/internal/info.version={toolkit_version}",
             cgo=True,
         )
         for name in ("nvidia-ctk", "nvidia-cdi-hook")
     ]
     return {program.name: program for program in found}
+
+
+def of_host(host: Host) -> list[Program]:
+    """Programs that nodes of this host have in the place of, or beside, those of :func:`programs`."""
+    found = []
+    if host.containerd == "1.7":
+        module = "github.com/containerd/containerd/cmd"
+        off = "no_btrfs no_devmapper no_zfs no_aufs"
+        found += [
+            Program(name, "containerd-1.7", f"{module}/{name}", tags=off)
+            for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+        ]
+    if host.runtime != "runc":
+        found.append(Program(host.runtime, "nvidia-ctk", f"{_TOOLKIT}/cmd/{host.runtime}", cgo=True))
+    return found
 
 
 def chosen(k8s: str, names: Iterable[str]) -> list[Program]:

@@ -13,6 +13,41 @@ Version = tuple[int, int]
 
 def containerd(binaries: Path, host: Host) -> str:
     """containerd's ``config.toml``: its own defaults but for the host's paths and what a machine of namespaces needs."""
+    return _containerd_1(binaries, host) if host.containerd == "1.7" else _containerd_2(binaries, host)
+
+
+def _containerd_1(binaries: Path, host: Host) -> str:
+    off = ("btrfs", "zfs", "devmapper", "blockfile", "aufs")
+    disabled = [f"io.containerd.snapshotter.v1.{name}" for name in off]
+    disabled += ["io.containerd.tracing.processor.v1.otlp", "io.containerd.internal.v1.tracing"]
+    cri = "plugins.'io.containerd.grpc.v1.cri'"
+    return f"""version = 2
+root = '{host.containerd_root}'
+state = '{host.containerd_state}'
+disabled_plugins = {json.dumps(disabled)}
+[grpc]
+  address = '{host.containerd_socket}'
+[{cri}]
+  sandbox_image = '{PAUSE_IMAGE}'
+  # Machines without CAP_SYS_RESOURCE may not lower it.
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+  enable_cdi = {json.dumps(host.cdi)}
+  cdi_spec_dirs = {json.dumps(host.cdi_dirs)}
+  [{cri}.containerd]
+    default_runtime_name = 'default'
+    [{cri}.containerd.runtimes.default]
+      runtime_type = 'io.containerd.runc.v2'
+      [{cri}.containerd.runtimes.default.options]
+        BinaryName = '{binaries}/{host.runtime}'
+        SystemdCgroup = false
+  [{cri}.cni]
+    bin_dir = '{binaries}'
+    conf_dir = '/etc/cni/net.d'
+"""
+
+
+def _containerd_2(binaries: Path, host: Host) -> str:
     off = ("btrfs", "zfs", "devmapper", "blockfile", "erofs")
     disabled = [f"io.containerd.snapshotter.v1.{name}" for name in off]
     disabled += ["io.containerd.differ.v1.erofs", "io.containerd.tracing.processor.v1.otlp"]

@@ -12,11 +12,11 @@ from tests.e2e.engines.engine import kustomized, load, rolled_out, source
 from tests.e2e.product.product import Product
 
 NAMESPACE: Final = "argo"
-_MODULE: Final = "github.com/argoproj/argo-workflows/v4"
+MODULE: Final = "github.com/argoproj/argo-workflows/v4"
 _TAG: Final = "v4.0.5"
 # By its version a controller names the executor's image.
-_LDFLAGS: Final = f"-s -w -X {_MODULE}.version={_TAG}"
-CONTROLLER: Final = Program("workflow-controller", "argo", f"{_MODULE}/cmd/workflow-controller", "", _LDFLAGS)
+_LDFLAGS: Final = f"-s -w -X {MODULE}.version={_TAG}"
+CONTROLLER: Final = Program("workflow-controller", "argo", f"{MODULE}/cmd/workflow-controller", "", _LDFLAGS)
 _WITH_LINK: Final = "workflow/executor/osspecific"
 _RIGHTS_OF_STEPS: Final = ("executor/emissary/executor-role.yaml", "executor-default-rolebinding.yaml")
 
@@ -33,15 +33,15 @@ def executor() -> Program:
         making = Path(tempfile.mkdtemp(dir=copy.parent, prefix=".making-"))
         without = shutil.ignore_patterns("docs", "examples", "sdks", "ui")
         shutil.copytree(
-            source(CONTROLLER, _MODULE), making / "argo", ignore=without, copy_function=shutil.copyfile
+            source(CONTROLLER, MODULE), making / "argo", ignore=without, copy_function=shutil.copyfile
         )
         folder = making / "argo" / _WITH_LINK
         folder.chmod(0o755)
         (folder / "signal_linux.go").symlink_to("signal_darwin.go")
-        (making / "go.mod").write_text(f"{pins}\nreplace {_MODULE} => ./argo\n")
+        (making / "go.mod").write_text(f"{pins}\nreplace {MODULE} => ./argo\n")
         (making / "go.sum").write_text(sums)
         renamed(making, copy)
-    return Program("argoexec", str(copy), f"{_MODULE}/cmd/argoexec", "", _LDFLAGS)
+    return Program("argoexec", str(copy), f"{MODULE}/cmd/argoexec", "", _LDFLAGS)
 
 
 def install(cluster: Cluster, product: Product) -> None:
@@ -66,7 +66,7 @@ def uninstall(product: Product) -> None:
 
 
 def _folder() -> Path:
-    return source(CONTROLLER, _MODULE) / "manifests"
+    return source(CONTROLLER, MODULE) / "manifests"
 
 
 def _manifests(product: Product) -> str:

@@ -10,6 +10,7 @@ import yaml
 from gpushare.api import names
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.engines import argo
+from tests.e2e.engines.examples import example, load_stand_in
 from tests.e2e.product.pages import Pages
 from tests.e2e.product.product import CHECKOUT, Product
 
@@ -63,6 +64,23 @@ def test_the_steps_own_container_has_the_gpu(product: Product) -> None:
         assert product.environment(name, "main")[names.ENV_VISIBLE_DEVICES].startswith("GPU-")
         (wait,) = [one for one in pod["spec"]["containers"] if one["name"] == "wait"]
         assert names.GPU_MEM not in wait.get("resources", {}).get("limits", {})
+
+
+def test_its_own_example_runs_with_the_resource_renamed(product: Product, engines_cluster: Cluster) -> None:
+    """One that sets a resource by a patch, from a parameter."""
+    load_stand_in(engines_cluster, "docker.io/library/busybox:latest")
+    (workflow,) = example(argo.CONTROLLER, argo.MODULE, "examples/pod-spec-yaml-patch.yaml")
+    workflow["spec"]["podSpecPatch"] = workflow["spec"]["podSpecPatch"].replace("memory", names.GPU_MEM)
+    workflow["spec"]["arguments"]["parameters"] = [{"name": "mem-limit", "value": "3"}]
+    product.apply(workflow)
+
+    product.kubectl(
+        *("wait", "--for=jsonpath={.status.phase}=Succeeded", "workflow/pod-spec-patch", "--timeout=90s")
+    )
+    (pod,) = product.pods(f"{WORKFLOW}=pod-spec-patch")
+    (main,) = [one for one in pod["spec"]["containers"] if one["name"] == "main"]
+    assert main["resources"]["limits"][names.GPU_MEM] == "3"
+    assert names.ANN_SHARE in pod["metadata"]["annotations"]
 
 
 def test_runs_of_one_workflow_are_gangs_of_their_own(product: Product) -> None:

@@ -10,6 +10,7 @@ import yaml
 from gpushare.api import names
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.engines import kuberay
+from tests.e2e.engines.examples import example
 from tests.e2e.product.pages import Pages
 from tests.e2e.product.product import CHECKOUT, Product
 
@@ -30,7 +31,7 @@ def with_kuberay(engines_cluster: Cluster, engines_product: Product) -> Iterator
 @pytest.fixture
 def product(with_kuberay: Product) -> Iterator[Product]:
     yield with_kuberay
-    with_kuberay.kubectl("delete", "rayclusters", "--all", "--timeout=60s")
+    with_kuberay.kubectl("delete", "rayservices,rayclusters", "--all", "--timeout=60s")
     with_kuberay.delete_all()
 
 
@@ -55,6 +56,30 @@ def test_workers_start_ray_with_the_share_as_a_gpu(
         assert len(environment[names.ENV_VISIBLE_DEVICES].split(",")) == 1
     (head,) = product.running("ray.io/node-type=head")
     assert names.ANN_SHARE not in head["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize(
+    ("path", "image", "node_type", "units"),
+    [
+        ("ray-service.text-summarizer.yaml", "rayproject/ray-ml:2.46.0.0e19ea-py39-gpu", "worker", 1),
+        (
+            "ray-cluster.verl.yaml",
+            "hiyouga/verl:ngc-th2.6.0-cu126-vllm0.8.4-flashinfer0.2.2-cxx11abi0",
+            "head",
+            4,
+        ),
+    ],
+)
+def test_its_own_examples_run_with_the_resource_renamed(
+    product: Product, engines_cluster: Cluster, path: str, image: str, node_type: str, units: int
+) -> None:
+    kuberay.load_ray(engines_cluster, f"docker.io/{image}")
+    product.apply(*example(kuberay.OPERATOR, kuberay.MODULE, f"config/samples/{path}"))
+
+    (pod,) = product.running(f"ray.io/node-type={node_type}")
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"]["limits"] == {names.GPU_MEM: str(units)}
+    assert product.environment(pod["metadata"]["name"])[names.ENV_VISIBLE_DEVICES].startswith("GPU-")
 
 
 def test_a_cluster_is_a_gang_if_its_templates_say_so(product: Product) -> None:

@@ -11,6 +11,7 @@ import yaml
 from gpushare.api import names
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.engines.engine import KUEUE
+from tests.e2e.engines.examples import example, load_stand_in
 from tests.e2e.engines.kueue import configure
 from tests.e2e.product.pages import Pages
 from tests.e2e.product.product import CHECKOUT, Product
@@ -249,6 +250,37 @@ def test_a_plain_pods_bytes_are_counted_as_the_units_that_admission_made_of_them
 def test_what_the_page_shows(product: Product, engines_cluster: Cluster, tmp_path: Path) -> None:
     pages = Pages(product, tmp_path, engines_cluster.state, "core-mem-v100x4")
     pages.type("kueue")
+
+
+def test_its_own_example_runs_with_the_resource_renamed(product: Product, engines_cluster: Cluster) -> None:
+    """The Job of the example requests no GPU; here each pod requests one unit."""
+    load_stand_in(engines_cluster, "gcr.io/google-containers/busybox:latest")
+    files = ("00-resource-flavor", "01-cluster-queues", "01.5-cohorts", "02-local-queues")
+    files += ("07-workload-priority-classes", "05-cancer-cure-research")
+    folder = "cmd/kueueviz/examples"
+    read = [one for path in files for one in example(KUEUE.manager, KUEUE.module, f"{folder}/{path}.yaml")]
+    for group in (g for one in read for g in one.get("spec", {}).get("resourceGroups", ())):
+        group["coveredResources"] = [_renamed(name) for name in group["coveredResources"]]
+        for resource in (each for one in group["flavors"] for each in one["resources"]):
+            resource["name"] = _renamed(resource["name"])
+    research = read[-1]
+    (container,) = research["spec"]["template"]["spec"]["containers"]
+    container["resources"] = {"limits": {names.GPU_MEM: 1}}
+    product.kubectl("label", "node", "cgpu-t4", "instance-type=gpu")
+    try:
+        product.apply(*read)
+        for pod in product.running("job-name=cancer-research", 3):
+            assert pod["spec"]["nodeName"] == "cgpu-t4"
+            visible = product.environment(pod["metadata"]["name"])[names.ENV_VISIBLE_DEVICES]
+            assert visible.startswith("GPU-")
+    finally:
+        product.kubectl("label", "node", "cgpu-t4", "instance-type-")
+        product.kubectl("delete", "jobs", "--all", "--timeout=60s")
+        product.kubectl("delete", "cohorts.kueue.x-k8s.io,workloadpriorityclasses", "--all", "--timeout=60s")
+
+
+def _renamed(resource: str) -> str:
+    return names.GPU_MEM if resource == "gpu" else resource
 
 
 def test_units_count_as_bytes_by_the_pages_transformation(product: Product) -> None:

@@ -9,6 +9,7 @@ import pytest
 from gpushare.api import names
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.engines.engine import LEADERWORKERSET
+from tests.e2e.engines.examples import example, load_stand_in
 from tests.e2e.product.pages import Pages
 from tests.e2e.product.product import Product
 
@@ -70,6 +71,29 @@ def uids(pods: list[Json]) -> set[str]:
 def test_what_the_page_shows(product: Product, engines_cluster: Cluster, tmp_path: Path) -> None:
     pages = Pages(product, tmp_path, engines_cluster.state, "core-mem-v100x4")
     pages.type("leaderworkerset")
+
+
+@pytest.mark.parametrize(
+    ("engine", "image", "units"),
+    [("vllm/GPU", "vllm/vllm-openai:v0.8.5", 8), ("sglang", "lmsysorg/sglang:latest", 1)],
+)
+def test_its_own_examples_run_with_the_resource_renamed(
+    product: Product, engines_cluster: Cluster, engine: str, image: str, units: int
+) -> None:
+    serves = f"httpd -f -p {8080 if engine == 'vllm/GPU' else 40000}"
+    # vLLM's leader starts Ray with bash and serves with python3, its worker is Ray alone.
+    worker = '[ "$2" = leader ] || exec sleep 100000'
+    load_stand_in(engines_cluster, f"docker.io/{image}", bash=worker, python3=serves)
+    path = f"docs/examples/{engine}/lws.yaml"
+    objects = example(LEADERWORKERSET.manager, LEADERWORKERSET.module, path)
+    product.apply(*objects)
+
+    name = objects[0]["metadata"]["name"]
+    for pod in product.running(f"leaderworkerset.sigs.k8s.io/name={name}", 4):
+        (container,) = pod["spec"]["containers"]
+        assert container["resources"]["limits"] == {names.GPU_MEM: str(units)}
+        assert product.environment(pod["metadata"]["name"])[names.ENV_VISIBLE_DEVICES].startswith("GPU-")
+    product.kubectl("delete", "service", objects[1]["metadata"]["name"])
 
 
 def test_an_update_goes_through_while_every_gpu_is_full(product: Product) -> None:

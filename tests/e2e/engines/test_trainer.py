@@ -11,6 +11,7 @@ from gpushare.api import names
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.engines import trainer
 from tests.e2e.engines.engine import JOBSET
+from tests.e2e.engines.examples import example, load_stand_in
 from tests.e2e.product.pages import Pages
 from tests.e2e.product.product import CHECKOUT, Product
 
@@ -63,6 +64,24 @@ def test_trainjobs_of_one_runtime_are_gangs_of_their_own(product: Product) -> No
         _some(product, "second"),
         "gang default/torch/second needs room for 4 pods at once and there is room for 2",
     )
+
+
+def test_a_job_of_its_own_runtime_runs_on_shares(product: Product, engines_cluster: Cluster) -> None:
+    (runtime,) = example(trainer.MANAGER, trainer.MODULE, "manifests/base/runtimes/torch_distributed.yaml")
+    (job,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+    load_stand_in(engines_cluster, f"docker.io/{container['image']}", torchrun="exec sleep 100000")
+    trainjob = of_the_page()[1]
+    trainjob["spec"]["runtimeRef"] = {"name": runtime["metadata"]["name"]}
+    trainjob["spec"]["trainer"]["command"] = ["torchrun", "train.py"]
+    product.apply(runtime, trainjob)
+    try:
+        for pod in product.running(f"{JOBSET_NAME}=train", 2):
+            visible = product.environment(pod["metadata"]["name"])[names.ENV_VISIBLE_DEVICES]
+            assert visible.startswith("GPU-")
+    finally:
+        product.kubectl("delete", "trainjobs", "--all", "--timeout=60s")
+        product.kubectl("delete", "clustertrainingruntimes", "--all", "--timeout=60s")
 
 
 def test_pods_get_several_gpus_by_the_label(product: Product) -> None:

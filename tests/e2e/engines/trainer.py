@@ -9,8 +9,8 @@ from tests.e2e.engines.engine import kustomized, load, rolled_out, source
 from tests.e2e.product.product import Product
 
 NAMESPACE: Final = "kubeflow-system"
-_MODULE: Final = "github.com/kubeflow/trainer/v2"
-MANAGER: Final = Program("trainer-controller-manager", "trainer", f"{_MODULE}/cmd/trainer-controller-manager")
+MODULE: Final = "github.com/kubeflow/trainer/v2"
+MANAGER: Final = Program("trainer-controller-manager", "trainer", f"{MODULE}/cmd/trainer-controller-manager")
 _IMAGE: Final = "e2e.local/trainer"
 _TAG: Final = "2.2"
 
@@ -51,6 +51,6 @@ def _manifests(product: Product) -> str:
     }
     # Its manager writes its certificates into this Secret.
     secret = {"name": "kubeflow-trainer-webhook-cert", "options": {"disableNameSuffixHash": True}}
-    folder = source(MANAGER, _MODULE) / "manifests" / "base"
+    folder = source(MANAGER, MODULE) / "manifests" / "base"
     parts = ["crds", "manager", "rbac", "webhook"]
     return kustomized(product, folder, parts, NAMESPACE, images=[image], secretGenerator=[secret])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpushare.api import names
-from tests.e2e.cluster import THREE_NODES, Cluster, down, up, wait_for
+from tests.e2e.cluster import THREE_NODES, Cluster, build, down, up, wait_for
 from tests.e2e.product.conftest import load_images
 from tests.e2e.product.product import INSTALLER, NAMESPACE, SCHEDULER, Product, gpu_pod
 from tests.e2e.product.test_isolation import ALLOCATES, SAMPLE
@@ -18,6 +18,8 @@ VALUES = {
     "k3s": (),
     "microk8s": ("nodeAgent.kubeletRootDir=/var/snap/microk8s/common/var/lib/kubelet",),
     "talos": ("nodeAgent.cdiDirs={/var/cdi/static,/var/cdi/dynamic}",),
+    "containerd-1.7": ("nodeAgent.containerRuntime=cdi",),
+    "nvidia-runtime": (),
 }
 WITHIN_S = 120.0
 
@@ -35,12 +37,23 @@ def host(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def cluster_of_host(states: Path, binaries: Path, k8s: str, host: str) -> Iterator[Cluster]:
     """One such node, with images."""
-    cluster = up(states / f"host-{host}", binaries, k8s=k8s, nodes=[NODE], host=host)
+    programs = build(k8s, ready=binaries, host=host)
+    cluster = up(states / f"host-{host}", programs, k8s=k8s, nodes=[NODE], host=host)
     try:
+        if cluster.host.runtime != "runc":
+            _configure_nvidia_runtime(cluster)
         load_images(cluster)
         yield cluster
     finally:
         down(cluster.state)
+
+
+def _configure_nvidia_runtime(cluster: Cluster) -> None:
+    """In its mode ``cdi``, which takes what the fake driver needs in containers from the CDI spec."""
+    mode = f'[nvidia-container-runtime]\nmode = "cdi"\nruntimes = ["{cluster.bin}/runc"]\n'
+    folder = "/etc/nvidia-container-runtime"
+    write = f"mkdir -p {folder} && cat > {folder}/config.toml"
+    cluster.node(NODE.name).run("sh", "-c", write, input=mode.encode())
 
 
 def test_a_host_of_another_distribution_runs_limited_pods_with_the_values_of_its_row(
@@ -60,8 +73,8 @@ def test_a_host_of_another_distribution_runs_limited_pods_with_the_values_of_its
     limit = product.environment("held")[names.ENV_MEM_LIMIT]
     seen = product.kubectl("exec", "held", "--", "python3", "-c", ALLOCATES).split()
     assert seen == [limit, *"00002"]
-    # By CDI, and not by a runtime of NVIDIA's, of which there is none here.
-    cluster.node(NODE.name).run("test", "-f", f"{at.cdi_dirs[-1]}/gpushare.dev-gpu.json")
+    described = cluster.node(NODE.name).run("ls", at.cdi_dirs[-1]).stdout.split()
+    assert ("gpushare.dev-gpu.json" in described) == at.cdi, "by CDI, or by NVIDIA's runtime alone"
     ran = product.run(
         *("kubectl", "-n", NAMESPACE, "exec", agent, "--", "gpushare", "doctor", "node", "--all"),
         *("--host-root", "/host", "--kubelet-root", at.kubelet_root),

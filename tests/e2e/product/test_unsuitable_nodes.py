@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import Node, NodeRecord, cgroups, down, driver, up, wait_for
+from tests.e2e.cluster import Node, NodeRecord, build, cgroups, down, driver, up, wait_for
 from tests.e2e.product.conftest import load_images
 from tests.e2e.product.product import CHARTS, INSTALLER, NAMESPACE, SCHEDULER, Product, gpu_pod
 from tests.e2e.product.test_isolation import SAMPLE
@@ -99,6 +99,24 @@ def test_a_container_runtime_that_adds_no_driver_is_reported_on_the_pod(bare: tu
     assert product.run("kubectl", "exec", "without", "--", "nvidia-smi").code != 0
     told(product, "pod/without", "GPUDriverMissing", "NVIDIA's runtime was to add it", "no CDI description")
     product.delete_all()
+
+
+def test_a_containerd_without_cdi_is_reported_on_the_pod(states: Path, binaries: Path, k8s: str) -> None:
+    """Version 1.7 as it comes: CDI is switched off, and no runtime of NVIDIA's is installed."""
+    programs = build(k8s, ready=binaries, host="without-cdi")
+    cluster = up(states / "without-cdi", programs, k8s=k8s, nodes=[NODE], host="without-cdi")
+    try:
+        load_images(cluster)
+        product = Product(cluster.kubeconfig, cluster.bin)
+        product.label(NODE.name, "cgpu")
+        product.install(INSTALLER)
+        product.install(SCHEDULER)
+        product.offers(NODE.name, gpu_mem=15)
+        product.apply(uses("without"))
+        product.running("app=without")
+        told(product, "pod/without", "GPUDriverMissing", "let NVIDIA's runtime be the default")
+    finally:
+        down(cluster.state)
 
 
 def test_directories_in_which_the_container_runtime_looks_for_no_cdi_are_named_by_the_pod(
