@@ -1,5 +1,6 @@
 """Nodes that have their sockets and folders elsewhere: what docs/guide/install.md tells to set for them, and what happens without."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -41,19 +42,20 @@ def cluster_of_host(states: Path, binaries: Path, k8s: str, host: str) -> Iterat
     cluster = up(states / f"host-{host}", programs, k8s=k8s, nodes=[NODE], host=host)
     try:
         if cluster.host.runtime != "runc":
-            _configure_nvidia_runtime(cluster)
+            _install_nvidia_runtime(cluster)
         load_images(cluster)
         yield cluster
     finally:
         down(cluster.state)
 
 
-def _configure_nvidia_runtime(cluster: Cluster) -> None:
+def _install_nvidia_runtime(cluster: Cluster) -> None:
     """In its mode ``cdi``, which takes what the fake driver needs in containers from the CDI spec."""
-    mode = f'[nvidia-container-runtime]\nmode = "cdi"\nruntimes = ["{cluster.bin}/runc"]\n'
+    node, runtime = cluster.node(NODE.name), cluster.host.runtime
+    settings = f'[{runtime}]\nmode = "cdi"\nruntimes = ["{cluster.bin}/runc"]\n'
     folder = "/etc/nvidia-container-runtime"
-    write = f"mkdir -p {folder} && cat > {folder}/config.toml"
-    cluster.node(NODE.name).run("sh", "-c", write, input=mode.encode())
+    node.run("install", "-m", "755", f"{cluster.bin}/{runtime}", f"/usr/bin/{runtime}")
+    node.run("sh", "-c", f"mkdir -p {folder} && cat > {folder}/config.toml", input=settings.encode())
 
 
 def test_a_host_of_another_distribution_runs_limited_pods_with_the_values_of_its_row(
@@ -73,8 +75,13 @@ def test_a_host_of_another_distribution_runs_limited_pods_with_the_values_of_its
     limit = product.environment("held")[names.ENV_MEM_LIMIT]
     seen = product.kubectl("exec", "held", "--", "python3", "-c", ALLOCATES).split()
     assert seen == [limit, *"00002"]
-    described = cluster.node(NODE.name).run("ls", at.cdi_dirs[-1]).stdout.split()
-    assert ("gpushare.dev-gpu.json" in described) == at.cdi, "by CDI, or by NVIDIA's runtime alone"
+    assert product.environment("held")[names.ENV_VISIBLE_DEVICES].startswith("GPU-")
+    page = f"/api/v1/namespaces/{NAMESPACE}/pods/{agent}:9452/proxy/metrics"
+    metrics = product.kubectl("get", "--raw", page)
+    (method,) = re.findall(
+        r'^gpushare_nodeagent_container_runtime\{method="(\w+)",.*\} 1$', metrics, re.MULTILINE
+    )
+    assert method == ("cdi" if at.cdi else "nvidia")
     ran = product.run(
         *("kubectl", "-n", NAMESPACE, "exec", agent, "--", "gpushare", "doctor", "node", "--all"),
         *("--host-root", "/host", "--kubelet-root", at.kubelet_root),
