@@ -1,4 +1,4 @@
-"""The command line: one line and exit code 2 for what cannot be right."""
+"""The command line: one line and exit code 2 for invalid input."""
 
 import gc
 import os
@@ -64,24 +64,24 @@ def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["--node", "n1", "--kubeconfig", "/does/not/exist"], "kubeconfig /does/not/exist: does not exist"),
     ],
 )
-def test_bad_input_is_told_in_one_line(
+def test_bad_input_is_reported_in_one_line(
     options: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(options) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("gpushare node-agent: ")
-    assert complaint in told
-    assert told.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("gpushare node-agent: ")
+    assert complaint in stderr
+    assert stderr.count("\n") == 1
 
 
-def test_help_tells_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_help_lists_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
         main(["--help"])
-    assert ended.value.code == 0
+    assert exited.value.code == 0
     assert "--metrics-listen HOST:PORT" in capsys.readouterr().out
 
 
-def test_a_small_footprint_changes_no_setting_of_its_user(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_footprint_changes_no_setting_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPC_VERBOSITY", "debug")
     prepare()
     settle()

@@ -1,4 +1,4 @@
-"""Claims made by hand, and a kubelet without sockets that admits them."""
+"""Allocations written by hand, and a kubelet without sockets that admits the pods."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ def node_of(
 def request(
     *asked: tuple[ContainerKind, int] | tuple[ContainerKind, int, int], gpus: int = 1, whole: bool = False
 ) -> Request:
-    """A request of containers (kind, units on each GPU[, percent]); init containers and sidecars first."""
+    """Requests of containers (kind, units on each GPU[, percent]); init containers and sidecars first."""
     containers, counts = [], {True: 0, False: 0}
     for at, (kind, units, *core) in enumerate(asked):
         app = kind is APP
@@ -50,7 +50,7 @@ def request(
 
 
 def undescribed(node: NodeDevices) -> NodeDevices:
-    """``node`` as schedulers see it by its capacity, while nobody describes its GPUs."""
+    """``node`` as schedulers see it by its capacity, before its GPUs are described."""
     devices = tuple(
         msgspec.structs.replace(device, uuid=index_uuid(node.name, device.index)) for device in node.devices
     )
@@ -60,7 +60,7 @@ def undescribed(node: NodeDevices) -> NodeDevices:
 def allocated(
     node: NodeDevices, name: str, on: int | Sequence[int], wanted: Request, *, at_ns: int | None = None
 ) -> AllocatedPod:
-    """A pod that was decided for GPU ``on``, or for several."""
+    """A pod allocated on GPU ``on``, or on several."""
     number = next(_numbers)
     places = (on,) if isinstance(on, int) else on
     allocation = allocate_over(node, [node.devices[place] for place in places], wanted)
@@ -75,7 +75,7 @@ PickFn = Callable[[str, int, Sequence[str], Sequence[str]], list[str]]
 
 
 class Admitting:
-    """Admits pods as the kubelet does, over a book. ``pick`` chooses IDs: (resource, amount, free, must)."""
+    """Admits pods as the kubelet does, against a book. ``pick`` chooses IDs: (resource, amount, free, must)."""
 
     def __init__(self, book: NodeAllocations) -> None:
         self.book = book
@@ -83,7 +83,9 @@ class Admitting:
         self.now_s = 0.0
 
     def free(self, resource: str) -> list[str]:
-        used = {one for given in self.held.values() for ids in given.values() for one in ids}
+        used = {
+            one for ids_by_resource in self.held.values() for ids in ids_by_resource.values() for one in ids
+        }
         ids = self.book.ids
         return [
             one
@@ -97,9 +99,9 @@ class Admitting:
         ]
 
     def admit(self, one: AllocatedPod, pick: PickFn | None = None) -> list[Match]:
-        """Every ``Allocate`` of the pod; raises ``AllocationRefused`` as the agent would."""
+        """Makes every ``Allocate`` call of the pod; raises ``AllocationRefused`` as the agent would."""
         choose = pick or AllocateMatcher(self.book).prefer
-        given = self.held.setdefault(one.bound.key, {})
+        ids_by_resource = self.held.setdefault(one.bound.key, {})
         reusable: dict[str, set[str]] = {}
         matches = []
         try:
@@ -120,7 +122,7 @@ class Admitting:
                         Slot(match.pod.uid, match.container.name, resource), ids, self.now_s
                     )
                     matches.append(match)
-                    given[container.name, resource] = frozenset(ids)
+                    ids_by_resource[container.name, resource] = frozenset(ids)
                     pool.update(ids) if container.kind is INIT else pool.difference_update(ids)
         except BaseException:
             del self.held[one.bound.key]
@@ -128,19 +130,19 @@ class Admitting:
         return matches
 
     def listing(self) -> dict[str, dict[tuple[str, str], frozenset[str]]]:
-        """As pod resources list it: without init containers."""
+        """The pod resources list: without init containers."""
         kinds = {
             (one.bound.key, container.name): container.kind
             for one in self.book.pods
             for container in one.bound.request.containers
         }
         return {
-            key: {name: ids for name, ids in given.items() if kinds.get((key, name[0])) is not INIT}
-            for key, given in self.held.items()
+            key: {name: ids for name, ids in ids_by_resource.items() if kinds.get((key, name[0])) is not INIT}
+            for key, ids_by_resource in self.held.items()
         }
 
     def reconcile(self) -> dict[str, str]:
-        """Look at the list and write what must be written; pod name → what people were told."""
+        """Compare with the list and write what must be written; pod name → text of its event."""
         self.now_s += 1.0
         self.book.grants.observe(self.listing(), self.now_s)
         notes = {}

@@ -1,4 +1,4 @@
-"""Pods of the node as records, and what was decided for them."""
+"""Pods of the node as records, and what was allocated to them."""
 
 import pytest
 
@@ -21,21 +21,21 @@ def pod(limits: dict[str, str], **more: object) -> dict[str, object]:
     }
 
 
-def test_a_pod_that_asks_for_no_gpu_does_not_matter() -> None:
+def test_a_pod_that_requests_no_gpu_is_ignored() -> None:
     assert bound_pod(decode_pod(pod({"cpu": "1"}))) is None
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_finished_pod_does_not_matter(phase: str) -> None:
+def test_a_finished_pod_is_ignored(phase: str) -> None:
     assert bound_pod(decode_pod(pod({names.GPU_MEM: "3"}, status={"phase": phase}))) is None
 
 
-def test_a_request_that_can_never_be_met_does_not_matter() -> None:
+def test_a_request_that_can_never_be_met_is_ignored() -> None:
     assert bound_pod(decode_pod(pod({names.GPU_CORE: "30"}))) is None
     assert bound_pod(decode_pod(pod({names.GPU_MEM: "1.5"}))) is None
 
 
-def test_the_selection_of_gpus_counts_unless_it_was_spoilt_after_the_binding() -> None:
+def test_the_selection_of_gpus_counts_unless_it_was_broken_after_binding() -> None:
     made = pod({names.GPU_MEM: "3"})
     made["metadata"] = {"name": "a", "uid": "u", "annotations": {names.ANN_GPU_MODEL: "A10"}}
     bound = bound_pod(decode_pod(made))
@@ -48,7 +48,7 @@ def test_the_selection_of_gpus_counts_unless_it_was_spoilt_after_the_binding() -
 
 
 @pytest.mark.parametrize(("label", "known"), [("batch", "batch"), ("fast", "")])
-def test_the_compute_class_is_one_of_those_that_are_known(label: str, known: str) -> None:
+def test_only_known_compute_classes_are_accepted(label: str, known: str) -> None:
     made = pod({names.GPU_MEM: "3"})
     made["metadata"] = {"name": "a", "uid": "u", "labels": {names.LABEL_POD_COMPUTE_CLASS: label}}
     found = bound_pod(decode_pod(made))
@@ -73,7 +73,7 @@ def record(annotations: dict[str, str], *asked: tuple[object, int]) -> BoundPod:
     return BoundPod("u", "default", "a", "", request(*asked), annotations)  # type: ignore[arg-type]
 
 
-def test_nothing_recorded_is_no_claim() -> None:
+def test_without_a_record_there_is_no_claim() -> None:
     assert allocated_pod(record({}, (APP, 3)), NODE) is None
 
 
@@ -89,7 +89,7 @@ def test_records_of_other_schedulers_are_read_by_index() -> None:
     assert (first.assigned, second.assigned) == (False, True)
 
 
-def test_an_init_container_that_the_record_does_not_name_lies_where_its_pod_lies() -> None:
+def test_an_init_container_missing_from_the_record_is_on_the_gpu_of_its_pod() -> None:
     one = allocated_pod(record({names.ANN_ALLOCATION: '{"0":{"1":3}}'}, (INIT, 2), (APP, 3)), NODE)
     assert one is not None
     assert one.decided_gpus(one.request.containers[0]) == {NODE.devices[1].uuid}

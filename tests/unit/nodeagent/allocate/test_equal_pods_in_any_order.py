@@ -1,4 +1,4 @@
-"""Equal pods, a kubelet that admits them in an order of its own, records that are written meanwhile: nobody is refused."""
+"""Equal pods, a kubelet that admits them in its own order, and records written in between: no pod is refused."""
 
 import asyncio
 import random
@@ -37,23 +37,23 @@ CONTAINER: Final = "c0"
 
 
 class Wish(NamedTuple):
-    """What a pod asks of one GPU: units of memory, and percent of compute where it asks for that too."""
+    """What a pod requests of one GPU: units of memory, and optionally percent of compute."""
 
     units: int
     core_percent: int = 0
 
     def in_any_order(self, slow: random.Random) -> list[tuple[str, int]]:
-        """What the kubelet asks for, one after the other; it goes through a map that has no order."""
-        asked = [(names.GPU_MEM, self.units), (names.GPU_CORE, self.core_percent)]
-        slow.shuffle(asked)
-        return [(resource, amount) for resource, amount in asked if amount]
+        """The kubelet's requests, one after the other; it iterates over an unordered map."""
+        requests = [(names.GPU_MEM, self.units), (names.GPU_CORE, self.core_percent)]
+        slow.shuffle(requests)
+        return [(resource, amount) for resource, amount in requests if amount]
 
 
 EQUAL: Final = Wish(3)
 
 
 class Quiet:
-    """Events and time that nobody looks at; every step of time is as long as the next."""
+    """Events that are dropped, and a clock whose steps are all equally long."""
 
     def __init__(self) -> None:
         self._now_s = 0.0
@@ -69,7 +69,7 @@ class Quiet:
         cause: str = "",
         occurrence: Occurrence = "each",
     ) -> None:
-        """Nobody reads it."""
+        """Drops the event."""
 
     def monotonic(self) -> float:
         self._now_s += 0.01
@@ -83,11 +83,11 @@ class Quiet:
 
 
 class Node:
-    """A node's agent between an API server, a watch that lags, and a kubelet, all as slow as ``slow`` says."""
+    """A node's agent between an API server, a lagging watch and a kubelet, each as slow as ``slow`` says."""
 
-    def __init__(self, slow: random.Random, *, tells: bool = True) -> None:
+    def __init__(self, slow: random.Random, *, lists_empty: bool = True) -> None:
         self.slow = slow
-        self.tells = tells
+        self.lists_empty = lists_empty
         """Whether its kubelet lists a pod that it is about to admit."""
         self.node = node_of(*[UNITS_OF_A_GPU * 1024] * GPUS, mode=NodeMode.CORE_MEM)
         self.api: dict[str, Pod] = {}
@@ -128,7 +128,11 @@ class Node:
         return {}
 
     async def read(self, timeout_s: float) -> DeviceListing:
-        listing = {key: dict(given) for key, given in self.held.items() if given or self.tells}
+        listing = {
+            key: dict(ids_by_resource)
+            for key, ids_by_resource in self.held.items()
+            if ids_by_resource or self.lists_empty
+        }
         await self.lag()
         return listing
 
@@ -138,9 +142,11 @@ class Node:
         await self.lag()
         pod = self.api[uid]
         merged = {**(pod.metadata.annotations or {}), **annotations}
-        kept = {one: value for one, value in merged.items() if value is not None}
+        remaining = {one: value for one, value in merged.items() if value is not None}
         self.show(
-            msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=kept))
+            msgspec.structs.replace(
+                pod, metadata=msgspec.structs.replace(pod.metadata, annotations=remaining)
+            )
         )
         await self.lag()
 
@@ -178,7 +184,7 @@ class Node:
         return pod.metadata.uid
 
     def looks_free(self) -> list[Wish]:
-        """What of each GPU no pod is counted on, as a scheduler counts that reads every write at once."""
+        """Memory of each GPU that no pod is counted on, as seen by a scheduler that reads every write immediately."""
         free = [Wish(UNITS_OF_A_GPU, CORE_PER_GPU)] * GPUS
         for pod in self.api.values():
             notes = pod.metadata.annotations or {}
@@ -191,7 +197,7 @@ class Node:
         return free
 
     async def schedule(self, wish: Wish, bound: list[str]) -> None:
-        """Bind pods that ask for ``wish`` wherever they look to fit."""
+        """Bind pods that request ``wish`` wherever they seem to fit."""
         while True:
             free = self.looks_free()
             for gpu in range(GPUS):
@@ -208,7 +214,9 @@ class Node:
         return record
 
     def free(self, resource: str) -> list[str]:
-        used = {one for given in self.held.values() for ids in given.values() for one in ids}
+        used = {
+            one for ids_by_resource in self.held.values() for ids in ids_by_resource.values() for one in ids
+        }
         ids = self.book.ids
         every = [
             one
@@ -238,26 +246,28 @@ class Node:
             await asyncio.sleep(0)
 
     async def at_rest(self) -> None:
-        """The agent has looked at everything and had nothing to write."""
+        """The agent has processed everything and has nothing to write."""
         self.calm = False
         while not self.calm:
             await asyncio.sleep(0)
 
     async def admit(self, uid: str, wish: Wish) -> None:
         """As the kubelet does; raises ``AllocationRefused`` where it would fail the pod."""
-        given = self.held.setdefault(f"default/{self.api[uid].metadata.name}", {})
-        await self.serve(CONTAINER, wish, given)
-        on = {gpu for ids in given.values() for gpu in self.book.ids.by_gpu(ids)}
+        admitted = self.held.setdefault(f"default/{self.api[uid].metadata.name}", {})
+        await self.serve(CONTAINER, wish, admitted)
+        on = {gpu for ids in admitted.values() for gpu in self.book.ids.by_gpu(ids)}
         assert len(on) == 1, f"{uid} has memory of one GPU and compute of another"
         await self.run(uid)
 
-    async def serve(self, container: str, wish: Wish, given: dict[tuple[str, str], frozenset[str]]) -> None:
+    async def serve(
+        self, container: str, wish: Wish, admitted: dict[tuple[str, str], frozenset[str]]
+    ) -> None:
         for resource, amount in wish.in_any_order(self.slow):
             ids = await self.allocator.prefer(resource, amount, self.free(resource), [])
             await self.lag()
             await self.allocator.allocate(resource, [ids])
             await self.lag()
-            given[container, resource] = frozenset(ids)
+            admitted[container, resource] = frozenset(ids)
             await self.lag()
 
     async def run(self, uid: str) -> None:
@@ -267,7 +277,7 @@ class Node:
 
     @asynccontextmanager
     async def looked_after(self, *beside: Coroutine[Any, Any, None]) -> AsyncIterator["asyncio.Task[None]"]:
-        """Its watch and its reconciler, whose task is yielded, work, and what else there is ``beside`` them."""
+        """Run its watch and its reconciler, whose task is yielded, and everything else in ``beside``."""
         reconciling, *others = (asyncio.create_task(one) for one in (self.reconcile(), self.watch(), *beside))
         try:
             async with asyncio.timeout(30):
@@ -277,7 +287,7 @@ class Node:
                 task.cancel()
 
     async def settled(self) -> None:
-        """The watch has shown all that was written, and nothing more is written for it."""
+        """The watch has shown every write, and no more writes follow."""
         shown = -1
         while shown != self.shown:
             await self.seen.join()
@@ -287,10 +297,10 @@ class Node:
 
 
 async def serves_who_comes_meanwhile(
-    slow: random.Random, *, early: Wish, late: Wish, tells: bool = True
+    slow: random.Random, *, early: Wish, late: Wish, lists_empty: bool = True
 ) -> None:
-    """One pod that asks for ``early`` for each GPU, and one for ``late`` wherever there is ever room for it."""
-    node = Node(slow, tells=tells)
+    """One pod that requests ``early`` on each GPU, and one for ``late`` wherever there is room for it."""
+    node = Node(slow, lists_empty=lists_empty)
     pending = [node.bind(f"early-{gpu}", early, gpu) for gpu in range(GPUS)]
     came: list[str] = []
     async with node.looked_after(node.schedule(late, came)):
@@ -335,7 +345,7 @@ def test_a_watch_that_lags_does_not_have_an_older_record_marked() -> None:
     async def story() -> Pod:
         node = Node(random.Random(0))
         uid = node.bind("early", EQUAL, 0)
-        for gpu in (1, 0):  # the first answer was for one that asks alike
+        for gpu in (1, 0):  # the first answer was for a pod with the same request
             ids = node.book.ids.memory_ids(node.node.devices[gpu], node.node.unit)[: EQUAL.units]
             node.held["default/early"] = {(CONTAINER, names.GPU_MEM): frozenset(ids)}
             while not await node.reconciler.once():
@@ -356,10 +366,10 @@ def test_a_watch_that_lags_does_not_have_an_older_record_marked() -> None:
     [(EQUAL, 4, Wish(2)), (Wish(11, 5), 1, Wish(2, 5)), (Wish(1, 45), 2, Wish(2, 10))],
     ids=["memory", "memory is what fills", "compute is what fills"],
 )
-@pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
+@pytest.mark.no_cover  # would double the duration; other tests cover the same lines
 @settings(max_examples=rounds(40, soak=600), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
-def test_nobody_is_refused_and_every_record_ends_true(
+def test_no_pod_is_refused_and_every_record_becomes_correct(
     equals: Wish, of_a_gpu: int, other: Wish, seed: int
 ) -> None:
     asyncio.run(admits_all(random.Random(seed), equals=equals, of_a_gpu=of_a_gpu, other=other))
@@ -380,7 +390,7 @@ def test_nobody_is_refused_and_every_record_ends_true(
 @pytest.mark.no_cover
 @settings(max_examples=rounds(80, soak=600), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
-def test_who_is_bound_while_equal_pods_are_told_apart_is_served_too(
+def test_a_pod_bound_while_equal_pods_are_being_distinguished_is_served_too(
     early: Wish, late: Wish, seed: int
 ) -> None:
     asyncio.run(serves_who_comes_meanwhile(random.Random(seed), early=early, late=late))

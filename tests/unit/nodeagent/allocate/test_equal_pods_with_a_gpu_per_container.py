@@ -1,4 +1,4 @@
-"""Equal pods whose containers have a GPU each, admitted in any order while records are written: nobody is refused."""
+"""Equal pods with one GPU per container, admitted in any order while records are written: no pod is refused."""
 
 import asyncio
 import random
@@ -20,7 +20,7 @@ from tests.unit.nodeagent.allocate.allocated_pods import APP, allocated, request
 from tests.unit.nodeagent.allocate.test_equal_pods_in_any_order import UNITS_OF_A_GPU, Node, Wish
 
 CONTAINERS: Final = ("c0", "c1")
-#: Which two GPUs pods are decided for: every GPU has as many of them.
+# : The two GPUs for which pods are allocated: every GPU has equally many of them.
 APART: Final = ((0, 1), (2, 3))
 OVERLAPPING: Final = ((0, 1), (1, 2), (2, 3), (3, 0))
 PLACES: Final = [
@@ -31,7 +31,7 @@ PLACES: Final = [
 
 
 def wanted(wish: Wish) -> Request:
-    """A request of containers that ask for as much each."""
+    """A request of containers with equal amounts."""
     both = request(*[(APP, *wish)] * len(CONTAINERS))
     units, core_percent = wish
     return msgspec.structs.replace(
@@ -40,7 +40,7 @@ def wanted(wish: Wish) -> Request:
 
 
 class Apart(Node):
-    """The same node, for pods of two containers; ``lists_whole``: its kubelet lists no pod before that has all it asks for."""
+    """The same node, for pods of two containers; ``lists_whole``: its kubelet lists a pod only once it has all it requests."""
 
     def __init__(self, slow: random.Random, *, lists_whole: bool) -> None:
         super().__init__(slow)
@@ -62,28 +62,28 @@ class Apart(Node):
 
     async def admit_apart(self, uid: str, wish: Wish) -> None:
         """As the kubelet does; raises ``AllocationRefused`` where it would fail the pod."""
-        given = self.held.setdefault(f"default/{self.api[uid].metadata.name}", {})
+        admitted = self.held.setdefault(f"default/{self.api[uid].metadata.name}", {})
         for container in CONTAINERS:
-            await self.serve(container, wish, given)
+            await self.serve(container, wish, admitted)
         await self.run(uid)
 
 
 def filling(places: Sequence[Sequence[int]], *, core: bool) -> Wish:
-    """As much as there is: whatever one has that is not its own is missing to another."""
+    """As many pods as fit: a container on a GPU of another takes away that one's memory."""
     of_a_gpu = sum(0 in gpus for gpus in places)
     return Wish(UNITS_OF_A_GPU // of_a_gpu, CORE_PER_GPU // of_a_gpu if core else 0)
 
 
 async def admits_all(
-    slow: random.Random, asked: Wish, places: Sequence[Sequence[int]], *, whole: bool, rests: bool
+    slow: random.Random, requested: Wish, places: Sequence[Sequence[int]], *, whole: bool, rests: bool
 ) -> None:
     node = Apart(slow, lists_whole=whole)
-    pods = [node.bind_apart(f"p{at}", asked, gpus) for at, gpus in enumerate(places)]
+    pods = [node.bind_apart(f"p{at}", requested, gpus) for at, gpus in enumerate(places)]
     slow.shuffle(pods)
     async with node.looked_after() as reconciling:
         for uid in pods:
             try:
-                await node.admit_apart(uid, asked)
+                await node.admit_apart(uid, requested)
             except AllocationRefused as refusal:
                 pytest.fail(f"{node.api[uid].metadata.name}: {refusal}")
             if rests:
@@ -106,23 +106,23 @@ async def admits_all(
 @pytest.mark.parametrize("rests", [True, False], ids=["with time in between", "at once"])
 @pytest.mark.parametrize("core", [False, True], ids=["memory", "memory and compute"])
 @pytest.mark.parametrize("places", PLACES)
-@pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
+@pytest.mark.no_cover  # would double the duration; other tests cover the same lines
 @settings(max_examples=rounds(10, soak=100), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
-def test_nobody_is_refused_and_every_container_is_where_its_record_says(
+def test_no_pod_is_refused_and_every_container_is_where_its_record_says(
     places: Sequence[Sequence[int]], core: bool, rests: bool, seed: int
 ) -> None:
-    asked = filling(places, core=core)
-    asyncio.run(admits_all(random.Random(seed), asked, places, whole=False, rests=rests))
+    requested = filling(places, core=core)
+    asyncio.run(admits_all(random.Random(seed), requested, places, whole=False, rests=rests))
 
 
 @pytest.mark.parametrize("places", PLACES)
-@pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
+@pytest.mark.no_cover  # would double the duration; other tests cover the same lines
 @settings(max_examples=rounds(10, soak=100), deadline=None)
 @given(seed=st.integers(0, 1 << 32))
-def test_who_is_taken_for_another_leaves_that_one_its_own_places(
+def test_a_pod_taken_for_another_leaves_that_pod_its_own_places(
     places: Sequence[Sequence[int]], seed: int
 ) -> None:
-    """By a kubelet that lists nobody before all is given, the first to come has what was decided for the oldest."""
-    asked = filling(places, core=False)
-    asyncio.run(admits_all(random.Random(seed), asked, places, whole=True, rests=True))
+    """If the kubelet lists no pod before it has everything, the first to come gets what was allocated to the oldest."""
+    requested = filling(places, core=False)
+    asyncio.run(admits_all(random.Random(seed), requested, places, whole=True, rests=True))

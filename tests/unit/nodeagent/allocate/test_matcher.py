@@ -1,4 +1,4 @@
-"""Whom an Allocate is for."""
+"""Which pod an Allocate call is for."""
 
 import random
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from tests.unit.nodeagent.allocate.allocated_pods import (
 
 
 def on_gpu(book: NodeAllocations, index: int) -> PickFn:
-    """The kubelet takes IDs of that GPU, whatever is preferred."""
+    """The kubelet takes IDs of that GPU, regardless of the preferred ones."""
     uuid = book.node.devices[index].uuid
 
     def pick(resource: str, amount: int, free: Sequence[str], must: Sequence[str]) -> list[str]:
@@ -45,7 +45,7 @@ def on_gpu(book: NodeAllocations, index: int) -> PickFn:
     return pick
 
 
-def test_the_oldest_decision_of_equal_ones_is_served_first() -> None:
+def test_the_oldest_of_equal_decisions_is_served_first() -> None:
     node = node_of(15360)
     book = NodeAllocations(node)
     young = allocated(node, "young", 0, request((APP, 3)), at_ns=20)
@@ -64,14 +64,14 @@ def test_a_pod_decided_before_the_node_was_described_is_counted_and_served() -> 
     late = allocated(node, "late", 0, request((APP, 6)))
     book.put(late)
     admitting = Admitting(book)
-    # GPU 1 has no room for 6 more: what is decided for it counts.
+    # GPU 1 has no room for 6 more: pods allocated to it count.
     with pytest.raises(AllocationRefused):
         admitting.admit(late, on_gpu(book, 1))
     (match,) = admitting.admit(early)
     assert (match.pod.bound.name, match.shares[0].index, match.moved) == ("early", 1, False)
 
 
-def test_nobody_waits_for_that_many() -> None:
+def test_an_amount_that_no_pod_waits_for_is_refused() -> None:
     node = node_of(15360, 15360)
     book = NodeAllocations(node)
     book.put(allocated(node, "a", 1, request((APP, 4))))
@@ -94,7 +94,7 @@ def test_compute_on_another_gpu_than_the_memory_is_refused() -> None:
         AllocateMatcher(book).match(names.GPU_CORE, book.ids.core_ids(node.devices[1])[:30])
 
 
-def test_a_pod_is_moved_only_where_every_other_promise_can_still_be_kept() -> None:
+def test_a_pod_is_moved_only_if_every_other_promise_can_still_be_kept() -> None:
     node = node_of(15360, 15360)
     book = NodeAllocations(node)
     mover = allocated(node, "mover", 0, request((APP, 3)))
@@ -109,7 +109,7 @@ def test_a_pod_is_moved_only_where_every_other_promise_can_still_be_kept() -> No
         kubelet.admit(other, on_gpu(book, 1))
 
 
-def test_of_unequal_pods_none_is_moved() -> None:
+def test_unequal_pods_are_not_moved() -> None:
     node = node_of(15360, 15360)
     book = NodeAllocations(node)
     single = allocated(node, "single", 0, request((APP, 3)))
@@ -148,21 +148,21 @@ def test_an_answer_that_the_kubelet_never_lists_is_forgotten_after_a_while() -> 
     assert [one.pod.bound.name for one in AllocateMatcher(book).waiting(names.GPU_MEM, 3)] == ["a"]
 
 
-def test_a_kubelet_started_anew_asks_again_for_what_it_does_not_list() -> None:
+def test_a_restarted_kubelet_requests_again_what_it_does_not_list() -> None:
     node = node_of(15360)
     book = NodeAllocations(node)
     one = allocated(node, "a", 0, request((APP, 3)))
     book.put(one)
     book.grants.grant(Slot(one.uid, "c0", names.GPU_MEM), ["00000001-0"], 100.0)
     book.grants.kubelet_registered(names.GPU_MEM, 100.1)
-    # That of the kubelet before.
+    # From before the kubelet's restart.
     assert book.grants.observe({}, 100.05) == []
     assert book.grants.observe({}, 100.3)
     assert AllocateMatcher(book).waiting(names.GPU_MEM, 3)
 
 
-def test_a_kubelet_started_anew_is_not_taken_to_have_lost_what_it_has_asked_for_since() -> None:
-    """Of an init container it lists nothing, and its app's turn comes next."""
+def test_a_restarted_kubelet_is_not_taken_to_have_lost_what_it_requested_since() -> None:
+    """It lists nothing of an init container; then it is the turn of its app."""
     node = node_of(15360)
     book = NodeAllocations(node)
     one = allocated(node, "a", 0, request((INIT, 2), (APP, 3)))
@@ -170,7 +170,7 @@ def test_a_kubelet_started_anew_is_not_taken_to_have_lost_what_it_has_asked_for_
     book.grants.grant(Slot(one.uid, "c0", names.GPU_MEM), ["00000001-0", "00000001-8"], 100.2)
     book.grants.kubelet_registered(names.GPU_MEM, 100.1)
     assert book.grants.observe({}, 100.3) == []
-    # It took us for compute later: that says nothing of memory.
+    # It took us for compute later: no evidence about memory.
     book.grants.kubelet_registered(names.GPU_CORE, 100.4)
     assert book.grants.observe({}, 100.5) == []
     assert [waiting.container.name for waiting in AllocateMatcher(book).waiting(names.GPU_MEM, 3)] == ["c1"]
@@ -200,7 +200,7 @@ containers = st.one_of(
 
 
 def placed(node: NodeDevices, requests: Sequence[Request]) -> list[tuple[list[int], Request]]:
-    """The pods that fit, first GPUs first, as a scheduler would decide."""
+    """The pods that fit, lowest GPUs first, as a scheduler would place them."""
     held = [0] * len(node.devices)
     decided = []
     for wanted in requests:
@@ -218,7 +218,7 @@ def placed(node: NodeDevices, requests: Sequence[Request]) -> list[tuple[list[in
 
 
 def check(kubelet: Admitting, node: NodeDevices) -> None:
-    """No GPU is promised beyond what it has, and every served pod's record says what it has."""
+    """No GPU is promised beyond its capacity, and every served pod's record matches its devices."""
     held = {device.uuid: 0 for device in node.devices}
     for one in kubelet.book.pods:
         for share in one.allocation.gpus:
@@ -228,7 +228,7 @@ def check(kubelet: Admitting, node: NodeDevices) -> None:
                 [container] = [each for each in one.request.containers if each.name == name]
                 counts = kubelet.book.ids.gpus_of(ids)
                 reused = any(each.kind is INIT for each in one.request.containers)
-                # What is handed on of the IDs of a larger init container may lie on some of its pod's GPUs alone.
+                # Reused IDs of a larger init container may all lie on some of its pod's GPUs.
                 assert counts.keys() == one.decided_gpus(container) or (
                     reused and counts.keys() < one.decided_gpus(container)
                 )
@@ -237,9 +237,9 @@ def check(kubelet: Admitting, node: NodeDevices) -> None:
 
 
 requests = st.one_of(
-    containers.map(lambda asked: request(*asked)),
+    containers.map(lambda requested: request(*requested)),
     st.builds(
-        lambda asked, gpus, whole: request(*asked, gpus=gpus, whole=whole),
+        lambda requested, gpus, whole: request(*requested, gpus=gpus, whole=whole),
         containers,
         st.integers(1, 3),
         st.integers(0, 3).map(lambda one: not one),
@@ -249,12 +249,12 @@ requests = st.one_of(
 
 @settings(deadline=None)
 @given(st.lists(requests, min_size=1, max_size=8), st.randoms(use_true_random=False))
-def test_every_pod_is_served_on_the_gpus_decided_for_it_when_preferences_are_followed(
-    asked: list[Request], rng: random.Random
+def test_every_pod_is_served_on_its_allocated_gpus_if_preferences_are_followed(
+    requested: list[Request], rng: random.Random
 ) -> None:
     node = node_of(8192, 8192, 16384, 16384)
     book = NodeAllocations(node)
-    pods = [allocated(node, f"p{at}", on, wanted) for at, (on, wanted) in enumerate(placed(node, asked))]
+    pods = [allocated(node, f"p{at}", on, wanted) for at, (on, wanted) in enumerate(placed(node, requested))]
     for one in pods:
         book.put(one)
     kubelet = Admitting(book)
@@ -265,7 +265,7 @@ def test_every_pod_is_served_on_the_gpus_decided_for_it_when_preferences_are_fol
         assert set(must) <= set(chosen) <= set(free)
         return chosen
 
-    # The kubelet admits about in the order of the decisions, and shows in its list whom it admits.
+    # The kubelet admits roughly in the order of the decisions, and lists the pods that it admits.
     for one in pods:
         kubelet.held[one.bound.key] = {}
         book.grants.observe(kubelet.listing(), kubelet.now_s)
@@ -303,7 +303,7 @@ def test_whatever_ids_the_kubelet_takes_no_gpu_is_promised_twice_and_records_bec
         check(kubelet, node)
 
 
-def test_a_pod_whose_record_was_marked_for_another_that_asked_alike_still_waits() -> None:
+def test_a_pod_whose_record_was_marked_for_an_identical_request_still_waits() -> None:
     node = node_of(15_360, 15_360)
     book = NodeAllocations(node)
     marked, other = (
@@ -320,9 +320,9 @@ def test_a_pod_whose_record_was_marked_for_another_that_asked_alike_still_waits(
         "other",
         "marked",
     ]
-    # What the kubelet took of its GPU is for it, though another waits that cannot be moved there.
+    # What the kubelet took of its GPU is for it, though another pod waits that cannot be moved there.
     ids = book.ids.memory_ids(node.devices[0], node.unit)[:5]
     assert AllocateMatcher(book).match(names.GPU_MEM, ids).pod.uid == marked.uid
-    # One that the kubelet lists, or that runs while others wait, does not wait.
+    # A pod that is listed, or that runs while others wait, does not wait.
     book.grants.observe({"default/marked": {("c0", names.GPU_MEM): frozenset(ids)}}, 1.0)
     assert [one.pod.bound.name for one in AllocateMatcher(book).waiting(names.GPU_MEM, 5)] == ["other"]

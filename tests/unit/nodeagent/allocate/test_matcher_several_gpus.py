@@ -1,4 +1,4 @@
-"""Whom an Allocate is for, where pods have several GPUs or whole ones."""
+"""Which pod an Allocate call is for, if pods have several GPUs or whole ones."""
 
 import random
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ from tests.unit.nodeagent.allocate.allocated_pods import (
 from tests.unit.nodeagent.allocate.test_matcher import check
 
 
-def test_the_kubelet_is_told_to_take_equal_parts_of_each_gpu() -> None:
+def test_the_kubelet_is_given_equal_parts_of_each_gpu_as_preference() -> None:
     node = node_of(15360, 15360, 15360)
     book = NodeAllocations(node)
     one = allocated(node, "a", (0, 2), request((APP, 3), gpus=2))
@@ -46,8 +46,8 @@ def test_the_kubelet_is_told_to_take_equal_parts_of_each_gpu() -> None:
     assert kubelet.reconcile() == {"a": ""}
 
 
-def test_a_container_with_a_gpu_of_its_own_has_nothing_of_its_neighbours() -> None:
-    """Else its use of that one would pass for what it was given, and the exporter would tell twice what there is."""
+def test_a_container_with_its_own_gpu_gets_nothing_of_its_neighbours() -> None:
+    """Otherwise its use of that GPU would pass for its own share, and the exporter would report memory twice."""
     node = node_of(16384, 16384, 16384, mode=NodeMode.CORE_MEM)
     wanted = msgspec.structs.replace(request((APP, 10, 30), (APP, 10, 30)), memory_units=10, core_percent=30)
     wanted = msgspec.structs.replace(wanted, gpu_count=2, apart=True)
@@ -80,7 +80,7 @@ def test_a_container_with_a_gpu_of_its_own_has_nothing_of_its_neighbours() -> No
         assert [index for index, holder in enumerate(found) if holder is not None] == [at]
 
 
-def test_ids_in_unequal_parts_are_nobodys() -> None:
+def test_ids_in_unequal_parts_match_no_pod() -> None:
     node = node_of(15360, 15360)
     book = NodeAllocations(node)
     book.put(allocated(node, "a", (0, 1), request((APP, 2), gpus=2)))
@@ -98,14 +98,14 @@ def test_ids_in_unequal_parts_are_nobodys() -> None:
     assert AllocateMatcher(book).match(names.GPU_MEM, [*first[:2], *second[:2]]).pod.bound.name == "a"
 
 
-def test_what_a_larger_init_container_leaves_is_its_apps_wherever_it_lies() -> None:
+def test_ids_left_by_a_larger_init_container_are_the_apps_wherever_they_lie() -> None:
     node = node_of(15360, 15360)
     book = NodeAllocations(node)
     one = allocated(node, "a", (0, 1), request((INIT, 4), (APP, 2), gpus=2))
     book.put(one)
     kubelet = Admitting(book)
     init, app = kubelet.admit(one)
-    # The kubelet hands on any of the IDs: all four of the app's lie on the first GPU here.
+    # The kubelet reuses any of the IDs: all four of the app's lie on the first GPU here.
     assert len(book.ids.gpus_of(kubelet.held["default/a"]["c1", names.GPU_MEM])) == 1
     assert [share.units for share in init.shares] == [4, 4]
     assert [(share.index, share.units) for share in app.shares] == [(0, 2), (1, 2)]
@@ -113,7 +113,7 @@ def test_what_a_larger_init_container_leaves_is_its_apps_wherever_it_lies() -> N
     check(kubelet, node)
 
 
-def test_what_a_smaller_init_container_leaves_is_made_up_in_equal_parts() -> None:
+def test_ids_left_by_a_smaller_init_container_are_completed_in_equal_parts() -> None:
     node = node_of(15360, 15360)
     book = NodeAllocations(node)
     one = allocated(node, "a", (0, 1), request((INIT, 2), (APP, 4), gpus=2))
@@ -123,7 +123,7 @@ def test_what_a_smaller_init_container_leaves_is_made_up_in_equal_parts() -> Non
     assert set(book.ids.gpus_of(kubelet.held["default/a"]["c1", names.GPU_MEM]).values()) == {4}
 
 
-def test_pods_that_the_kubelet_serves_in_the_other_order_change_their_places() -> None:
+def test_pods_that_the_kubelet_serves_in_the_other_order_swap_places() -> None:
     node = node_of(15360, 15360, 15360, 15360)
     book = NodeAllocations(node)
     first, second = (
@@ -147,7 +147,7 @@ def test_pods_that_the_kubelet_serves_in_the_other_order_change_their_places() -
     check(kubelet, node)
 
 
-def test_a_whole_gpu_is_given_for_the_ids_that_were_asked_for() -> None:
+def test_a_whole_gpu_is_given_for_the_requested_ids() -> None:
     node = node_of(16160, 16160)
     book = NodeAllocations(node)
     one = allocated(node, "a", 1, request((SIDECAR, 1), (APP, 3), whole=True))
@@ -155,7 +155,7 @@ def test_a_whole_gpu_is_given_for_the_ids_that_were_asked_for() -> None:
     book.put(allocated(node, "b", 0, request((APP, 3))))
     kubelet = Admitting(book)
     sidecar, app = kubelet.admit(one)
-    # They divide the GPU as they asked: 1 and 3 of 4 are 3 and 11 of 15.
+    # They divide the GPU in proportion to their requests: 1 and 3 of 4 are 3 and 11 of 15.
     assert [
         (match.shares[0].index, match.shares[0].units, match.shares[0].mib) for match in (sidecar, app)
     ] == [
@@ -184,7 +184,7 @@ def test_a_whole_gpu_is_not_given_to_a_pod_that_wants_a_part_of_one() -> None:
         AllocateMatcher(book).match(names.GPU_MEM, book.ids.memory_ids(node.devices[1], MemoryUnit.GIB)[3:6])
 
 
-def test_labels_that_are_changed_on_a_bound_pod_change_nothing() -> None:
+def test_changed_labels_of_a_bound_pod_change_nothing() -> None:
     node = node_of(16160, 16160)
     decided = allocated(node, "a", (0, 1), request((APP, 3), gpus=2)).bound
     again = allocated_pod(decided, node)

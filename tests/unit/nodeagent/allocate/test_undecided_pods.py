@@ -1,4 +1,4 @@
-"""Pods that are bound by hand and request as much as decided ones: in no interleaving does one get a share."""
+"""Pods bound by hand with the same requests as allocated ones: no interleaving gives one a share."""
 
 import asyncio
 import random
@@ -35,7 +35,7 @@ class Kubelet:
 
 
 class Invaded(Node):
-    """A node to which somebody binds pods by hand."""
+    """A node to which a user binds pods by hand."""
 
     def __init__(self, slow: random.Random, kubelet: Kubelet) -> None:
         super().__init__(slow)
@@ -61,7 +61,7 @@ class Invaded(Node):
         return await super().read(timeout_s)
 
     async def watch(self) -> None:
-        """As the informer does: it hears of a finished pod as of one that is gone."""
+        """As the informer does: a finished pod is reported like one that is gone."""
         while True:
             pod = await self.seen.get()
             await self.lag()
@@ -72,7 +72,7 @@ class Invaded(Node):
             self.seen.task_done()
 
     def come(self, pod: Pod, wish: Wish) -> None:
-        """The API server has it, bound: the watch and the kubelet see it at some time."""
+        """The API server has it, bound; the watch and the kubelet see it eventually."""
         self.show(pod)
         self.wishes[pod.metadata.uid] = wish
         self.coming.append(pod.metadata.uid)
@@ -89,9 +89,9 @@ class Invaded(Node):
 
     async def admits(self, uid: str) -> None:
         name = self.api[uid].metadata.name
-        given = self.held.setdefault(self.api[uid].key, {})
+        admitted = self.held.setdefault(self.api[uid].key, {})
         try:
-            await self.serve(CONTAINER, self.wishes[uid], given)
+            await self.serve(CONTAINER, self.wishes[uid], admitted)
         except AllocationRefused:
             self.refused.append(name)
             await self._reject(uid)
@@ -106,7 +106,7 @@ class Invaded(Node):
         else:
             del self.held[key]
         if not self.api[uid].metadata.annotations and self.slow.random() < 0.3:
-            # It dies before it has written the pod's status, and admits it again in its next life.
+            # It dies before it has written the pod's status, and admits it again after the restart.
             for resource in _RESOURCES:
                 self.book.grants.kubelet_registered(resource, self.allocator._clock.monotonic())
             self.held.pop(key, None)
@@ -118,7 +118,7 @@ class Invaded(Node):
 
 
 async def invaded(slow: random.Random, kubelet: Kubelet, wishes: list[Wish], by_hand: list[Wish]) -> Invaded:
-    """What came of one decided pod for each of ``wishes`` and one undecided for each of ``by_hand``."""
+    """The result of one allocated pod for each of ``wishes`` and one unallocated for each of ``by_hand``."""
     node = Invaded(slow, kubelet)
     for number, wish in enumerate(wishes):
         node.come(node.decided_pod(f"decided-{number}", wish, number % GPUS), wish)
@@ -144,9 +144,9 @@ BOTH: Final = (Wish(3, 20), Wish(7, 20), Wish(3, 30))
 @pytest.mark.no_cover
 @settings(max_examples=rounds(60, soak=1000), deadline=None)
 @given(seed=st.integers(0, 1 << 32), decided=st.integers(0, 4), undecided=st.integers(1, 6))
-# A decided pod was rejected and is still listed; the next is one by hand that the agent has not seen, and cannot ask for.
+# An allocated pod was rejected and is still listed; the next is one by hand that the agent has not seen and cannot query.
 @example(seed=990, decided=3, undecided=3)
-def test_an_undecided_pod_never_gets_a_share_and_the_decided_ones_keep_theirs(
+def test_an_unallocated_pod_never_gets_a_share_and_allocated_ones_keep_theirs(
     kubelet: Kubelet, wishes: tuple[Wish, ...], seed: int, decided: int, undecided: int
 ) -> None:
     slow = random.Random(seed)
@@ -159,7 +159,7 @@ def test_an_undecided_pod_never_gets_a_share_and_the_decided_ones_keep_theirs(
 
 
 @pytest.mark.parametrize("kubelet", [Kubelet(), Kubelet(lists_rejected=True)], ids=str)
-def test_one_refused_pod_after_the_other_keeps_nobody_from_its_share(kubelet: Kubelet) -> None:
+def test_a_series_of_refused_pods_keeps_no_pod_from_its_share(kubelet: Kubelet) -> None:
     async def story() -> Invaded:
         node = Invaded(random.Random(1), kubelet)
         async with node.looked_after():

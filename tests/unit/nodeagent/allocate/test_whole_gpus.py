@@ -1,4 +1,4 @@
-"""Pods that count GPUs: which they should get, and what their records say once the kubelet has given them."""
+"""Pods that request whole GPUs: which they should get, and what their records contain once the kubelet has assigned them."""
 
 from collections.abc import Sequence
 
@@ -39,12 +39,12 @@ def pod(
     running: bool = False,
     annotations: dict[str, str] | None = None,
 ) -> BoundPod:
-    """A pod of containers that want so many GPUs each, and those decided for it."""
-    asked = [(APP, one) if isinstance(one, int) else one for one in wanted]
+    """A pod whose containers request this many GPUs each, and the GPUs allocated to them."""
+    requested = [(APP, one) if isinstance(one, int) else one for one in wanted]
     containers = tuple(
-        ContainerRequest(f"c{at}", kind, at, 0, 0, gpus) for at, (kind, gpus) in enumerate(asked)
+        ContainerRequest(f"c{at}", kind, at, 0, 0, gpus) for at, (kind, gpus) in enumerate(requested)
     )
-    request = Request(1, 0, containers, effective_amount(asked), whole_device=True, by_gpu=True)
+    request = Request(1, 0, containers, effective_amount(requested), whole_device=True, by_gpu=True)
     if decided:
         allocation = allocate_over(NODE, [DEVICES[index] for index in decided], request)
         annotations = allocation_annotations(allocation, request, Stamp(1, assigned=False))
@@ -59,29 +59,29 @@ def book(*pods: BoundPod) -> ExclusivePods:
     return made
 
 
-def test_a_pod_gets_the_gpus_that_were_decided_for_it() -> None:
+def test_a_pod_gets_the_gpus_allocated_to_it() -> None:
     there = book(pod("a", 2, decided=(2, 3)), pod("b", 2, decided=(4, 5)), pod("c", 4, decided=(0, 1, 6, 7)))
     assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), [])) == [2, 3]
     assert on(there.prefer(NODE, IDS, 2, ids(0, 1, 4, 5, 6, 7), [])) == [4, 5]
     assert on(there.prefer(NODE, IDS, 4, ids(0, 1, 6, 7), [])) == [0, 1, 6, 7]
 
 
-def test_a_pod_that_nobody_decided_for_gets_the_nearest_of_those_that_are_promised_to_nobody() -> None:
+def test_a_pod_without_allocation_gets_the_nearest_gpus_that_are_not_promised() -> None:
     there = book(pod("a", 3, decided=(0, 1, 2)), pod("b", 2))
     assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), [])) == [4, 5]
     assert on(there.prefer(NODE, IDS, 2, ids(0, 1, 2, 3, 5), [])) == [3, 5]
-    # Rather those that are promised than none.
+    # Promised ones rather than none.
     assert on(there.prefer(NODE, IDS, 2, ids(0, 1, 2), [])) == [0, 1]
 
 
-def test_a_pod_that_nobody_decided_for_gets_no_cordoned_gpu_while_there_are_others() -> None:
+def test_a_pod_without_allocation_gets_no_cordoned_gpu_while_there_are_others() -> None:
     there = book(pod("a", 2, decided=(2, 3)), pod("b", 2))
     shut = {0, 1, 4}
     devices = tuple(msgspec.structs.replace(one, cordoned=one.index in shut) for one in DEVICES)
     there.with_cordons = msgspec.structs.replace(NODE, devices=devices)
     assert on(there.prefer(NODE, IDS, 1, ids(*range(8)), [])) == [5]
     assert on(there.prefer(NODE, IDS, 3, ids(*range(8)), [])) == [5, 6, 7]
-    # Rather those that are cordoned than those that were promised, and what it has already stays its own.
+    # Cordoned ones rather than promised ones, and what it already has stays its own.
     assert on(there.prefer(NODE, IDS, 4, ids(*range(8)), [])) == [4, 5, 6, 7]
     assert on(there.prefer(NODE, IDS, 1, ids(1, 2), [])) == [1]
     assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), ids(4))) == [4, 5]
@@ -90,16 +90,16 @@ def test_a_pod_that_nobody_decided_for_gets_no_cordoned_gpu_while_there_are_othe
     assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), [])) == [2, 3]
 
 
-def test_what_a_finished_init_container_had_is_kept() -> None:
+def test_the_gpus_of_a_finished_init_container_are_kept() -> None:
     there = book(pod("a", (INIT, 1), 2, decided=(5, 6)))
     assert on(there.prefer(NODE, IDS, 1, ids(*range(8)), [])) == [5]
     assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), ids(5))) == [5, 6]
-    # It went elsewhere: what is near to that.
+    # It went elsewhere: GPUs near to that one.
     assert on(there.prefer(NODE, IDS, 2, ids(*range(8)), ids(1))) == [0, 1]
     assert on(book().prefer(NODE, IDS, 1, ids(1, 2), ids(2))) == [2]
 
 
-def test_without_enough_gpus_that_are_known_all_that_there_is_is_offered() -> None:
+def test_without_enough_known_gpus_all_available_ones_are_offered() -> None:
     assert book().prefer(NODE, IDS, 3, ids(0, 1), []) == ids(0, 1)
     strange = "ffffffff-g"
     assert book().prefer(NODE, IDS, 2, [strange, *ids(3)], []) == [*ids(3), strange]
@@ -119,8 +119,8 @@ def corrected(
     found = book(one).record_patches(listing, node, IDS)
     if not found:
         return None
-    [(whom, change)] = found
-    assert (whom.uid, whom.bound) == (one.uid, one)
+    [(owner, change)] = found
+    assert (owner.uid, owner.bound) == (one.uid, one)
     return one.annotated(change.annotations), change.note
 
 
@@ -133,15 +133,15 @@ def recorded(one: BoundPod) -> tuple[list[int], dict[str, list[int]]]:
     }
 
 
-def test_a_record_that_is_right_is_left_alone() -> None:
+def test_a_correct_record_is_left_alone() -> None:
     assert corrected(pod("a", 2, decided=(2, 3)), {"c0": [2, 3]}) is None
     assert corrected(pod("a", (INIT, 2), 1, decided=(2, 3)), {"c1": [2]}) is None
-    # While not all is given nothing is written.
+    # Nothing is written until everything is assigned.
     assert corrected(pod("a", 1, 1, decided=(2, 3)), {"c0": [5]}) is None
     assert corrected(pod("a", 1, decided=(2,)), {}) is None
 
 
-def test_a_record_follows_what_the_kubelet_gave() -> None:
+def test_a_record_follows_the_kubelets_choice() -> None:
     found = corrected(pod("a", 2, decided=(2, 3)), {"c0": [4, 5]})
     assert found is not None
     now, note = found
@@ -164,20 +164,20 @@ def test_a_pod_of_another_scheduler_gets_a_record() -> None:
 
 
 @pytest.mark.parametrize("broken", ["{", '{"version":7,"unit":"1GiB","gpus":[],"containers":{}}'])
-def test_a_record_that_cannot_be_read_is_written_anew(broken: str) -> None:
+def test_an_unreadable_record_is_rewritten(broken: str) -> None:
     found = corrected(pod("a", 1, annotations={names.ANN_SHARE: broken}), {"c0": [1]})
     assert found is not None
     assert recorded(found[0]) == ([1], {"c0": [1]})
 
 
-def test_containers_that_have_each_others_gpus_are_told_apart_quietly() -> None:
+def test_containers_that_have_each_others_gpus_are_recorded_without_an_event() -> None:
     found = corrected(pod("a", 1, 1, decided=(0, 1)), {"c0": [1], "c1": [0]})
     assert found is not None
     assert found[1] == ""
     assert recorded(found[0]) == ([0, 1], {"c0": [1], "c1": [0]})
 
 
-def test_what_a_larger_init_container_had_stays_the_pods() -> None:
+def test_the_gpus_of_a_larger_init_container_stay_the_pods() -> None:
     one = pod("a", (INIT, 3), 1, decided=(0, 1, 2))
     found = corrected(one, {"c1": [5]})
     assert found is not None
@@ -185,14 +185,14 @@ def test_what_a_larger_init_container_had_stays_the_pods() -> None:
     assert corrected(found[0], {"c1": [5]}) is None
 
 
-def test_gpus_that_are_not_found_now_are_waited_for() -> None:
+def test_gpus_that_cannot_be_found_now_are_waited_for() -> None:
     fewer = msgspec.structs.replace(NODE, devices=DEVICES[:4], near=())
     one = pod("a", 1, decided=(2,))
     listing = {one.key: {("c0", names.GPU_WHOLE): frozenset(ids(6))}}
     assert book(one).record_patches(listing, fewer, DeviceIds(fewer.devices)) == []
 
 
-def test_other_resources_and_other_pods_do_not_matter() -> None:
+def test_other_resources_and_other_pods_are_ignored() -> None:
     one = pod("a", 1, decided=(2,))
     listing = {
         one.key: {("c0", names.GPU_MEM): frozenset({"x"}), ("c0", names.GPU_WHOLE): frozenset(ids(2))},
@@ -200,7 +200,7 @@ def test_other_resources_and_other_pods_do_not_matter() -> None:
     }
     there = book(one)
     assert there.record_patches(listing, NODE, IDS) == []
-    assert [kept.uid for kept in there.pods] == ["uid-a"]
+    assert [listed.uid for listed in there.pods] == ["uid-a"]
     assert ExclusivePod(one, {}).uid == one.uid
     there.remove(one.uid)
     there.remove(one.uid)

@@ -1,4 +1,4 @@
-"""IDs carry their GPU, whatever index it has today."""
+"""IDs identify their GPU, whatever its current index."""
 
 import random
 
@@ -36,7 +36,7 @@ def all_ids(ids: DeviceIds, device: Device) -> list[str]:
 
 
 @given(nodes)
-def test_every_id_leads_back_to_its_gpu_and_is_one_of_a_kind(devices: list[Device]) -> None:
+def test_every_id_maps_back_to_its_gpu_and_is_unique(devices: list[Device]) -> None:
     ids = DeviceIds(devices)
     seen: set[str] = set()
     for device in devices:
@@ -57,7 +57,7 @@ def test_ids_do_not_depend_on_the_order_of_the_gpus(devices: list[Device], rng: 
 
 
 @given(nodes, uuids)
-def test_ids_given_before_another_gpu_came_are_understood_or_refused_never_mistaken(
+def test_ids_from_before_another_gpu_came_are_understood_or_refused_never_mistaken(
     devices: list[Device], uuid: str
 ) -> None:
     before, after = DeviceIds(devices), DeviceIds([*devices, Device(99, uuid, 15360)])
@@ -86,7 +86,7 @@ def test_ids_of_the_large_unit_are_some_of_those_of_the_small(total_mib: int) ->
 
 
 @pytest.mark.parametrize("foreign", ["", "x", "5a1f-3", "ffffffff-3", "-3", "GPU-0-1"])
-def test_ids_of_nobody_are_refused(foreign: str) -> None:
+def test_unknown_ids_are_refused(foreign: str) -> None:
     with pytest.raises(UnknownDeviceId):
         DeviceIds([Device(0, "GPU-5a1f8c1e-7c1f", 16160)]).gpu_of(foreign)
 
@@ -96,7 +96,7 @@ def test_ids_are_ordered_by_their_place() -> None:
 
 
 def test_the_longest_list_stays_far_under_the_kubelets_message_limit() -> None:
-    # Even where all UUIDs begin alike, so that IDs are as long as they get.
+    # Even if all UUIDs begin alike, so that IDs are as long as they get.
     devices = tuple(Device(at, f"GPU-00000000-0000-0000-0000-{at:012d}", 143771) for at in range(8))
     node = NodeDevices("n1", NodeMode.SHARE, MemoryUnit.MIB_128, devices)
     made = device_list(MEMORY, node, DeviceIds(devices))
@@ -105,7 +105,7 @@ def test_the_longest_list_stays_far_under_the_kubelets_message_limit() -> None:
     assert len(ListAndWatchResponse.FromString(made.encoded).devices) == 8 * 1123
 
 
-def test_the_list_says_which_gpus_are_not_healthy() -> None:
+def test_the_list_marks_gpus_that_are_not_healthy() -> None:
     devices = (Device(0, "GPU-aaaaaaaa", 2048), Device(1, "GPU-bbbbbbbb", 1024, healthy=False, reason="lost"))
     node = NodeDevices("n1", NodeMode.CORE_MEM, MemoryUnit.GIB, devices)
     made = device_list(MEMORY, node, DeviceIds(devices))

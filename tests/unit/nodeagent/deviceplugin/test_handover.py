@@ -1,4 +1,4 @@
-"""How agents on one node meet, and what becomes of connections that one hands to another."""
+"""How agents on one node meet, and what happens to connections that one hands over to another."""
 
 import asyncio
 import errno
@@ -21,7 +21,7 @@ from gpushare.nodeagent.deviceplugin.socket_names import PRESENCE, generation_of
 class Node:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.told: list[tuple[int, bool]] = []
+        self.reported: list[tuple[int, bool]] = []
         self._changed = asyncio.Event()
         self._running: dict[int, asyncio.Task[None]] = {}
 
@@ -30,7 +30,7 @@ class Node:
             self.folder,
             generation,
             clock=SYSTEM_CLOCK,
-            on_change=lambda unsettled: self._tell(generation, unsettled),
+            on_change=lambda unsettled: self._report(generation, unsettled),
             may_take_over=lambda: takes,
         )
         self._running[generation] = asyncio.create_task(made.run())
@@ -50,8 +50,8 @@ class Node:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), 0.05)
 
-    def _tell(self, generation: int, unsettled: bool) -> None:
-        self.told.append((generation, unsettled))
+    def _report(self, generation: int, unsettled: bool) -> None:
+        self.reported.append((generation, unsettled))
         self._changed.set()
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ async def node(folder: Path) -> AsyncIterator[Node]:
     await made.close()
 
 
-async def test_the_newest_acts_whatever_the_order_of_coming(node: Node) -> None:
+async def test_the_newest_acts_whatever_the_order_of_arrival(node: Node) -> None:
     middle = await node.start(2)
     assert middle.newest
     oldest, newest = await node.start(1), await node.start(3)
@@ -82,11 +82,11 @@ async def test_the_newest_acts_whatever_the_order_of_coming(node: Node) -> None:
     assert [one.newest for one in (oldest, middle, newest)] == [False, False, True]
     await node.stop(3)
     await node.until(lambda: middle.newest)
-    assert node.told[-1][1]
+    assert node.reported[-1][1]
     assert not oldest.newest
 
 
-async def test_a_folder_that_is_wiped_parts_nobody_and_newcomers_find_all(node: Node) -> None:
+async def test_a_wiped_folder_separates_no_agents_and_newcomers_find_all(node: Node) -> None:
     first, second = await node.start(1), await node.start(2)
     for path in node.folder.iterdir():
         path.unlink()
@@ -96,10 +96,10 @@ async def test_a_folder_that_is_wiped_parts_nobody_and_newcomers_find_all(node: 
     await node.until(lambda: third.others == {1, 2})
 
 
-async def test_one_that_cannot_be_let_in_is_met_all_the_same(
+async def test_an_agent_that_cannot_be_accepted_is_met_all_the_same(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The older agent has no file left in that moment: neither may take itself for the newest for good."""
+    """The older agent has no file left at that moment: neither may take itself for the newest permanently."""
     loop = asyncio.get_running_loop()
     accept, refusals = loop.sock_accept, [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
 
@@ -116,7 +116,7 @@ async def test_one_that_cannot_be_let_in_is_met_all_the_same(
     assert (old.newest, new.newest, refusals) == (False, True, [])
 
 
-async def test_what_a_dead_agent_left_is_removed_and_nothing_else(node: Node) -> None:
+async def test_files_of_a_dead_agent_are_removed_and_nothing_else(node: Node) -> None:
     for stem in (PRESENCE, "gpushare-mem-"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
             dead.bind(str(node.folder / socket_name(stem, 7)))
@@ -139,7 +139,7 @@ async def test_connections_outlive_the_agent_that_handed_them_over(node: Node) -
         ours.close()
         await node.stop(1)
         await node.until(lambda: not new.others)
-        assert (2, False) in node.told
+        assert (2, False) in node.reported
         kubelet.setblocking(False)
         kubelet.send(b"ping")
         with pytest.raises(BlockingIOError):
@@ -154,7 +154,7 @@ async def test_connections_outlive_the_agent_that_handed_them_over(node: Node) -
         assert kubelet.recv(1) == b""
 
 
-async def test_a_connection_that_the_kubelet_ends_is_let_go(node: Node) -> None:
+async def test_a_connection_that_the_kubelet_closes_is_released(node: Node) -> None:
     old, new = await node.start(1), await node.start(2)
     kubelet, ours = socket.socketpair()
     assert await old.leave([ours])
@@ -172,7 +172,7 @@ async def test_an_agent_that_does_not_serve_yet_takes_nothing(node: Node) -> Non
         assert not await old.leave([ours])
 
 
-async def test_the_newest_has_nobody_to_leave_to(node: Node) -> None:
+async def test_the_newest_has_no_agent_to_leave_to(node: Node) -> None:
     await node.start(1)
     newest = await node.start(2)
     assert not await newest.leave([])

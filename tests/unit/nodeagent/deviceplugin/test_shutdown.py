@@ -1,4 +1,4 @@
-"""How an agent tells the end of the installation from its own."""
+"""How an agent distinguishes an uninstallation from its own end."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from gpushare.nodeagent.deviceplugin.shutdown import PERMISSIONS_S, permissions_
 
 
 class Time:
-    """Passes when somebody waits for it."""
+    """Advances when something sleeps."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -23,36 +23,36 @@ class Time:
 
 
 class Server:
-    """Answers with each of ``answers``, then with the last one for good; ``None`` is a list."""
+    """Answers with each of ``answers``, then always with the last one; ``None`` is a list."""
 
     def __init__(self, *answers: Exception | None) -> None:
         self.grants = list(answers)
-        self.asked = 0
+        self.requests = 0
 
     async def ask(self) -> None:
-        self.asked += 1
+        self.requests += 1
         answer = self.grants.pop(0) if len(self.grants) > 1 else self.grants[0]
         if answer is not None:
             raise answer
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_rights_that_go_while_it_ends_are_the_end_of_the_installation(status: int) -> None:
+async def test_rights_that_disappear_during_shutdown_mean_an_uninstallation(status: int) -> None:
     time = Time()
     refused = ApiError(status, "", "no", "/api/v1/pods")
     assert await permissions_are_gone(Server(None, None, refused).ask, time)
     assert time.now_s < PERMISSIONS_S
 
 
-async def test_rights_that_stay_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rights_that_stay_mean_no_uninstallation(monkeypatch: pytest.MonkeyPatch) -> None:
     time, server = Time(), Server(None)
     assert not await permissions_are_gone(server.ask, time)
     assert time.now_s == pytest.approx(PERMISSIONS_S, abs=PERMISSIONS_S / 5)
-    assert server.asked == pytest.approx(10, abs=1)
+    assert server.requests == pytest.approx(10, abs=1)
 
 
 @pytest.mark.parametrize(
     "failure", [ApiError(503, "", "away", "/api/v1/pods"), Unreachable("https://x", "refused", sent=False)]
 )
-async def test_an_api_server_that_is_away_says_nothing(failure: Exception) -> None:
+async def test_an_unreachable_api_server_means_nothing(failure: Exception) -> None:
     assert not await permissions_are_gone(Server(failure).ask, Time())

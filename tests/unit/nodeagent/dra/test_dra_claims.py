@@ -1,4 +1,4 @@
-"""What a ResourceClaim was allocated, as shares of GPUs."""
+"""What was allocated to a ResourceClaim, as shares of GPUs."""
 
 import json
 from typing import Any
@@ -43,14 +43,14 @@ def test_requests_on_one_gpu_are_one_share_of_it() -> None:
     assert shares(allocated("c", ("gpu-a", "1Gi", 10), ("gpu-a", "2Gi", 0)))["GPU-A"][3] == 0
 
 
-def test_devices_of_other_drivers_and_nodes_are_passed_over() -> None:
+def test_devices_of_other_drivers_and_nodes_are_skipped() -> None:
     claim = allocated("c", ("gpu-a", "1Gi", 0))
     results = claim["status"]["allocation"]["devices"]["results"]
     results += [{**results[0], "driver": "gpu.nvidia.com"}, {**results[0], "pool": "n2"}]
     assert list(shares(claim)) == ["GPU-A"]
 
 
-def test_an_alternative_of_a_request_is_told_to_the_kubelet_as_the_request() -> None:
+def test_an_alternative_of_a_request_is_reported_to_the_kubelet_as_the_request() -> None:
     claim = allocated("c", ("gpu-a", "1Gi", 0), request="gpu/small")
     (found,) = allocated_devices(json.dumps(claim).encode(), reference(claim), "n1").devices
     assert found.request == "gpu"
@@ -63,7 +63,7 @@ def configured(parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"opaque": {"driver": "gpushare.dev", "parameters": parameters}, **more}
 
 
-def test_parameters_that_are_unknown_are_refused_rather_than_passed_over() -> None:
+def test_unknown_parameters_are_refused_rather_than_ignored() -> None:
     claim = allocated("c", ("gpu-a", "1Gi", 0))
     devices = claim["status"]["allocation"]["devices"]
     devices["config"] = [{"source": "FromClaim", "opaque": {"driver": "gpu.nvidia.com", "parameters": {}}}]
@@ -117,7 +117,7 @@ def test_admin_access_is_for_a_whole_claim() -> None:
         ),
     ],
 )
-def test_what_is_no_share_of_this_node_is_refused(claim: dict[str, Any], why: str) -> None:
+def test_an_allocation_that_is_no_share_of_this_node_is_refused(claim: dict[str, Any], why: str) -> None:
     assert why in refusal(claim)
 
 
@@ -128,6 +128,6 @@ def test_another_claim_of_that_name_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"metadata": {"uid": 3}}', b"\xff"])
-def test_what_is_no_claim_is_refused(text: bytes) -> None:
+def test_texts_that_are_no_claim_are_refused(text: bytes) -> None:
     with pytest.raises(AllocationRefused, match="is no claim"):
         allocated_devices(text, ClaimReference("default", "c", "u"), "n1")

@@ -33,13 +33,13 @@ def device(gpu: Device = GPU, hardware: Hardware = T4) -> dict[str, Any]:
 def slice_of(
     owner: Owner, devices: Sequence[dict[str, Any]], before: Published | None
 ) -> dict[str, Any] | None:
-    """The only slice to write of a node without MIG instances on demand, if any."""
+    """The only slice to write, if any, of a node without MIG instances on demand."""
     written = slices_of(owner, parts_of(owner.name, devices, ()), {before.name: before} if before else {})
     return written[0][1] if written else None
 
 
 def published(body: dict[str, Any], **metadata: str) -> Published:
-    """The slice as an API server that has taken ``body`` has it, with quantities in its own way."""
+    """The slice as returned by an API server after a write of ``body``, with quantities in its own format."""
     text = json.dumps(body).replace('"15360Mi"', '"15Gi"')
     written = json.loads(text)
     written["metadata"] |= {"uid": "s", "resourceVersion": "7", **metadata}
@@ -85,7 +85,7 @@ def test_claims_get_what_pods_of_an_earlier_mode_and_unmanaged_processes_leave()
         "default": "15360Mi",
         "validRange": {"min": "1Mi", "step": "1Mi"},
     }, "a claim for a whole GPU does not fit"
-    # No range of one value: an API server refuses it.
+    # Not a range of one value: an API server refuses it.
     (full,) = devices_of([GPU], {}, 16, held={UUID: [share(1024, 97)]})
     assert full["capacity"]["compute"] == {
         "value": "0",
@@ -119,7 +119,7 @@ def test_a_default_share_is_what_a_claim_without_amounts_consumes_and_never_less
     assert devices_of([GPU], {}, 16, held={UUID: [without_compute]}, default=default) == ()
 
 
-def test_claims_can_select_by_what_the_gpu_is() -> None:
+def test_claims_can_select_by_properties_of_the_gpu() -> None:
     assert device()["attributes"] == {
         "uuid": {"string": UUID},
         "productName": {"string": "Tesla T4"},
@@ -143,14 +143,14 @@ def test_an_instance_can_be_selected_by_its_gpu_and_profile() -> None:
     }
 
 
-def test_what_is_not_known_of_a_gpu_is_left_out() -> None:
+def test_unknown_properties_of_a_gpu_are_left_out() -> None:
     assert device(Device(0, UUID, 15360), Hardware())["attributes"] == {"uuid": {"string": UUID}}
 
 
 LOST = Device(0, UUID, 15360, healthy=False, reason="GPU is lost: Unknown Error (999)")
 
 
-def test_a_gpu_that_takes_nothing_new_has_a_taint_and_keeps_its_claims_unless_it_is_dead() -> None:
+def test_a_gpu_out_of_service_has_a_taint_and_keeps_its_claims_unless_it_is_dead() -> None:
     lost = {"key": "gpushare.dev/unhealthy", "value": "GPU-is-lost-Unknown-Error-999"}
     assert device(LOST)["taints"] == [{**lost, "effect": "NoSchedule"}]
     (dead,) = devices_of([LOST], {}, 16, {UUID})
@@ -161,7 +161,7 @@ def test_a_gpu_that_takes_nothing_new_has_a_taint_and_keeps_its_claims_unless_it
 
 
 @given(st.text())
-def test_any_reason_is_the_value_of_a_label(reason: str) -> None:
+def test_any_reason_is_converted_to_a_label_value(reason: str) -> None:
     (taint,) = device(Device(0, UUID, 15360, healthy=False, reason=reason))["taints"]
     assert re.fullmatch(r"(([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9])?", taint["value"])
 
@@ -171,7 +171,7 @@ def test_a_gpu_that_pods_hold_from_another_mode_is_not_offered() -> None:
     assert devices_of([held], {}, 16) == ()
 
 
-def test_a_taint_keeps_the_time_at_which_the_api_server_has_dated_it() -> None:
+def test_a_taint_keeps_the_time_set_by_the_api_server() -> None:
     first = slice_of(NODE, [device(LOST)], None)
     assert first is not None
     (taint,) = first["spec"]["devices"][0]["taints"]
@@ -199,7 +199,7 @@ def test_a_slice_belongs_to_its_node_and_begins_with_generation_1() -> None:
     assert body["spec"]["pool"] == {"name": "n1", "generation": 1, "resourceSliceCount": 1}
 
 
-def test_a_slice_that_says_the_same_is_not_written_again() -> None:
+def test_an_unchanged_slice_is_not_written_again() -> None:
     body = slice_of(NODE, [device()], None)
     assert body is not None
     assert slice_of(NODE, [device()], published(body)) is None
@@ -213,7 +213,7 @@ def test_a_slice_that_says_the_same_is_not_written_again() -> None:
         (Owner("n1", "another-node-of-that-name"), GPU),
     ],
 )
-def test_a_change_is_written_under_the_next_generation_over_the_version_that_was_seen(
+def test_a_change_is_written_with_the_next_generation_over_the_version_that_was_seen(
     owner: Owner, gpu: Device
 ) -> None:
     body = slice_of(NODE, [device()], None)
@@ -242,7 +242,7 @@ def test_a_change_of_one_of_several_slices_is_one_write_and_keeps_their_generati
     assert [body["spec"]["pool"]["generation"] for _, body in alone] == [2], "the others are to be deleted"
 
 
-def test_an_api_server_without_the_feature_is_known_by_the_field_that_it_drops() -> None:
+def test_an_api_server_without_the_feature_is_detected_by_the_field_it_drops() -> None:
     body = slice_of(NODE, [device()], None)
     assert body is not None
     assert published(body).is_shared

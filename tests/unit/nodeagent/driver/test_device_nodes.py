@@ -1,4 +1,4 @@
-"""Device nodes of a driver that came after the agent's container."""
+"""Device nodes of a driver that was installed after the agent's container started."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def on_the_node(root: Path, *names: str) -> None:
         (root / "dev" / name).touch()
 
 
-def test_those_that_are_missing_are_linked_and_no_others(tmp_path: Path, own: Path) -> None:
+def test_missing_nodes_are_linked_and_no_others(tmp_path: Path, own: Path) -> None:
     on_the_node(
         tmp_path, "nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-caps", "sda", "nvidia0.old"
     )
@@ -37,14 +37,14 @@ def test_those_that_are_missing_are_linked_and_no_others(tmp_path: Path, own: Pa
     assert (own / "nvidia1").resolve() == tmp_path / "dev" / "nvidia1"
 
 
-def test_a_link_to_a_node_that_went_and_came_back_elsewhere_is_made_anew(tmp_path: Path, own: Path) -> None:
+def test_a_link_to_a_node_that_came_back_elsewhere_is_recreated(tmp_path: Path, own: Path) -> None:
     (own / "nvidia0").symlink_to(tmp_path / "gone")
     on_the_node(tmp_path, "nvidia0")
     link_device_nodes(tmp_path, own)
     assert (own / "nvidia0").exists()
 
 
-def test_a_node_without_any_and_a_folder_that_cannot_be_written_are_no_failure(
+def test_a_node_without_devices_and_an_unwritable_folder_are_no_failure(
     tmp_path: Path, own: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     link_device_nodes(tmp_path / "absent", own)
@@ -53,6 +53,6 @@ def test_a_node_without_any_and_a_folder_that_cannot_be_written_are_no_failure(
     assert "cannot link" in caplog.text
 
 
-def test_an_agent_that_has_the_nodes_own_root_has_its_nodes(own: Path) -> None:
+def test_an_agent_with_the_nodes_own_root_has_its_device_nodes(own: Path) -> None:
     link_device_nodes(Path("/"), own)
     assert list(own.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Where the driver's library is looked for, and how it is exchanged under a running process."""
+"""Where the driver's library is searched, and how it is replaced under a running process."""
 
 import os
 from pathlib import Path
@@ -58,7 +58,7 @@ def test_folders_of_the_environment_go_first(tmp_path: Path) -> None:
 
 
 class Linker:
-    """The dynamic linker: loads texts, refuses those that say ``broken``."""
+    """The dynamic linker: loads texts, and refuses those that contain ``broken``."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.loaded: list[Any] = []
@@ -93,7 +93,7 @@ def linker(monkeypatch: pytest.MonkeyPatch) -> Linker:
     return Linker(monkeypatch)
 
 
-def test_a_driver_that_comes_later_is_loaded_by_its_path(linker: Linker, tmp_path: Path) -> None:
+def test_a_driver_installed_later_is_loaded_by_its_path(linker: Linker, tmp_path: Path) -> None:
     nvml = DriverNvml(tmp_path)
     with pytest.raises(DriverMissing):
         nvml.open()
@@ -108,7 +108,7 @@ def test_a_driver_that_comes_later_is_loaded_by_its_path(linker: Linker, tmp_pat
     assert len(linker.loaded) == 1
 
 
-def test_a_library_that_is_removed_or_exchanged_is_noticed_and_let_go(linker: Linker, tmp_path: Path) -> None:
+def test_a_removed_or_replaced_library_is_noticed_and_closed(linker: Linker, tmp_path: Path) -> None:
     nvml = DriverNvml(tmp_path)
     path = put(tmp_path, "usr/lib64")
     nvml.open()
@@ -132,13 +132,13 @@ def test_a_library_that_is_removed_or_exchanged_is_noticed_and_let_go(linker: Li
     assert linker.closed == [0, 1]
 
 
-def test_on_wsl_the_library_beside_it_is_loaded_first(linker: Linker, tmp_path: Path) -> None:
+def test_on_wsl_the_library_next_to_it_is_loaded_first(linker: Linker, tmp_path: Path) -> None:
     path = put(tmp_path, "usr/lib/wsl/lib")
     path.with_name("libdxcore.so").touch()
     Driver(tmp_path).load()
     assert [Path(one.path).name for one in linker.loaded] == ["libdxcore.so", LIBRARY]
 
 
-def test_the_libraries_of_this_machine_are_looked_for_when_no_root_is_named() -> None:
+def test_the_libraries_of_this_machine_are_searched_if_no_root_is_named() -> None:
     found = libraries(Path("/"), os.environ.get("LD_LIBRARY_PATH", "").split(":"))
     assert all(one.path.is_file() for one in found)

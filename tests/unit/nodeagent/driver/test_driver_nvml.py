@@ -1,4 +1,4 @@
-"""What is made of NVML's answers, those that drivers seldom give among them. (The stand-in driver's are tested whole.)"""
+"""How NVML's answers are interpreted, including rare ones. (Those of the fake driver are tested as a whole.)"""
 
 import ctypes
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def fails(code: int) -> Callable[..., Any]:
 
 
 def handle_at(address: int) -> Any:
-    """A device's handle, which is a pointer that only the driver follows."""
+    """A device's handle: a pointer that only the driver follows."""
     return ctypes.cast(address, pynvml.c_nvmlDevice_t)
 
 
@@ -37,8 +37,8 @@ def handle_of(index: int) -> Any:
     return handle_at((index + 1) * 0x1000)
 
 
-def tells(*events: tuple[Any, int]) -> Callable[..., Any]:
-    """XIDs as the driver gives them one after the other: device and number."""
+def xid_events(*events: tuple[Any, int]) -> Callable[..., Any]:
+    """XIDs in the order in which the driver reports them: device and number."""
     waiting = list(events)
 
     def wait(events: object, timeout_ms: int) -> Any:
@@ -57,27 +57,27 @@ class Driver:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
-        self.says("nvmlInit", lambda: None)
-        self.says("nvmlShutdown", lambda: None)
-        self.says("nvmlDeviceGetCount", lambda: 2)
-        self.says("nvmlDeviceGetHandleByIndex", handle_of)
-        self.says("nvmlDeviceGetUUID", lambda handle: f"GPU-{index_of(handle)}")
-        self.says("nvmlDeviceGetName", lambda handle: b"Tesla T4")
-        self.says(
+        self.answers("nvmlInit", lambda: None)
+        self.answers("nvmlShutdown", lambda: None)
+        self.answers("nvmlDeviceGetCount", lambda: 2)
+        self.answers("nvmlDeviceGetHandleByIndex", handle_of)
+        self.answers("nvmlDeviceGetUUID", lambda handle: f"GPU-{index_of(handle)}")
+        self.answers("nvmlDeviceGetName", lambda handle: b"Tesla T4")
+        self.answers(
             "nvmlDeviceGetMemoryInfo",
             lambda handle, version=None: SimpleNamespace(total=15360 * MIB + 5, reserved=0),
         )
-        self.says("nvmlDeviceGetPciInfo", lambda handle: SimpleNamespace(busId=b"00000000:3B:00.0"))
-        self.says("nvmlDeviceGetMinorNumber", lambda handle: index_of(handle) + 4)
-        self.says("nvmlDeviceGetMigMode", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
-        self.says("nvmlDeviceGetMemoryAffinity", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
-        self.says("nvmlDeviceGetFieldValues", fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND))
-        self.says("nvmlEventSetCreate", lambda: "set")
-        self.says("nvmlEventSetFree", lambda events: None)
-        self.says("nvmlDeviceRegisterEvents", lambda handle, types, events: None)
-        self.says("nvmlEventSetWait_v2", fails(pynvml.NVML_ERROR_TIMEOUT))
+        self.answers("nvmlDeviceGetPciInfo", lambda handle: SimpleNamespace(busId=b"00000000:3B:00.0"))
+        self.answers("nvmlDeviceGetMinorNumber", lambda handle: index_of(handle) + 4)
+        self.answers("nvmlDeviceGetMigMode", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
+        self.answers("nvmlDeviceGetMemoryAffinity", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
+        self.answers("nvmlDeviceGetFieldValues", fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND))
+        self.answers("nvmlEventSetCreate", lambda: "set")
+        self.answers("nvmlEventSetFree", lambda events: None)
+        self.answers("nvmlDeviceRegisterEvents", lambda handle, types, events: None)
+        self.answers("nvmlEventSetWait_v2", fails(pynvml.NVML_ERROR_TIMEOUT))
 
-    def says(self, function: str, answer: Callable[..., Any]) -> None:
+    def answers(self, function: str, answer: Callable[..., Any]) -> None:
         self._monkeypatch.setattr(pynvml, function, answer)
 
 
@@ -93,8 +93,8 @@ def opened(sysfs: Path = Path("/nowhere")) -> DriverNvml:
     return nvml
 
 
-def test_a_node_without_a_driver_is_told_from_one_whose_driver_fails(driver: Driver) -> None:
-    driver.says("nvmlInit", fails(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
+def test_a_node_without_a_driver_is_distinguished_from_one_whose_driver_fails(driver: Driver) -> None:
+    driver.answers("nvmlInit", fails(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND))
     with pytest.raises(DriverMissing, match=r"^NVIDIA driver: ") as missing:
         DriverNvml().open()
     assert "Install the NVIDIA driver" in suggestion_of(missing.value)
@@ -108,10 +108,10 @@ def test_a_node_without_a_driver_is_told_from_one_whose_driver_fails(driver: Dri
         (pynvml.NVML_ERROR_UNKNOWN, "its own words"),
     ],
 )
-def test_a_driver_that_fails_is_there_and_what_helps_follows_from_how(
+def test_a_failing_driver_is_present_and_its_suggestion_follows_from_the_error(
     driver: Driver, code: int, suggestion: str
 ) -> None:
-    driver.says("nvmlInit", fails(code))
+    driver.answers("nvmlInit", fails(code))
     with pytest.raises(NvmlFailed) as failure:
         DriverNvml().open()
     assert failure.value.code == code
@@ -127,25 +127,25 @@ def test_a_driver_that_fails_is_there_and_what_helps_follows_from_how(
         pynvml.NVML_ERROR_UNINITIALIZED,
     ],
 )
-def test_what_one_gpu_answers_of_the_driver_is_the_drivers_failure(driver: Driver, code: int) -> None:
+def test_a_driver_error_for_one_gpu_is_the_drivers_failure(driver: Driver, code: int) -> None:
     nvml = opened()
-    driver.says("nvmlDeviceGetMemoryInfo", fails(code))
-    for asks in (lambda: nvml.probe("GPU-0"), nvml.enumerate):
+    driver.answers("nvmlDeviceGetMemoryInfo", fails(code))
+    for call in (lambda: nvml.probe("GPU-0"), nvml.enumerate):
         with pytest.raises(NvmlFailed) as failure:
-            asks()
+            call()
         assert (failure.value.subject, failure.value.code) == ("NVML", code)
-    driver.says("nvmlDeviceGetMemoryInfo", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
+    driver.answers("nvmlDeviceGetMemoryInfo", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
     assert nvml.enumerate().gpus == ()
 
 
-def test_a_text_of_nvmls_that_is_a_sentence_becomes_a_part_of_one(driver: Driver) -> None:
-    driver.says("nvmlInit", fails(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH))
+def test_an_nvml_text_that_is_a_sentence_becomes_part_of_one(driver: Driver) -> None:
+    driver.answers("nvmlInit", fails(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH))
     with pytest.raises(NvmlFailed) as failure:
         DriverNvml().open()
     assert str(failure.value) == "NVML: RM has detected an NVML/RM version mismatch"
 
 
-def test_gpus_are_read_with_what_the_driver_tells(driver: Driver, tmp_path: Path) -> None:
+def test_gpus_are_read_with_the_drivers_properties(driver: Driver, tmp_path: Path) -> None:
     (tmp_path / "0000:3b:00.0").mkdir()
     (tmp_path / "0000:3b:00.0" / "numa_node").write_text("1\n")
     nvml = DriverNvml(sysfs_pci=tmp_path)
@@ -155,12 +155,12 @@ def test_gpus_are_read_with_what_the_driver_tells(driver: Driver, tmp_path: Path
     assert found.unreadable == ()
 
 
-def test_what_a_gpu_is_comes_from_the_driver_and_its_root_complex_from_the_kernel(
+def test_gpu_properties_come_from_the_driver_and_the_root_complex_from_the_kernel(
     driver: Driver, tmp_path: Path
 ) -> None:
-    driver.says("nvmlDeviceGetArchitecture", lambda handle: pynvml.NVML_DEVICE_ARCH_HOPPER)
-    driver.says("nvmlDeviceGetCudaComputeCapability", lambda handle: (9, 0))
-    driver.says("nvmlSystemGetDriverVersion", lambda: b"580.95.05")
+    driver.answers("nvmlDeviceGetArchitecture", lambda handle: pynvml.NVML_DEVICE_ARCH_HOPPER)
+    driver.answers("nvmlDeviceGetCudaComputeCapability", lambda handle: (9, 0))
+    driver.answers("nvmlSystemGetDriverVersion", lambda: b"580.95.05")
     device = tmp_path / "devices" / "pci0000:3a" / "0000:3a:01.0" / "0000:3b:00.0"
     device.mkdir(parents=True)
     (tmp_path / "0000:3b:00.0").symlink_to(device)
@@ -169,49 +169,49 @@ def test_what_a_gpu_is_comes_from_the_driver_and_its_root_complex_from_the_kerne
     assert nvml.enumerate().gpus[0].hardware == Hardware("Hopper", "9.0", "580.95.05", "pci0000:3a")
 
 
-def test_a_gpu_of_which_less_is_known_is_found_all_the_same(driver: Driver) -> None:
-    driver.says("nvmlDeviceGetArchitecture", lambda handle: 4294967295)
-    driver.says("nvmlDeviceGetCudaComputeCapability", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
-    driver.says("nvmlSystemGetDriverVersion", fails(pynvml.NVML_ERROR_UNKNOWN))
+def test_a_gpu_with_unknown_properties_is_found_all_the_same(driver: Driver) -> None:
+    driver.answers("nvmlDeviceGetArchitecture", lambda handle: 4294967295)
+    driver.answers("nvmlDeviceGetCudaComputeCapability", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
+    driver.answers("nvmlSystemGetDriverVersion", fails(pynvml.NVML_ERROR_UNKNOWN))
     nvml = DriverNvml(sysfs_pci=Path("/nowhere"))
     nvml.open()
     assert nvml.enumerate().gpus[0].hardware == Hardware()
 
 
-def test_the_drivers_numa_node_goes_before_the_kernels(driver: Driver) -> None:
-    driver.says("nvmlDeviceGetMemoryAffinity", lambda handle, size, scope: [0b100])
+def test_the_drivers_numa_node_takes_precedence_over_the_kernels(driver: Driver) -> None:
+    driver.answers("nvmlDeviceGetMemoryAffinity", lambda handle, size, scope: [0b100])
     nvml = DriverNvml()
     nvml.open()
     assert nvml.enumerate().gpus[0].numa_node == 2
 
 
-def test_what_the_driver_keeps_for_itself_is_rounded_up(driver: Driver) -> None:
+def test_memory_reserved_by_the_driver_is_rounded_up(driver: Driver) -> None:
     memory = SimpleNamespace(total=143771 * MIB, reserved=615 * MIB + 1)
-    driver.says("nvmlDeviceGetMemoryInfo", lambda handle, version=None: memory)
+    driver.answers("nvmlDeviceGetMemoryInfo", lambda handle, version=None: memory)
     nvml = DriverNvml()
     nvml.open()
     assert [(gpu.total_mib, gpu.reserved_mib) for gpu in nvml.enumerate().gpus] == [(143771, 616)] * 2
 
 
-def test_drivers_before_the_second_form_of_memory_info_are_read_by_the_first(driver: Driver) -> None:
+def test_drivers_before_the_second_version_of_memory_info_are_read_by_the_first(driver: Driver) -> None:
     def answer(handle: object, version: int | None = None) -> Any:
         if version is not None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return SimpleNamespace(total=16160 * MIB)
 
-    driver.says("nvmlDeviceGetMemoryInfo", answer)
+    driver.answers("nvmlDeviceGetMemoryInfo", answer)
     nvml = DriverNvml()
     nvml.open()
     assert nvml.enumerate().gpus[0].total_mib == 16160
 
 
-def test_a_gpu_that_cannot_be_read_is_named_and_the_others_are_found(driver: Driver) -> None:
+def test_an_unreadable_gpu_is_named_and_the_others_are_found(driver: Driver) -> None:
     def answer(index: int) -> Any:
         if index == 0:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         return handle_of(index)
 
-    driver.says("nvmlDeviceGetHandleByIndex", answer)
+    driver.answers("nvmlDeviceGetHandleByIndex", answer)
     nvml = DriverNvml()
     nvml.open()
     found = nvml.enumerate()
@@ -220,10 +220,10 @@ def test_a_gpu_that_cannot_be_read_is_named_and_the_others_are_found(driver: Dri
 
 
 def test_mig_mode_is_seen(driver: Driver) -> None:
-    driver.says("nvmlDeviceGetMigMode", lambda handle: [1, 1])
+    driver.answers("nvmlDeviceGetMigMode", lambda handle: [1, 1])
     nvml = DriverNvml()
     nvml.open()
-    driver.says("nvmlDeviceGetMaxMigDeviceCount", lambda handle: 0)
+    driver.answers("nvmlDeviceGetMaxMigDeviceCount", lambda handle: 0)
     assert all(gpu.mig for gpu in nvml.enumerate().gpus)
 
 
@@ -239,11 +239,11 @@ def test_mig_mode_is_seen(driver: Driver) -> None:
         ),
     ],
 )
-def test_gpus_that_change_are_noticed(driver: Driver, function: str, answer: Callable[..., Any]) -> None:
-    driver.says("nvmlDeviceGetMaxMigDeviceCount", lambda handle: 0)
+def test_changed_gpus_are_noticed(driver: Driver, function: str, answer: Callable[..., Any]) -> None:
+    driver.answers("nvmlDeviceGetMaxMigDeviceCount", lambda handle: 0)
     nvml = opened()
     assert not nvml.gpus_changed()
-    driver.says(function, answer)
+    driver.answers(function, answer)
     assert nvml.gpus_changed()
     nvml.enumerate()
     assert not nvml.gpus_changed()
@@ -258,28 +258,28 @@ def test_a_gpu_that_only_the_kernel_module_has_is_noticed(driver: Driver, tmp_pa
     assert nvml.gpus_changed()
 
 
-def test_a_list_that_cannot_be_had_is_a_failure(driver: Driver) -> None:
-    driver.says("nvmlDeviceGetCount", fails(pynvml.NVML_ERROR_UNKNOWN))
+def test_an_unavailable_list_is_a_failure(driver: Driver) -> None:
+    driver.answers("nvmlDeviceGetCount", fails(pynvml.NVML_ERROR_UNKNOWN))
     nvml = DriverNvml()
     nvml.open()
     with pytest.raises(NvmlFailed):
         nvml.enumerate()
 
 
-def test_a_probe_says_what_is_wrong(driver: Driver) -> None:
+def test_a_probe_names_the_fault(driver: Driver) -> None:
     nvml = opened()
     assert nvml.probe("GPU-0") == ""
     assert nvml.probe("GPU-9") == "NVML does not find it any more"
-    driver.says("nvmlDeviceGetMemoryInfo", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
+    driver.answers("nvmlDeviceGetMemoryInfo", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
     assert nvml.probe("GPU-0") == "GPU is lost"
 
 
-def test_a_driver_that_asks_for_a_reset_is_heard(driver: Driver) -> None:
+def test_a_driver_that_requires_a_reset_is_reported(driver: Driver) -> None:
     nvml = opened()
     action = SimpleNamespace(
         nvmlReturn=0, value=SimpleNamespace(uiVal=pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET)
     )
-    driver.says("nvmlDeviceGetFieldValues", lambda handle, fields: [action])
+    driver.answers("nvmlDeviceGetFieldValues", lambda handle, fields: [action])
     assert nvml.probe("GPU-0") == "the driver asks for a reset of this GPU"
     action.value.uiVal = pynvml.NVML_GPU_RECOVERY_ACTION_NONE
     assert nvml.probe("GPU-0") == ""
@@ -287,51 +287,51 @@ def test_a_driver_that_asks_for_a_reset_is_heard(driver: Driver) -> None:
 
 def test_xids_are_read_until_none_is_left(driver: Driver) -> None:
     nvml = opened()
-    driver.says("nvmlEventSetWait_v2", tells((handle_of(1), 48), (handle_of(0), 13)))
+    driver.answers("nvmlEventSetWait_v2", xid_events((handle_of(1), 48), (handle_of(0), 13)))
     assert nvml.wait_xids(0.01) == [XidEvent("GPU-1", 48), XidEvent("GPU-0", 13)]
     assert nvml.wait_xids(0.01) == []
 
 
 def test_an_xid_of_a_lost_gpu_is_known_by_its_handle(driver: Driver) -> None:
     nvml = opened()
-    driver.says("nvmlDeviceGetUUID", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
-    driver.says("nvmlEventSetWait_v2", tells((handle_of(0), 79)))
+    driver.answers("nvmlDeviceGetUUID", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
+    driver.answers("nvmlEventSetWait_v2", xid_events((handle_of(0), 79)))
     assert nvml.wait_xids(0.01) == [XidEvent("GPU-0", 79)]
 
 
 def test_an_xid_with_another_handle_is_known_by_the_uuid(driver: Driver) -> None:
     nvml = opened()
-    driver.says("nvmlDeviceGetUUID", lambda handle: b"GPU-1")
-    driver.says("nvmlEventSetWait_v2", tells((handle_at(0xABC000), 48)))
+    driver.answers("nvmlDeviceGetUUID", lambda handle: b"GPU-1")
+    driver.answers("nvmlEventSetWait_v2", xid_events((handle_at(0xABC000), 48)))
     assert nvml.wait_xids(0.01) == [XidEvent("GPU-1", 48)]
 
 
 def test_an_xid_of_a_gpu_that_the_driver_cannot_name_counts_for_all(driver: Driver) -> None:
     nvml = opened()
-    driver.says("nvmlDeviceGetUUID", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
-    driver.says("nvmlEventSetWait_v2", tells((None, 79)))
+    driver.answers("nvmlDeviceGetUUID", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
+    driver.answers("nvmlEventSetWait_v2", xid_events((None, 79)))
     assert nvml.wait_xids(0.01) == [XidEvent("GPU-0", 79), XidEvent("GPU-1", 79)]
 
 
-def test_events_that_stop_leave_the_probes(driver: Driver) -> None:
+def test_if_events_stop_the_probes_remain(driver: Driver) -> None:
     nvml = opened()
-    driver.says("nvmlEventSetWait_v2", fails(pynvml.NVML_ERROR_UNKNOWN))
+    driver.answers("nvmlEventSetWait_v2", fails(pynvml.NVML_ERROR_UNKNOWN))
     assert nvml.wait_xids(0.01) == []
     assert nvml.wait_xids(0.01) is None
-    driver.says("nvmlShutdown", fails(pynvml.NVML_ERROR_UNINITIALIZED))
+    driver.answers("nvmlShutdown", fails(pynvml.NVML_ERROR_UNINITIALIZED))
     nvml.close()
 
 
-def test_events_that_stop_are_listened_for_again(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No probe of a GPU need fail for that, and nothing else would open NVML anew."""
+def test_events_that_stopped_are_subscribed_to_again(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No probe of a GPU need fail for that, and nothing else would reopen NVML."""
     monkeypatch.setattr("gpushare.nodeagent.driver.nvml._LISTEN_AGAIN_S", 0.0)
     nvml = opened()
-    driver.says("nvmlEventSetWait_v2", fails(pynvml.NVML_ERROR_UNKNOWN))
+    driver.answers("nvmlEventSetWait_v2", fails(pynvml.NVML_ERROR_UNKNOWN))
     assert nvml.wait_xids(0.01) == []
-    driver.says("nvmlEventSetCreate", fails(pynvml.NVML_ERROR_UNKNOWN))
+    driver.answers("nvmlEventSetCreate", fails(pynvml.NVML_ERROR_UNKNOWN))
     assert nvml.wait_xids(0.01) is None
-    driver.says("nvmlEventSetCreate", lambda: "another set")
-    driver.says("nvmlEventSetWait_v2", tells((handle_of(1), 48)))
+    driver.answers("nvmlEventSetCreate", lambda: "another set")
+    driver.answers("nvmlEventSetWait_v2", xid_events((handle_of(1), 48)))
     assert nvml.wait_xids(0.01) == [XidEvent("GPU-1", 48)]
 
 
@@ -350,10 +350,8 @@ def test_events_that_stop_are_listened_for_again(driver: Driver, monkeypatch: py
         (pynvml.NVML_ERROR_OPERATING_SYSTEM, ""),
     ],
 )
-def test_whether_there_are_limits_by_cgroup_is_asked_of_the_root_of_all(
-    driver: Driver, code: int, why: str
-) -> None:
-    driver.says("nvmlDeviceGetMemoryLimits_v1", fails(code))
+def test_support_for_cgroup_limits_is_queried_of_the_root_cgroup(driver: Driver, code: int, why: str) -> None:
+    driver.answers("nvmlDeviceGetMemoryLimits_v1", fails(code))
     assert opened().can_limit("/sys/fs/cgroup") == {"GPU-0": why, "GPU-1": why}
 
 
@@ -367,35 +365,35 @@ def test_whether_there_are_limits_by_cgroup_is_asked_of_the_root_of_all(
         pynvml.NVML_ERROR_UNKNOWN,
     ],
 )
-def test_a_gpu_that_does_not_answer_is_not_said_to_have_limits_by_cgroup(driver: Driver, code: int) -> None:
-    driver.says("nvmlDeviceGetMemoryLimits_v1", fails(code))
+def test_a_gpu_that_does_not_answer_is_not_reported_to_have_cgroup_limits(driver: Driver, code: int) -> None:
+    driver.answers("nvmlDeviceGetMemoryLimits_v1", fails(code))
     assert opened().can_limit("/sys/fs/cgroup") == {}
 
 
 def test_limits_are_set_in_bytes_without_a_soft_one_and_read_back(driver: Driver) -> None:
-    kept: dict[tuple[int, str], tuple[int, int]] = {}
+    stored: dict[tuple[int, str], tuple[int, int]] = {}
 
     def take(handle: Any, limits: Any) -> None:
-        kept[index_of(handle), limits.nameSpace] = (limits.softLimit, limits.hardLimit)
+        stored[index_of(handle), limits.nameSpace] = (limits.softLimit, limits.hardLimit)
 
     def tell(handle: Any, limits: Any) -> None:
-        if (index_of(handle), limits.nameSpace) not in kept:
+        if (index_of(handle), limits.nameSpace) not in stored:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
-        limits.softLimit, limits.hardLimit = kept[index_of(handle), limits.nameSpace]
+        limits.softLimit, limits.hardLimit = stored[index_of(handle), limits.nameSpace]
 
-    driver.says("nvmlDeviceSetMemoryLimits_v1", take)
-    driver.says("nvmlDeviceGetMemoryLimits_v1", tell)
+    driver.answers("nvmlDeviceSetMemoryLimits_v1", take)
+    driver.answers("nvmlDeviceGetMemoryLimits_v1", tell)
     nvml = opened()
     assert nvml.limit_bytes("GPU-1", "/sys/fs/cgroup/a") == NO_LIMIT
     nvml.set_limit("GPU-1", "/sys/fs/cgroup/a", 5 * MIB)
-    assert kept == {(1, "/sys/fs/cgroup/a"): (0, 5 * MIB)}
+    assert stored == {(1, "/sys/fs/cgroup/a"): (0, 5 * MIB)}
     assert nvml.limit_bytes("GPU-1", "/sys/fs/cgroup/a") == 5 * MIB
     assert nvml.limit_bytes("GPU-0", "/sys/fs/cgroup/a") == NO_LIMIT
 
 
-def test_limits_that_the_driver_refuses_are_failures_of_that_gpu(driver: Driver) -> None:
-    driver.says("nvmlDeviceSetMemoryLimits_v1", fails(pynvml.NVML_ERROR_NO_PERMISSION))
-    driver.says("nvmlDeviceGetMemoryLimits_v1", fails(pynvml.NVML_ERROR_OPERATING_SYSTEM))
+def test_limits_refused_by_the_driver_are_failures_of_that_gpu(driver: Driver) -> None:
+    driver.answers("nvmlDeviceSetMemoryLimits_v1", fails(pynvml.NVML_ERROR_NO_PERMISSION))
+    driver.answers("nvmlDeviceGetMemoryLimits_v1", fails(pynvml.NVML_ERROR_OPERATING_SYSTEM))
     nvml = opened()
     with pytest.raises(NvmlFailed, match=r"^GPU GPU-1: .*[Pp]ermission"):
         nvml.set_limit("GPU-1", "/sys/fs/cgroup/a", MIB)
@@ -407,8 +405,8 @@ def test_limits_that_the_driver_refuses_are_failures_of_that_gpu(driver: Driver)
 
 
 def test_a_driver_without_events_is_watched_by_probes(driver: Driver) -> None:
-    driver.says("nvmlEventSetCreate", fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND))
+    driver.answers("nvmlEventSetCreate", fails(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND))
     assert opened().wait_xids(0.01) is None
-    driver.says("nvmlEventSetCreate", lambda: "set")
-    driver.says("nvmlDeviceRegisterEvents", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
+    driver.answers("nvmlEventSetCreate", lambda: "set")
+    driver.answers("nvmlDeviceRegisterEvents", fails(pynvml.NVML_ERROR_NOT_SUPPORTED))
     assert opened().wait_xids(0.01) == []

@@ -1,4 +1,4 @@
-"""Whether a GPU may be given."""
+"""Whether a GPU may be allocated."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from gpushare.nodeagent.driver.health import PASSED_OVER, HealthBook
 GPU = "GPU-1"
 
 
-def test_a_gpu_of_which_nothing_is_known_is_well() -> None:
+def test_a_gpu_without_records_is_healthy() -> None:
     assert HealthBook().reason(GPU) == ""
 
 
@@ -30,7 +30,7 @@ def test_a_flapping_gpu_stays_out() -> None:
         assert book.reason(GPU)
 
 
-def test_an_xid_counts_until_the_gpu_was_quiet_and_well_for_long_enough() -> None:
+def test_an_xid_counts_until_the_gpu_was_quiet_and_healthy_for_long_enough() -> None:
     book = HealthBook(xid_recovery_s=300.0)
     assert book.take_xid(GPU, 48, 1000.0)
     for at in (1010.0, 1299.0):
@@ -40,7 +40,7 @@ def test_an_xid_counts_until_the_gpu_was_quiet_and_well_for_long_enough() -> Non
     assert book.reason(GPU) == ""
 
 
-def test_a_lost_gpus_xid_is_told_beside_its_loss() -> None:
+def test_a_lost_gpus_xid_is_reported_in_addition_to_its_loss() -> None:
     book = HealthBook(good_probes=1)
     book.take_probe(GPU, "GPU is lost", 0.0)
     book.take_xid(GPU, 79, 1.0)
@@ -49,7 +49,7 @@ def test_a_lost_gpus_xid_is_told_beside_its_loss() -> None:
     assert book.reason(GPU) == "critical error XID 79"
 
 
-def test_a_second_xid_begins_the_wait_anew() -> None:
+def test_a_second_xid_restarts_the_wait() -> None:
     book = HealthBook(good_probes=1, xid_recovery_s=300.0)
     book.take_xid(GPU, 48, 0.0)
     book.take_xid(GPU, 79, 200.0)
@@ -92,7 +92,7 @@ def test_an_xid_counts_as_nvidias_catalogue_says(xid: int, reason: str) -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from(["", "lost"]), st.integers(1, 200)), max_size=30))
-def test_a_gpu_that_stays_quiet_and_well_is_always_taken_back(steps: list[tuple[bool, str, int]]) -> None:
+def test_a_gpu_that_stays_quiet_and_healthy_is_always_taken_back(steps: list[tuple[bool, str, int]]) -> None:
     book, now_s = HealthBook(), 0.0
     for is_xid, fault, after_s in steps:
         now_s += after_s

@@ -1,4 +1,4 @@
-"""MIG instances as the node agent reads them, from the stand-in driver."""
+"""MIG instances as the node agent reads them from the fake driver."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +20,7 @@ def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DriverNvml:
     return DriverNvml()
 
 
-def test_an_instance_is_a_gpu_with_an_index_and_device_nodes_of_its_own(
-    nvml: DriverNvml, tmp_path: Path
-) -> None:
+def test_an_instance_is_a_gpu_with_its_own_index_and_device_nodes(nvml: DriverNvml, tmp_path: Path) -> None:
     node = gpus.preset("mig", "n1")
     gpus.write(tmp_path / "node.gpus", node)
     nvml.open()
@@ -62,7 +60,7 @@ def test_an_xid_of_a_gpu_in_mig_mode_is_that_of_its_instances(nvml: DriverNvml, 
         nvml.close()
 
 
-def test_an_instance_whose_memory_several_compute_instances_share_is_left_out(
+def test_an_instance_shared_by_several_compute_instances_is_left_out(
     nvml: DriverNvml, tmp_path: Path
 ) -> None:
     node = gpus.preset("a100-80gb", "n1")

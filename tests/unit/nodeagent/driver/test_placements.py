@@ -1,4 +1,4 @@
-"""MIG instances on demand, from the stand-in driver: placements, and what is created and destroyed there."""
+"""MIG instances on demand, on the fake driver: placements, and what is created and destroyed there."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,7 +21,7 @@ class Killed(BaseException):
 
 @pytest.fixture
 def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DriverNvml]:
-    """The agent's NVML, open on an H100 in MIG mode without instances."""
+    """The agent's NVML, opened on an H100 in MIG mode without instances."""
     monkeypatch.setenv("FAKEGPU_NODE", str(tmp_path / "node.gpus"))
     monkeypatch.setenv("LD_LIBRARY_PATH", str(build("programs")))
     monkeypatch.delenv("FAKEGPU_VISIBLE_DEVICES", raising=False)
@@ -93,7 +93,7 @@ def test_an_instance_is_created_at_its_placement_and_destroyed_once(nvml: Driver
         assert parent(nvml).occupied == ()
 
 
-def test_an_instance_of_somebody_else_is_not_taken_for_ours(nvml: DriverNvml) -> None:
+def test_a_foreign_instance_is_not_taken_for_ours(nvml: DriverNvml) -> None:
     placement = at(nvml, "2g.20gb", 2)
     nvml.create_instance(placement, ours=False)
     with pytest.raises(PlacementTaken, match=r"2g\.20gb at memory slice 2 .* somebody else has created it"):
@@ -121,7 +121,7 @@ def test_an_instance_without_a_compute_instance_is_noticed(nvml: DriverNvml) -> 
     ],
 )
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_who_follows_a_process_killed_at_any_step_of_creation_ends_it(
+def test_the_successor_of_a_process_killed_at_any_step_of_creation_completes_it(
     nvml: DriverNvml, monkeypatch: pytest.MonkeyPatch, step: str, *, done: bool
 ) -> None:
     placement = at(nvml, "1g.20gb", 6)
@@ -137,7 +137,7 @@ def test_who_follows_a_process_killed_at_any_step_of_creation_ends_it(
 
 @pytest.mark.parametrize("step", ["nvmlComputeInstanceDestroy", "nvmlGpuInstanceDestroy"])
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_who_follows_a_process_killed_at_any_step_of_destruction_ends_it(
+def test_the_successor_of_a_process_killed_at_any_step_of_destruction_completes_it(
     nvml: DriverNvml, monkeypatch: pytest.MonkeyPatch, step: str, *, done: bool
 ) -> None:
     placement = at(nvml, "4g.40gb", 0)

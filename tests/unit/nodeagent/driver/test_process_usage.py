@@ -1,4 +1,4 @@
-"""What drivers say of processes, in each of the ways in which they say it."""
+"""How drivers report processes, in each of their ways."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -17,25 +17,25 @@ def process(pid: int, used: int | None) -> Any:
 
 
 def lists(monkeypatch: pytest.MonkeyPatch, **by_name: Any) -> None:
-    """What each list holds; an exception is raised. Lists that are not named are empty."""
+    """The content of each list; an exception is raised. Lists that are not named are empty."""
     for name in ("Compute", "Graphics", "MPSCompute"):
         for suffix in ("", "_v2"):
 
             def ask(_: Any, name: str = name + suffix) -> Any:
-                told = by_name.get(name, [])
-                if isinstance(told, Exception):
-                    raise told
-                return told
+                listed = by_name.get(name, [])
+                if isinstance(listed, Exception):
+                    raise listed
+                return listed
 
             monkeypatch.setattr(pynvml, f"nvmlDeviceGet{name}RunningProcesses{suffix}", ask, raising=False)
 
 
 def busy(monkeypatch: pytest.MonkeyPatch, *samples: tuple[int, int, int]) -> list[int]:
-    """What is said of computing: time in µs, PID, percent. Gives the times that it is asked since."""
-    asked: list[int] = []
+    """What is reported of computing: time in µs, PID, percent. Returns the ``since`` times of the queries."""
+    queries: list[int] = []
 
     def ask(_: Any, since_us: int) -> Any:
-        asked.append(since_us)
+        queries.append(since_us)
         if not samples:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return [
@@ -44,13 +44,13 @@ def busy(monkeypatch: pytest.MonkeyPatch, *samples: tuple[int, int, int]) -> lis
         ]
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetProcessUtilization", ask)
-    return asked
+    return queries
 
 
 def test_a_process_in_several_lists_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     both = process(7, 300 * MIB)
     lists(monkeypatch, Compute=[both], Graphics=[both, process(8, 5 * MIB)], MPSCompute=[both])
-    asked = busy(monkeypatch, (1000, 7, 20), (2000, 7, 40), (2000, 9, 99))
+    since = busy(monkeypatch, (1000, 7, 20), (2000, 7, 40), (2000, 9, 99))
     usage = ProcessUsage()
     assert usage.of("GPU-a", None) == [
         GpuProcess("GPU-a", 7, 300, 30, "M+C+G", 15, 3, 0),
@@ -58,7 +58,7 @@ def test_a_process_in_several_lists_counts_once(monkeypatch: pytest.MonkeyPatch)
     ]
     usage.of("GPU-a", None)
     usage.of("GPU-b", None)
-    assert asked == [0, 2000, 0]
+    assert since == [0, 2000, 0]
 
 
 def test_a_process_through_mps_computes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,22 +67,22 @@ def test_a_process_through_mps_computes(monkeypatch: pytest.MonkeyPatch) -> None
     assert ProcessUsage().of("GPU-a", None) == [GpuProcess("GPU-a", 7, 1, -1, "M+C")]
 
 
-def test_memory_that_the_driver_does_not_tell_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_the_driver_does_not_report_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     lists(monkeypatch, Compute=[process(7, None)])
     busy(monkeypatch)
     assert ProcessUsage().of("GPU-a", None) == [GpuProcess("GPU-a", 7, -1, -1, "C")]
 
 
-def test_older_drivers_are_asked_in_their_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_drivers_are_queried_in_their_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     lists(monkeypatch, Compute=missing, Compute_v2=[process(7, MIB)], Graphics=missing, MPSCompute=missing)
     busy(monkeypatch)
     assert ProcessUsage().of("GPU-a", None) == [GpuProcess("GPU-a", 7, 1, -1, "C")]
 
 
-def test_a_gpu_that_does_not_answer_tells_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_does_not_answer_reports_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     lost = pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
     lists(monkeypatch, Compute=lost, Compute_v2=lost, Graphics=lost, MPSCompute=lost)
-    asked = busy(monkeypatch)
+    queries = busy(monkeypatch)
     assert ProcessUsage().of("GPU-a", None) == []
-    assert asked == []
+    assert queries == []

@@ -1,4 +1,4 @@
-"""How near GPUs are to each other, by what drivers answer, those that answer little among them."""
+"""How near GPUs are to each other, by the answers of drivers, including incomplete ones."""
 
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -25,27 +25,27 @@ class Driver:
         self.links: dict[str, list[str | None]] = {}
         self.levels: dict[frozenset[str], int] = {}
         self.speed_mbps = 25781
-        self.says("nvmlDeviceGetNvLinkState", lambda gpu, link: int(self._end(gpu, link) is not None))
-        self.says(
+        self.answers("nvmlDeviceGetNvLinkState", lambda gpu, link: int(self._end(gpu, link) is not None))
+        self.answers(
             "nvmlDeviceGetNvLinkRemotePciInfo", lambda gpu, link: SimpleNamespace(busId=self._end(gpu, link))
         )
-        self.says(
+        self.answers(
             "nvmlDeviceGetNvLinkRemoteDeviceType",
             lambda gpu, link: (
                 pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH if self._end(gpu, link) == SWITCH else 0xFF
             ),
         )
-        self.says("nvmlDeviceGetTopologyCommonAncestor", self._level)
-        self.says("nvmlDeviceGetFieldValues", self._speed)
+        self.answers("nvmlDeviceGetTopologyCommonAncestor", self._level)
+        self.answers("nvmlDeviceGetFieldValues", self._speed)
 
-    def says(self, function: str, answer: Callable[..., Any]) -> None:
+    def answers(self, function: str, answer: Callable[..., Any]) -> None:
         self._monkeypatch.setattr(pynvml, function, answer, raising=True)
 
     def silent(self, function: str) -> None:
         def refuse(*_: object) -> Any:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
 
-        self.says(function, refuse)
+        self.answers(function, refuse)
 
     def _end(self, gpu: str, link: int) -> str | None:
         ends = self.links.get(gpu, [])
@@ -74,7 +74,7 @@ def test_links_count_with_their_speed_and_before_any_path_over_pcie(driver: Driv
     assert near_of([A, B, C]) == {AB: 51, AC: 2}
 
 
-def test_behind_switches_two_gpus_have_what_the_weaker_has(driver: Driver) -> None:
+def test_behind_switches_two_gpus_have_the_bandwidth_of_the_weaker(driver: Driver) -> None:
     driver.speed_mbps = 26562
     driver.links = {"a": [SWITCH] * 18, "b": [SWITCH] * 18, "c": [SWITCH] * 17}
     assert near_of([A, B, C]) == {AB: 478, AC: 451, BC: 451}
@@ -96,12 +96,12 @@ def test_without_links_the_path_over_pcie_counts(driver: Driver, level: int, nea
     assert near_of([A, B]) == {AB: near}
 
 
-def test_a_kind_of_path_that_is_not_known_says_nothing(driver: Driver) -> None:
+def test_an_unknown_kind_of_path_has_no_effect(driver: Driver) -> None:
     driver.levels = {frozenset("ab"): 77}
     assert near_of([A, B]) == {}
 
 
-def test_a_link_whose_speed_is_not_told_counts_as_a_slow_one(driver: Driver) -> None:
+def test_a_link_of_unknown_speed_counts_as_a_slow_one(driver: Driver) -> None:
     driver.links = {"a": ["0000:3B:00.0"] * 4}
     driver.speed_mbps = 0
     assert near_of([A, B]) == {AB: 80}
@@ -109,11 +109,11 @@ def test_a_link_whose_speed_is_not_told_counts_as_a_slow_one(driver: Driver) -> 
     assert near_of([A, B]) == {AB: 80}
     driver.links = {"a": ["0000:3B:00.0"]}
     driver.speed_mbps = 1000
-    driver.says("nvmlDeviceGetFieldValues", driver._speed)
+    driver.answers("nvmlDeviceGetFieldValues", driver._speed)
     assert near_of([A, B]) == {AB: LEAST_NVLINK}
 
 
-def test_links_to_nobody_known_count_for_nothing(driver: Driver) -> None:
+def test_links_to_unknown_devices_are_ignored(driver: Driver) -> None:
     driver.links = {"a": [SWITCH, "0000:77:00.0"], "b": [SWITCH]}
     driver.silent("nvmlDeviceGetNvLinkRemoteDeviceType")
     assert near_of([A, B]) == {}
@@ -121,7 +121,7 @@ def test_links_to_nobody_known_count_for_nothing(driver: Driver) -> None:
     assert near_of([A, B]) == {}
 
 
-def test_a_driver_that_tells_nothing_and_gpus_without_addresses_are_no_error(driver: Driver) -> None:
+def test_a_driver_without_answers_and_gpus_without_addresses_are_no_error(driver: Driver) -> None:
     for function in (
         "nvmlDeviceGetNvLinkState",
         "nvmlDeviceGetTopologyCommonAncestor",
@@ -134,7 +134,7 @@ def test_a_driver_that_tells_nothing_and_gpus_without_addresses_are_no_error(dri
 
 def test_addresses_are_compared_as_bytes_and_as_text(driver: Driver) -> None:
     driver.links = {"a": ["0000:3B:00.0"]}
-    driver.says(
+    driver.answers(
         "nvmlDeviceGetNvLinkRemotePciInfo", lambda gpu, link: SimpleNamespace(busId=b"00000000:3B:00.0")
     )
     assert near_of([A, B]) == {AB: 25}

@@ -4,7 +4,7 @@ from gpushare.api.objects import ObjectReference
 
 
 class Clock:
-    """Stands still until the test advances it."""
+    """Time that passes only when the test advances it."""
 
     now_s = 1000.0
 

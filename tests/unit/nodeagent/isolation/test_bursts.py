@@ -66,7 +66,7 @@ class Node:
         return pod
 
     def starts(self, pod: AllocatedPod, limit_gib: int = 0, *, ids_of: str = "") -> None:
-        """As in ``Allocate``; ``ids_of``: the name of the pod for which the kubelet really asked."""
+        """As in ``Allocate``; ``ids_of``: the name of the pod for which the kubelet really made the request."""
         ids = frozenset(f"{ids_of or pod.bound.name}-{number}" for number in range(2))
         if not ids_of:
             self.book.grants.grant(Slot(pod.uid, "c0", names.GPU_MEM), ids, self.clock.now_s)
@@ -88,7 +88,7 @@ class Node:
         self.bursts.refresh()
 
     def allowed_gib(self, pod: AllocatedPod) -> float | None:
-        """What its container may use; ``None``: its request, always."""
+        """What its container may use; ``None``: always its request."""
         claimed, folder = next(one for one in self.made if one[0].uid == pod.uid)
         return read_allowance(folder, 1)[0] / 1024 if claimed.allowance else None
 
@@ -139,7 +139,7 @@ def test_when_a_pod_is_placed_the_memory_is_taken_back_before_its_container_star
     assert node.events.recorded == []
 
 
-def test_what_is_used_above_the_request_is_waited_for_by_the_newcomer_and_killed_after_the_grace_period(
+def test_a_newcomer_waits_for_memory_above_the_request_which_is_killed_after_the_grace_period(
     node: Node,
 ) -> None:
     burster = node.places("a", 6)
@@ -179,7 +179,7 @@ def test_with_the_policy_wait_nothing_is_killed(tmp_path: Path) -> None:
     assert "killed" not in node.events.recorded[0][2]
 
 
-def test_who_gives_it_back_within_the_grace_period_is_not_killed(node: Node) -> None:
+def test_a_container_that_gives_it_back_within_the_grace_period_is_not_killed(node: Node) -> None:
     burster = node.places("a", 6)
     node.starts(burster, 15)
     node.samples(a=14)
@@ -191,7 +191,7 @@ def test_who_gives_it_back_within_the_grace_period_is_not_killed(node: Node) -> 
     assert (node.killed, node.allowed_gib(burster), node.allowed_gib(newcomer)) == ([], 7, 8)
 
 
-def test_memory_that_is_used_without_an_allocation_is_not_to_be_had(node: Node) -> None:
+def test_memory_used_without_an_allocation_is_not_available(node: Node) -> None:
     device = msgspec.structs.replace(node.node.devices[0], foreign_mib=4096)
     node.book.set_node(msgspec.structs.replace(node.node, devices=(device,)))
     pod = node.places("a", 6)
@@ -199,7 +199,7 @@ def test_memory_that_is_used_without_an_allocation_is_not_to_be_had(node: Node) 
     assert node.allowed_gib(pod) == 11
 
 
-def test_an_identical_pod_that_the_kubelet_admitted_instead_is_the_one_that_may_burst(node: Node) -> None:
+def test_an_identical_pod_that_the_kubelet_admitted_instead_may_burst(node: Node) -> None:
     decided, admitted = node.places("a", 3), node.places("b", 3)
     node.book.grants.grant(
         Slot(admitted.uid, "c0", names.GPU_MEM), frozenset({"b-0", "b-1"}), node.clock.now_s
@@ -212,7 +212,7 @@ def test_an_identical_pod_that_the_kubelet_admitted_instead_is_the_one_that_may_
     assert node.bursts.limit_mib(decided.uid, "c0", node.gpu) == 0
 
 
-def test_the_next_agent_continues_and_one_that_does_not_act_changes_nothing(node: Node) -> None:
+def test_the_next_agent_continues_and_an_inactive_one_changes_nothing(node: Node) -> None:
     burster = node.places("a", 6)
     node.starts(burster, 15)
     node.bursts = node.agent("kill")
@@ -221,7 +221,7 @@ def test_the_next_agent_continues_and_one_that_does_not_act_changes_nothing(node
     assert node.allowed_gib(burster) == 15
     node.acts = True
     node.starts(newcomer)
-    # Nothing has been sampled yet, so the burster may have all of it, whatever it is allowed now.
+    # Nothing has been sampled yet, so the burster may have all of it, whatever its current allowance.
     assert (node.allowed_gib(burster), node.allowed_gib(newcomer)) == (7, 0)
     node.samples(a=6)
     assert node.allowed_gib(newcomer) == 8
@@ -245,7 +245,7 @@ def test_the_next_agent_continues_the_grace_period(node: Node) -> None:
     assert node.killed == [(4014,)]
 
 
-def test_what_the_driver_does_not_report_counts_as_used_up_to_the_limit(node: Node) -> None:
+def test_memory_that_the_driver_does_not_report_counts_as_used_up_to_the_limit(node: Node) -> None:
     burster = node.places("a", 6)
     node.starts(burster, 12)
     holder = Holder(burster.key, burster.uid, "c0", node.gpu, 6144, 0)
@@ -255,7 +255,7 @@ def test_what_the_driver_does_not_report_counts_as_used_up_to_the_limit(node: No
     assert (node.allowed_gib(burster), node.allowed_gib(newcomer)) == (6, 3)
 
 
-def test_a_sample_that_began_before_memory_was_taken_back_does_not_count(node: Node) -> None:
+def test_a_sample_from_before_a_reclaim_does_not_count(node: Node) -> None:
     burster = node.places("a", 6)
     node.starts(burster, 15)
     newcomer = node.places("b", 8)

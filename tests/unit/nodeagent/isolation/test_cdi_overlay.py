@@ -1,4 +1,4 @@
-"""A CDI description with our libraries where the driver's would be."""
+"""A CDI description with our libraries in place of the driver's."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def placed(content: bytes) -> dict[str, str]:
     return {one["containerPath"]: one["hostPath"] for one in edits["mounts"]}
 
 
-def test_ours_stand_in_place_and_the_drivers_lie_where_ours_are_linked_to() -> None:
+def test_ours_are_in_place_and_the_drivers_are_where_ours_are_linked_to() -> None:
     content = described(
         mount(f"{DEBIAN}/libcuda.so.535.261.03"),
         mount(f"{DEBIAN}/libnvidia-ml.so.535.261.03"),
@@ -60,7 +60,7 @@ def test_ours_stand_in_place_and_the_drivers_lie_where_ours_are_linked_to() -> N
     assert qualified("GPU-0") == "gpushare.dev/isolated=GPU-0"
 
 
-def test_links_beside_the_file_lead_to_ours_too() -> None:
+def test_links_next_to_the_file_lead_to_ours_too() -> None:
     content = described(
         mount(f"{DEBIAN}/libcuda.so.535.1"),
         mount(f"{DEBIAN}/libcuda.so.1"),

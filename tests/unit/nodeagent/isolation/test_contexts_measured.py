@@ -1,4 +1,4 @@
-"""What the agent takes from usage files for the cost of a CUDA context, whatever tenants write there."""
+"""The cost of a CUDA context as the agent reads it from usage files, whatever tenants write there."""
 
 import struct
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_it_is_known_by_gpu_rounded_up_from_the_first_container_on(tmp_path: Pat
     assert contexts_mib([one]) == {"a": 518, "b": 110}
 
 
-def test_the_least_counts_so_that_one_who_says_too_much_is_overruled(tmp_path: Path) -> None:
+def test_the_minimum_counts_so_that_exaggerated_values_are_overruled(tmp_path: Path) -> None:
     some = [
         container(tmp_path, "liar", 2000 * MIB),
         container(tmp_path, "honest", 518 * MIB),
@@ -38,7 +38,7 @@ def test_the_least_counts_so_that_one_who_says_too_much_is_overruled(tmp_path: P
     assert contexts_mib(some) == {"a": 518}
 
 
-def test_what_no_context_takes_is_passed_over_and_so_are_broken_files(tmp_path: Path) -> None:
+def test_implausible_values_and_broken_files_are_ignored(tmp_path: Path) -> None:
     some = [container(tmp_path, "little", 1), container(tmp_path, "much", 2**64 - 1)]
     claimed, folder = container(tmp_path, "cut", 518 * MIB)
     (folder / USAGE).write_bytes(b"\xff" * 100)

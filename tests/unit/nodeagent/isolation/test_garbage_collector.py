@@ -1,4 +1,4 @@
-"""Directories of containers are taken away once, by whoever comes first."""
+"""Directories of containers are removed once, by whichever agent comes first."""
 
 import asyncio
 from pathlib import Path
@@ -12,22 +12,22 @@ from gpushare.nodeagent.observability.metrics import Metrics
 
 
 class Slow:
-    """A kubelet that lists nothing, once it is let."""
+    """A kubelet that lists nothing, once the test lets it answer."""
 
     def __init__(self) -> None:
-        self.asked, self.let = asyncio.Event(), asyncio.Event()
+        self.queried, self.let = asyncio.Event(), asyncio.Event()
 
     @property
     def held_by_others(self) -> dict[str, str]:
         return {}
 
     async def read(self, timeout_s: float) -> DeviceListing:
-        self.asked.set()
+        self.queried.set()
         await self.let.wait()
         return {}
 
 
-async def test_an_agent_that_leaves_while_it_tidies_up_leaves_nothing(tmp_path: Path) -> None:
+async def test_an_agent_that_stops_while_cleaning_up_leaves_nothing(tmp_path: Path) -> None:
     directories, kubelet = Directories(tmp_path / "containers"), Slow()
     for name in "abcdef":
         directories.make(Claimed(f"default/{name}", f"u{name}", "c", "GPU-a", 10, name), "hard")
@@ -43,7 +43,7 @@ async def test_an_agent_that_leaves_while_it_tidies_up_leaves_nothing(tmp_path: 
     )
     await keeper.adopt()
     tidying = asyncio.create_task(keeper.once())
-    await kubelet.asked.wait()
+    await kubelet.queried.wait()
     leaving = asyncio.create_task(keeper.clear())
     kubelet.let.set()
     await tidying

@@ -1,4 +1,4 @@
-"""What is written for an isolated container, and when it is taken away."""
+"""What is written for an isolated container, and when it is removed."""
 
 import json
 import os
@@ -32,14 +32,14 @@ def claimed(uid: str = "u1", container: str = "c", ids: str = "1", **more: Any) 
     return Claimed("default/p", uid, container, "GPU-a", 2154, fingerprint([ids]), **more)
 
 
-def test_limits_are_bytes_of_whole_mib_and_compute_is_named_only_where_it_is_limited() -> None:
+def test_limits_are_bytes_of_whole_mib_and_compute_appears_only_if_it_is_limited() -> None:
     assert limits_text(claimed(), "hard") == (
         b"gpushare-limits 1.2\ncontainer default/p/c u1\ngpu GPU-a memory_bytes=2258632704\n"
     )
     assert limits_text(claimed(core_percent=30), "idle").endswith(b" core_percent=30 core_policy=idle\n")
 
 
-def test_what_the_work_is_like_is_named_beside_compute_alone() -> None:
+def test_the_workload_type_appears_only_with_compute() -> None:
     text = limits_text(claimed(core_percent=30, compute_class="latency", more={"GPU-b": 1}), "hard").decode()
     for line in text.splitlines()[2:]:
         assert line.endswith(" core_percent=30 core_policy=hard core_class=latency")
@@ -79,16 +79,16 @@ def test_equal_sets_of_ids_have_one_fingerprint() -> None:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-def test_the_usage_file_is_as_large_as_the_library_has_it(tmp_path: Path) -> None:
+def test_the_usage_file_is_as_large_as_in_the_library(tmp_path: Path) -> None:
     program = tmp_path / "region-size"
     subprocess.run(
         ["cc", "-std=c11", f"-I{C_SOURCES}", "-o", program, C_SOURCES / "files" / "region_size.c"], check=True
     )
-    told = subprocess.run([program], check=True, capture_output=True, text=True).stdout
-    assert int(told) == USAGE_BYTES
+    output = subprocess.run([program], check=True, capture_output=True, text=True).stdout
+    assert int(output) == USAGE_BYTES
 
 
-def test_a_directory_is_whole_with_the_rights_that_the_tenant_needs(tmp_path: Path) -> None:
+def test_a_directory_is_complete_with_the_rights_that_the_tenant_needs(tmp_path: Path) -> None:
     folder = Directories(tmp_path / "containers")
     folder.prepare()
     made = folder.make(claimed(), "hard")
@@ -102,7 +102,7 @@ def test_a_directory_is_whole_with_the_rights_that_the_tenant_needs(tmp_path: Pa
     assert not list((tmp_path / "containers").iterdir())
 
 
-def test_one_with_an_allowance_begins_with_nothing_and_is_changed_in_place(tmp_path: Path) -> None:
+def test_a_directory_with_an_allowance_starts_at_zero_and_is_changed_in_place(tmp_path: Path) -> None:
     folder = Directories(tmp_path / "containers")
     made = folder.make(claimed(allowance=True, limit_mib=8192, more={"GPU-b": 1}), "hard")
     assert (made / "limits").read_bytes().endswith(b"memory_bytes=1048576\nallowance\n")
@@ -122,7 +122,7 @@ def test_one_with_an_allowance_begins_with_nothing_and_is_changed_in_place(tmp_p
     assert not folder.is_whole(made.name)
 
 
-def test_one_that_goes_while_all_are_listed_hides_no_other(
+def test_a_directory_removed_during_listing_hides_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Directories(tmp_path / "containers")
@@ -144,10 +144,10 @@ def test_one_that_goes_while_all_are_listed_hides_no_other(
 
 
 @pytest.mark.parametrize("at", ["_write", "sync_folder", "rename"])
-def test_one_that_dies_while_making_leaves_nothing_that_counts(
+def test_a_process_that_dies_while_creating_leaves_nothing_that_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """As ``kill -9`` does: nothing is tidied up."""
+    """As with ``kill -9``: nothing is cleaned up."""
 
     class Died(BaseException):
         pass
@@ -168,7 +168,9 @@ def test_one_that_dies_while_making_leaves_nothing_that_counts(
     assert not list(tmp_path.iterdir())
 
 
-def test_one_that_cannot_be_made_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_cannot_be_created_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -200,7 +202,7 @@ def test_the_directory_of_a_resource_claim_is_made_once_and_goes_on_under_a_new_
     assert folder.found() == {"u1": of_claim(library="new")}
 
 
-def test_the_directory_of_a_resource_claim_that_lacks_a_file_or_is_of_another_share_is_made_again(
+def test_the_directory_of_a_resource_claim_without_a_file_or_of_another_share_is_recreated(
     tmp_path: Path,
 ) -> None:
     folder = Directories(tmp_path)
@@ -212,7 +214,7 @@ def test_the_directory_of_a_resource_claim_that_lacks_a_file_or_is_of_another_sh
     assert b"core_percent=30" in (made / "limits").read_bytes()
 
 
-def test_what_processes_left_half_made_or_half_removed_is_in_nobodys_way(
+def test_half_created_or_half_removed_directories_cause_no_trouble(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Directories(tmp_path)
@@ -225,7 +227,7 @@ def test_what_processes_left_half_made_or_half_removed_is_in_nobodys_way(
     assert folder.keep(of_claim(), "hard", "u1").is_dir()
 
 
-def test_a_claim_that_cannot_be_read_is_found_all_the_same(tmp_path: Path) -> None:
+def test_an_unreadable_claim_is_found_all_the_same(tmp_path: Path) -> None:
     folder = Directories(tmp_path)
     made = folder.make(claimed(), "hard")
     (made / "claim.json").unlink()
@@ -240,7 +242,7 @@ def known(*which: tuple[str, str, str, float]) -> dict[str, Kept]:
 
 
 def ids(*which: str) -> dict[tuple[str, str], str]:
-    """Containers of some other pods have these."""
+    """IDs of containers of some other pods."""
     return {(f"other/{one}", "c"): fingerprint([one]) for one in which}
 
 
@@ -251,7 +253,7 @@ def test_a_directory_lives_as_long_as_its_pod() -> None:
     assert unused(there, (), {}, 60.0) == ["0"]
 
 
-def test_one_that_was_given_to_a_pod_that_asked_alike_lives_as_long_as_that() -> None:
+def test_one_given_to_a_pod_with_an_identical_request_lives_as_long_as_that() -> None:
     swapped = known(("u1", "c", "1", 0.0), ("u2", "c", "2", 0.0))
     # u1 is gone, u2 has the IDs that were answered for u1.
     assert unused(swapped, {"u2"}, ids("1"), 1000.0) == []
@@ -263,14 +265,14 @@ def test_of_several_for_the_same_ids_the_youngest_counts() -> None:
     assert unused(there, {"u2"}, ids("1"), 1000.0) == ["0"]
 
 
-def test_what_a_pod_that_lives_has_is_nobody_elses() -> None:
+def test_the_directory_of_a_living_pod_belongs_to_no_other() -> None:
     # As found after a start: equally old, whatever their order.
     there = known(("u2", "c", "1", 0.0), ("gone", "c", "1", 0.0))
     assert unused(there, {"u2"}, ids("1"), 1000.0) == ["1"]
 
 
-def test_what_was_answered_for_a_pod_that_has_another_is_nobodys_unless_it_is_listed() -> None:
-    # The kubelet asked for u2, which asks alike and was taken for u1; u2 has ended since.
+def test_an_answer_for_a_pod_with_other_ids_belongs_to_no_pod_unless_it_is_listed() -> None:
+    # The kubelet's request was for u2, whose identical request was taken for u1's; u2 has ended since.
     there = known(("u1", "c", "1", 0.0), ("u1", "c", "2", 500.0))
     own = {("default/p", "c"): fingerprint(["1"])}
     assert unused(there, {"u1"}, own, 1000.0) == ["1"]
@@ -283,12 +285,12 @@ def test_an_init_container_has_its_own_for_the_same_ids() -> None:
     assert unused(there, {"u1"}, ids("1"), 1000.0) == []
 
 
-def test_an_answer_that_was_asked_for_again_replaces_the_one_before() -> None:
+def test_a_repeated_answer_replaces_the_one_before() -> None:
     there = known(("u1", "c", "1", 0.0), ("u1", "c", "1", 5.0))
     assert unused(there, {"u1"}, ids("1"), 1000.0) == ["0"]
 
 
-def test_one_that_nobody_can_read_stays_while_pods_are_there() -> None:
+def test_an_unreadable_directory_stays_while_pods_are_there() -> None:
     there = {"x": Kept(None, 0.0)}
     assert unused(there, {"u9"}, {}, 1000.0) == []
     assert unused(there, (), {}, 1000.0) == ["x"]

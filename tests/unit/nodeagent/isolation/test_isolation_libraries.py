@@ -1,4 +1,4 @@
-"""Our libraries come to the host whole, and go when no container has them."""
+"""Our libraries are copied to the host completely, and removed when no container uses them."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_release_is_named_by_its_contents_and_brought_once(source: Path, tmp_path: Path) -> None:
+def test_a_release_is_named_by_its_contents_and_copied_once(source: Path, tmp_path: Path) -> None:
     first = deliver(source, tmp_path / "lib")
     assert {one.name for one in first.folder.iterdir()} == {*DELIVERED, "ld.so.preload"}
     assert (first.folder / "ld.so.preload").read_text() == (
@@ -36,7 +36,7 @@ def test_a_release_is_named_by_its_contents_and_brought_once(source: Path, tmp_p
     assert first.folder.is_dir()
 
 
-def test_one_that_dies_while_bringing_leaves_no_half_of_it(
+def test_a_process_that_dies_while_copying_leaves_no_half_release(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(*_: Any) -> None:
@@ -51,7 +51,7 @@ def test_one_that_dies_while_bringing_leaves_no_half_of_it(
     assert deliver(source, tmp_path / "lib").folder.is_dir()
 
 
-def test_another_agent_may_bring_the_same(
+def test_another_agent_may_copy_the_same_release(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sync, seen = libraries.sync_folder, []
@@ -67,20 +67,20 @@ def test_another_agent_may_bring_the_same(
     assert [one.name for one in (tmp_path / "lib").iterdir()] == [release.name]
 
 
-def test_a_library_that_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_missing_library_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         NoLibrary, match=r"image/libcuda.so.1: No such file or directory; it is part of the image"
     ):
         deliver(tmp_path / "image", tmp_path / "lib")
 
 
-def test_a_folder_that_cannot_be_written_is_named(source: Path, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named(source: Path, tmp_path: Path) -> None:
     (tmp_path / "lib").write_text("a file where the folder should be")
     with pytest.raises(NoLibrary, match=r"lib: it cannot be written: .*; mount it into the node agent"):
         deliver(source, tmp_path / "lib")
 
 
-def test_a_folder_that_no_program_may_load_from_is_refused(
+def test_a_folder_from_which_no_program_may_load_is_refused(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class NoExec:
@@ -91,7 +91,7 @@ def test_a_folder_that_no_program_may_load_from_is_refused(
         deliver(source, tmp_path / "lib")
 
 
-def test_releases_that_no_container_has_go(source: Path, tmp_path: Path) -> None:
+def test_releases_without_containers_are_removed(source: Path, tmp_path: Path) -> None:
     old = deliver(source, tmp_path / "lib")
     (source / "libcuda.so.1").write_bytes(b"another")
     new = deliver(source, tmp_path / "lib")
@@ -104,14 +104,14 @@ def test_releases_that_no_container_has_go(source: Path, tmp_path: Path) -> None
     assert remove_others(tmp_path / "nowhere", set()) == []
 
 
-def test_a_release_that_another_agent_has_in_use_stays(source: Path, tmp_path: Path) -> None:
-    """Else the agent before would take it away while the next one tries it on the driver, and it would seem broken."""
+def test_a_release_in_use_by_another_agent_stays(source: Path, tmp_path: Path) -> None:
+    """Otherwise the previous agent would remove it while the next one tests it on the driver, and it would seem broken."""
     its = deliver(source, tmp_path / "lib")
     assert remove_others(tmp_path / "lib", {"0123456789abcdef"}) == []
     os.utime(its.folder, (0, 0))
     hold(its)
     assert remove_others(tmp_path / "lib", {"0123456789abcdef"}) == []
-    # One that was there long ago is in use again.
+    # A release from long ago is in use again.
     os.utime(its.folder, (0, 0))
     assert deliver(source, tmp_path / "lib") == its
     assert remove_others(tmp_path / "lib", {"0123456789abcdef"}) == []

@@ -1,4 +1,4 @@
-"""What is concluded from a try of the isolation libraries, and when they are tried again."""
+"""The verdict of a self-test of the isolation libraries, and when it is repeated."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ LIMITED = {A: 64 << 20, B: 64 << 20}
 OURS = Ended(Answers(init=0, version=12040, totals=LIMITED, nvml=LIMITED))
 
 
-def ended(of: Ended, **answers: Any) -> Ended:
+def answering(of: Ended, **answers: Any) -> Ended:
     values = {name: getattr(of.answers, name) for name in Answers.__struct_fields__}
     return Ended(Answers(**(values | answers)))
 
 
-def test_libraries_that_answer_as_they_should_hold() -> None:
+def test_libraries_with_correct_answers_pass() -> None:
     assert compare_runs(BARE, OURS, [A, B]) == Verdict("passed")
 
 
@@ -33,17 +33,17 @@ def test_libraries_that_answer_as_they_should_hold() -> None:
     [
         (Ended(Answers(), "a program with them is ended by signal 11"), "is ended by signal 11"),
         (Ended(Answers(unloadable="undefined symbol: x")), "undefined symbol: x"),
-        (ended(OURS, init=803), "cuInit answers 803, and 0 without them"),
-        (ended(OURS, version=0), "a function that they do not know is not found"),
-        (ended(OURS, reached=False), "cuGetProcAddress leads past them"),
-        (ended(OURS, totals={A: 16 * GIB, B: 64 << 20}), f"CUDA tells {16 * GIB} bytes of GPU {A}"),
-        (ended(OURS, totals={A: 64 << 20}), f"CUDA tells -1 bytes of GPU {B}"),
-        (ended(OURS, nvml={A: -1, B: 64 << 20}), f"NVML tells -1 bytes of GPU {A}"),
+        (answering(OURS, init=803), "cuInit answers 803, and 0 without them"),
+        (answering(OURS, version=0), "a function that they do not know is not found"),
+        (answering(OURS, reached=False), "cuGetProcAddress leads past them"),
+        (answering(OURS, totals={A: 16 * GIB, B: 64 << 20}), f"CUDA tells {16 * GIB} bytes of GPU {A}"),
+        (answering(OURS, totals={A: 64 << 20}), f"CUDA tells -1 bytes of GPU {B}"),
+        (answering(OURS, nvml={A: -1, B: 64 << 20}), f"NVML tells -1 bytes of GPU {A}"),
         # The right to mount was not needed: these find their files by the environment.
-        (ended(OURS, denied="no right to mount", init=999), "cuInit answers 999"),
+        (answering(OURS, denied="no right to mount", init=999), "cuInit answers 999"),
     ],
 )
-def test_libraries_that_break_what_works_without_them_are_broken(ours: Ended, why: str) -> None:
+def test_libraries_that_break_a_working_driver_are_broken(ours: Ended, why: str) -> None:
     verdict = compare_runs(BARE, ours, [A, B])
     assert verdict.outcome == "failed"
     assert why in verdict.why
@@ -54,22 +54,22 @@ def test_libraries_that_break_what_works_without_them_are_broken(ours: Ended, wh
     [
         (Ended(Answers(unloadable="invalid ELF header")), OURS, "invalid ELF header"),
         (Ended(Answers(), "ends with exit code 1"), OURS, "exit code 1"),
-        (ended(BARE, init=100), ended(OURS, init=100), "without them cuInit answers 100 here, too"),
+        (answering(BARE, init=100), answering(OURS, init=100), "without them cuInit answers 100 here, too"),
         (BARE, Ended(Answers(denied="no right to mount (x)", unloadable="y")), "no right to mount (x)"),
     ],
 )
-def test_what_fails_without_them_as_well_says_nothing(bare: Ended, ours: Ended, why: str) -> None:
+def test_a_failure_that_also_happens_without_them_is_no_verdict(bare: Ended, ours: Ended, why: str) -> None:
     verdict = compare_runs(bare, ours, [A])
     assert verdict.outcome == "skipped"
     assert why in verdict.why
 
 
-def test_gpus_that_cuda_does_not_show_to_the_agent_are_not_asked_for() -> None:
+def test_gpus_that_cuda_does_not_show_to_the_agent_are_not_tested() -> None:
     assert compare_runs(BARE, OURS, [A, "GPU-another"]).outcome == "passed"
 
 
 class Scripted:
-    """Stands for what is tried."""
+    """Stands in for the tested program."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self.verdicts: list[Verdict] = []
@@ -104,7 +104,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tried:
     return Tried(trials, script)
 
 
-async def test_what_held_is_not_tried_again_until_something_is_another(node: Tried) -> None:
+async def test_after_a_pass_it_is_repeated_only_if_something_changed(node: Tried) -> None:
     script = node.script
     script.verdicts = [Verdict("passed")] * 4
     await node.verdict()
@@ -119,12 +119,12 @@ async def test_what_held_is_not_tried_again_until_something_is_another(node: Tri
     assert script.tries == 4
 
 
-async def test_a_moment_of_weakness_is_no_broken_library(node: Tried) -> None:
+async def test_a_transient_failure_is_no_broken_library(node: Tried) -> None:
     node.script.verdicts = [Verdict("failed", "it took too long"), Verdict("passed")]
     assert (await node.verdict()).outcome == "passed"
 
 
-async def test_what_did_not_hold_is_tried_again_later(node: Tried) -> None:
+async def test_after_a_failure_it_is_repeated_later(node: Tried) -> None:
     script = node.script
     script.verdicts = [
         Verdict("failed", "x"),
@@ -141,7 +141,7 @@ async def test_what_did_not_hold_is_tried_again_later(node: Tried) -> None:
     assert (await node.verdict()).outcome == "passed"
 
 
-async def test_without_gpus_or_a_driver_nothing_is_tried(node: Tried) -> None:
+async def test_without_gpus_or_a_driver_nothing_is_tested(node: Tried) -> None:
     assert (await node.verdict(gpus=())).why == "there is no GPU to test them on"
     node.script.files = None
     assert "the driver's libraries are not found below" in (await node.verdict()).why

@@ -15,7 +15,7 @@ VAR_LIB = b"system_u:object_r:var_lib_t:s0\0"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The agent's folder as the kubelet makes it."""
+    """The agent's folder as the kubelet creates it."""
     root = tmp_path / "gpushare"
     (root / "lib" / "release").mkdir(parents=True)
     (root / "containers").mkdir()
@@ -30,9 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("content", "enforced"), [("1", True), ("0", False), (None, False)])
-def test_whether_it_is_enforced_is_read_from_the_host(
-    tmp_path: Path, content: str | None, enforced: bool
-) -> None:
+def test_enforcement_is_read_from_the_host(tmp_path: Path, content: str | None, enforced: bool) -> None:
     (tmp_path / "sys/fs/selinux").mkdir(parents=True)
     if content is not None:
         (tmp_path / "sys/fs/selinux/enforce").write_text(content)

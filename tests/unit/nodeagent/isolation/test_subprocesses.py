@@ -1,4 +1,4 @@
-"""Programs that the node agent starts: watched, started again, ended with it."""
+"""Programs that the node agent starts: watched, restarted, and stopped with it."""
 
 import asyncio
 import errno
@@ -37,7 +37,7 @@ class Watched:
     def __init__(self) -> None:
         self._changed = asyncio.Event()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         self._changed.set()
 
     async def until(self, state: Callable[[], object]) -> None:
@@ -53,7 +53,7 @@ def child(watched: Watched, *argv: str) -> Child:
         argv,
         env={"PATH": os.environ["PATH"], "WORD": "said"},
         clock=SYSTEM_CLOCK,
-        on_change=watched.tell,
+        on_change=watched.notify,
         backoff=Backoff(0.01, 0.05),
         steady_s=0.2,
     )
@@ -64,13 +64,13 @@ def noting(path: object) -> str:
     return f"echo $$ >{path}.new; mv {path}.new {path}; exec sleep 1000"
 
 
-async def ended(task: asyncio.Task[None]) -> None:
+async def finished(task: asyncio.Task[None]) -> None:
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
 
 
-async def test_one_that_runs_is_well_and_ends_with_us(tmp_path: Path) -> None:
+async def test_a_running_program_is_healthy_and_ends_with_the_agent(tmp_path: Path) -> None:
     watched, noted = Watched(), tmp_path / "pid"
     one = child(watched, "sh", "-c", noting(noted))
     assert "has not been started" in one.fault
@@ -78,35 +78,35 @@ async def test_one_that_runs_is_well_and_ends_with_us(tmp_path: Path) -> None:
     await watched.until(lambda: not one.fault and noted.exists())
     pid = int(noted.read_text())
     os.kill(pid, 0)
-    await ended(task)
+    await finished(task)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-async def test_one_that_fails_says_why_and_is_started_again() -> None:
+async def test_a_failing_program_reports_why_and_is_restarted() -> None:
     watched = Watched()
     one = child(watched, "sh", "-c", "echo first >&2; echo $WORD >&2; exit 3")
     task = asyncio.create_task(one.run())
-    # On a busy machine one that takes long to end is thought to be well meanwhile.
+    # On a busy machine a program that takes long to exit counts as healthy meanwhile.
     why = "sh ended with exit code 3 (said); it is started again"
     await watched.until(lambda: one.starts >= 3 and one.fault == why)
-    await ended(task)
+    await finished(task)
 
 
-async def test_one_that_ends_before_those_that_it_has_started_is_started_again(tmp_path: Path) -> None:
-    """As a server of MPS goes on when its daemon is killed; it has the daemon's stderr."""
+async def test_a_program_that_ends_before_its_children_is_restarted(tmp_path: Path) -> None:
+    """An MPS server goes on when its daemon is killed; it has the daemon's stderr."""
     watched, noted = Watched(), tmp_path / "pids"
     one = child(watched, "sh", "-c", f"sleep 1000 & echo $! >>{noted}; echo $WORD >&2; exit 3")
     task = asyncio.create_task(one.run())
     why = "sh ended with exit code 3 (said); it is started again"
     await watched.until(lambda: one.starts >= 2 and one.fault == why)
-    await ended(task)
+    await finished(task)
     for pid in map(int, noted.read_text().split()):
         assert not is_gone(pid)
         os.kill(pid, signal.SIGKILL)
 
 
-async def test_one_that_is_killed_is_started_again(tmp_path: Path) -> None:
+async def test_a_killed_program_is_restarted(tmp_path: Path) -> None:
     watched, noted = Watched(), tmp_path / "pid"
     one = child(watched, "sh", "-c", noting(noted))
     task = asyncio.create_task(one.run())
@@ -115,18 +115,18 @@ async def test_one_that_is_killed_is_started_again(tmp_path: Path) -> None:
     await watched.until(lambda: "was ended by signal 9" in one.fault)
     await watched.until(lambda: not one.fault)
     assert one.starts == 2
-    await ended(task)
+    await finished(task)
 
 
-async def test_one_that_is_not_there_is_named() -> None:
+async def test_a_missing_program_is_named() -> None:
     watched = Watched()
     one = child(watched, "no-such-program")
     task = asyncio.create_task(one.run())
     await watched.until(lambda: "no-such-program: No such file or directory" in one.fault)
-    await ended(task)
+    await finished(task)
 
 
-async def test_it_ends_when_we_are_killed(tmp_path: Path) -> None:
+async def test_it_ends_when_the_agent_is_killed(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
     script = (
         "import asyncio, os\n"
@@ -170,7 +170,7 @@ def servers(
         Path("/"),
         tmp_path / "mps",
         clock=SYSTEM_CLOCK,
-        on_change=watched.tell,
+        on_change=watched.notify,
         steady_s=steady_s,
         cgroups=cgroups,
         shared=shared,
@@ -179,7 +179,7 @@ def servers(
 
 @pytest.fixture(params=["outlives", "within"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Whether daemons go on after us; where the agent is process 1 they cannot."""
+    """Whether daemons outlive the agent; where the agent is process 1 they cannot."""
     monkeypatch.setattr(mps, "outlives_us", lambda: request.param == "outlives")
     return str(request.param)
 
@@ -192,7 +192,7 @@ def control(tmp_path: Path, script: str) -> None:
     new.rename(tmp_path / "bin" / mps.CONTROL)
 
 
-async def test_mps_has_a_daemon_for_each_gpu_that_is_started_again(
+async def test_mps_has_a_daemon_for_each_gpu_that_is_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     watched = Watched()
@@ -233,12 +233,12 @@ async def test_mps_has_a_daemon_for_each_gpu_that_is_started_again(
     backend.want([])
     last = int(files["GPU-a"].read_text().split()[0])
     await watched.until(lambda: is_gone(last))
-    await ended(task)
+    await finished(task)
     # The other one, too.
     await watched.until(lambda: is_gone(int(started["GPU-b"][0])))
 
 
-async def test_mps_daemons_are_started_again_when_the_node_has_processes_again(
+async def test_mps_daemons_are_restarted_when_the_node_has_processes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     watched = Watched()
@@ -265,7 +265,7 @@ async def test_mps_daemons_are_started_again_when_the_node_has_processes_again(
     await watched.until(lambda: not backend.lacking() and int((tmp_path / "pid").read_text()) != first)
     backend.want([])
     await watched.until(lambda: not backend._children and is_gone(int((tmp_path / "pid").read_text())))
-    await ended(task)
+    await finished(task)
 
 
 def is_gone(pid: int) -> bool:
@@ -274,7 +274,7 @@ def is_gone(pid: int) -> bool:
     return True
 
 
-async def test_mps_daemons_go_on_without_us_and_are_found_again(
+async def test_mps_daemons_outlive_the_agent_and_are_found_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched()
@@ -289,11 +289,11 @@ async def test_mps_daemons_go_on_without_us_and_are_found_again(
     for hierarchy in ("cpuset", "memory"):
         assert (tmp_path / "cgroups" / hierarchy / "gpushare-mps" / "cgroup.procs").read_text() == "0"
     assert (tmp_path / "cgroups" / "cpuset" / "gpushare-mps" / "cpuset.cpus").read_text() == "0-1"
-    await ended(task)
+    await finished(task)
     assert not is_gone(pid)
 
     after = servers(tmp_path, watched, monkeypatch)
-    # While another agent acts, and before it is known what is wanted, nothing is ended.
+    # While another agent acts, and before the wanted state is known, nothing is stopped.
     after.want([], acts=False)
     task = asyncio.create_task(after.run(0.02))
     after.want(["GPU-a"])
@@ -307,12 +307,12 @@ async def test_mps_daemons_go_on_without_us_and_are_found_again(
     assert noted.exists()
     after.want([])
     await watched.until(lambda: is_gone(pid))
-    await ended(task)
+    await finished(task)
     after.clear()
     assert not (tmp_path / "mps").exists()
 
 
-async def test_an_mps_daemon_shares_memory_with_the_containers_of_its_gpu_alone(
+async def test_an_mps_daemon_shares_memory_only_with_the_containers_of_its_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not OWN_MOUNTS:
@@ -328,7 +328,7 @@ async def test_an_mps_daemon_shares_memory_with_the_containers_of_its_gpu_alone(
     own = seen / daemons.NAME / "GPU-a"
     await watched.until(lambda: not backend.trouble and not backend.lacking())
     await watched.until(lambda: (own / "of-GPU-a").exists() and (seen / "of-GPU-b").exists())
-    # Where somebody has put something in its place before, it has the node's, as all have where it cannot be had.
+    # If its place is occupied already, it has the node's, as all have where a separate one is unavailable.
     assert not (seen / "of-GPU-a").exists()
     assert not (tmp_path / "of-GPU-b").exists()
     assert stat.S_IMODE(own.stat().st_mode) == 0o1777
@@ -338,17 +338,17 @@ async def test_an_mps_daemon_shares_memory_with_the_containers_of_its_gpu_alone(
         pipe, memory = (await backend.inject(grant, in_place=False)).mounts
         assert memory == Mount(str(place), "/dev/shm", read_only=False)
         assert stat.S_IMODE(os.stat(pipe.host_path).st_mode) == 0o1777
-    # One that an agent of an earlier version has started has the node's, too.
+    # A daemon that an agent of an earlier version started has the node's, too.
     note = tmp_path / "mps" / "GPU-a" / daemons.NOTE
     note.write_text(json.dumps({k: v for k, v in json.loads(note.read_text()).items() if k != "shared"}))
     (_, memory) = (await backend.inject(GRANT, in_place=False)).mounts
     assert memory.host_path == str(seen)
     backend.want([])
     await watched.until(lambda: not any(map(daemons.is_running, (tmp_path / "mps").glob("GPU-*"))))
-    await ended(task)
+    await finished(task)
 
 
-def test_a_note_that_is_about_another_process_by_now_is_not_believed(tmp_path: Path) -> None:
+def test_a_note_that_is_about_another_process_by_now_is_not_trusted(tmp_path: Path) -> None:
     stat = Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     true = {"pid": os.getpid(), "started": int(stat[19]), "boot": boot}
@@ -359,7 +359,7 @@ def test_a_note_that_is_about_another_process_by_now_is_not_believed(tmp_path: P
     assert daemons.is_running(tmp_path)
 
 
-async def test_mps_without_its_program_says_so_until_it_comes(
+async def test_mps_without_its_program_reports_so_until_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched = Watched()
@@ -372,10 +372,10 @@ async def test_mps_without_its_program_says_so_until_it_comes(
     await watched.until(lambda: not backend.trouble and not backend.lacking())
     backend.want([])
     await watched.until(lambda: not daemons.is_running(tmp_path / "mps" / "GPU-a"))
-    await ended(task)
+    await finished(task)
 
 
-async def test_a_node_where_no_daemon_ever_ran_is_one_that_cannot(
+async def test_a_node_where_no_daemon_ever_ran_does_not_support_mps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     watched = Watched()
@@ -392,13 +392,13 @@ async def test_a_node_where_no_daemon_ever_ran_is_one_that_cannot(
     noted = tmp_path / "pid"
     control(tmp_path, noting(noted))
     await watched.until(noted.exists)
-    # How long this one has to run was settled when it started; the next one need not run for so long.
+    # How long this one has to run was determined when it started; the next one need not run for so long.
     child._steady_s = 0.1
     first = noted.read_text()
     os.kill(int(first), signal.SIGKILL)
     await watched.until(lambda: not backend.lacking() and noted.read_text() != first)
     assert not backend.unable
-    # One that has run will run again: that is no reason to do without.
+    # One that has run before will run again: no reason for a fallback.
     control(tmp_path, "exit 1")
     child._steady_s = FAILS_S
     starts = child.starts
@@ -408,4 +408,4 @@ async def test_a_node_where_no_daemon_ever_ran_is_one_that_cannot(
     assert not backend.unable
     backend.want([])
     await watched.until(lambda: not backend._children)
-    await ended(task)
+    await finished(task)

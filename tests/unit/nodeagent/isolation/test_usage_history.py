@@ -1,4 +1,4 @@
-"""What the node agent remembers of use: bounded, and right to a sixteenth."""
+"""What the node agent remembers of use: bounded, and accurate to a sixteenth."""
 
 import itertools
 import json
@@ -44,26 +44,28 @@ def use(
     pod: str = "a",
     container: str = "main",
     gpu: str = "GPU-0",
-    untold: int = 0,
+    unreported: int = 0,
 ) -> Use:
-    return Use(Holder(f"default/{pod}", f"uid-{pod}", container, gpu, 4096, 30), mib, percent, [1], untold)
+    return Use(
+        Holder(f"default/{pod}", f"uid-{pod}", container, gpu, 4096, 30), mib, percent, [1], unreported
+    )
 
 
-def told(history: UsageHistory, query: str = "") -> list[dict[str, Any]]:
+def reported(history: UsageHistory, query: str = "") -> list[dict[str, Any]]:
     answer = json.loads(history.answer(query))
     assert answer["version"] == 1
     assert answer["since"] == 1000
     return list(answer["containers"])
 
 
-def test_peak_quantile_and_last_are_told_for_each_container_and_gpu() -> None:
+def test_peak_quantile_and_last_are_reported_for_each_container_and_gpu() -> None:
     clock = Wall()
     history = UsageHistory(clock)
-    assert told(history) == []
+    assert reported(history) == []
     for second in range(100):
         clock.now_s = 1000 + second
         history.take([use(3000 if second == 7 else 1000, 90 if second < 3 else 20), use(5, gpu="GPU-1")])
-    first, second = told(history)
+    first, second = reported(history)
     assert first == {
         "namespace": "default",
         "pod": "a",
@@ -87,21 +89,21 @@ def test_peak_quantile_and_last_are_told_for_each_container_and_gpu() -> None:
     assert (second["gpu"], second["peakMiB"], second["p95MiB"]) == ("GPU-1", 5, 5)
 
 
-def test_who_was_not_seen_for_longest_is_forgotten_first() -> None:
+def test_the_container_not_seen_for_longest_is_forgotten_first() -> None:
     history = UsageHistory(Wall())
     for number in range(usage_history.MOST_KEPT):
         history.take([use(1, pod=f"p{number}")])
     history.take([use(1, pod="p0")])
     history.take([use(1, pod="more"), use(1, pod="most")])
-    kept = {one["pod"] for one in told(history)}
-    assert len(kept) == usage_history.MOST_KEPT
-    assert {"p0", "more", "most"} <= kept
-    assert not {"p1", "p2"} & kept
+    pods = {one["pod"] for one in reported(history)}
+    assert len(pods) == usage_history.MOST_KEPT
+    assert {"p0", "more", "most"} <= pods
+    assert not {"p1", "p2"} & pods
 
 
 @quick
 @given(st.integers(0, 1 << 24))
-def test_a_step_holds_what_lies_in_it_to_a_sixteenth(mib: int) -> None:
+def test_a_histogram_step_is_accurate_to_a_sixteenth(mib: int) -> None:
     step = step_of(mib)
     assert mib <= most_in(step) <= mib + mib // 16
     assert step_of(most_in(step)) == step
@@ -109,7 +111,7 @@ def test_a_step_holds_what_lies_in_it_to_a_sixteenth(mib: int) -> None:
 
 
 def p95_at_work(percents: Iterable[int]) -> int:
-    """Naive: of the looks that found it computing."""
+    """Naive: of the samples in which it was computing."""
     found = sorted(min(percent, 100) for percent in percents if percent)
     return found[-(-len(found) * 95 // 100) - 1] if found else 0
 
@@ -128,7 +130,7 @@ looks_of_pods = st.lists(
 
 @settings(quick, max_examples=rounds(50, soak=150))
 @given(looks_of_pods, st.integers(1, 50_000))
-def test_a_window_tells_of_every_look_since_the_moment_that_is_told_and_of_no_other(
+def test_a_window_covers_every_look_since_the_reported_moment_and_no_other(
     looks: list[tuple[int, dict[str, tuple[int, int]]]], window_s: int
 ) -> None:
     clock = Wall()
@@ -162,8 +164,8 @@ def test_a_window_tells_of_every_look_since_the_moment_that_is_told_and_of_no_ot
             assert one["peakPercent"] == max(percent for *_, percent in its)
 
 
-@pytest.mark.no_cover  # 260,000 looks: it would take twice as long
-def test_the_memory_is_bounded_and_old_slices_are_the_longer_ones() -> None:
+@pytest.mark.no_cover  # 260,000 looks: would double the duration
+def test_the_memory_is_bounded_and_old_slices_are_longer() -> None:
     clock = Wall()
     history = UsageHistory(clock)
     for look in range(6 * 24 * 30):
@@ -174,17 +176,17 @@ def test_the_memory_is_bounded_and_old_slices_are_the_longer_ones() -> None:
     lengths = [end - begin for begin, end in itertools.pairwise(begins)]
     assert len(begins) > 10
     assert lengths[0] > 20 * lengths[-1]
-    # What a window reaches further back than was asked for is a part of it.
+    # The excess of a window over the request is a part of it.
     for window_s in (3600, 6 * 3600, 86400):
         reached_s = clock.now_s - json.loads(history.answer(f"window={window_s}"))["from"]
         assert window_s <= reached_s <= 2 * window_s + 1200
-    assert told(history)[0]["looks"] == 6 * 24 * 30
+    assert reported(history)[0]["looks"] == 6 * 24 * 30
 
 
 @pytest.mark.parametrize(
     "query", ["window", "window=0", "window=-1", "window=1h", "timeout=5s&window=x", "window=" + "9" * 20]
 )
-def test_a_question_that_is_not_understood_is_refused(query: str) -> None:
+def test_an_invalid_query_is_refused(query: str) -> None:
     with pytest.raises(ValueError, match="a window is a whole number of seconds from 1"):
         UsageHistory(Wall()).answer(query)
 
@@ -196,7 +198,7 @@ class Waits:
         self.folder = folder
         self.claimed = Claimed("default/a", "uid-a", "main", "GPU-0", 4096, "ids", core_percent)
 
-    def say(self, waited_s: float) -> None:
+    def record(self, waited_s: float) -> None:
         text = bytearray(usage_file._GPUS_AT + usage_file._GPU_BYTES)
         usage_file._HEADER.pack_into(text, 0, usage_file._MAGIC, usage_file._VERSION)
         struct.pack_into("<QQQ", text, usage_file._PAGE + usage_file._TURN_AT, 0, 0, int(waited_s * 1e9))
@@ -206,41 +208,41 @@ class Waits:
         return [(self.claimed, self.folder)]
 
 
-def test_time_that_threads_wait_is_that_of_the_window_and_not_of_before(tmp_path: Path) -> None:
+def test_waiting_time_is_that_of_the_window_and_not_from_before(tmp_path: Path) -> None:
     clock, waits = Wall(), Waits(tmp_path)
     history = UsageHistory(clock, waits.directories)
-    waits.say(5000)  # before this agent was there
+    waits.record(5000)  # before this agent was there
     counted_s = 5000.0
     for look in range(1801):
         # Half of the first half hour, a tenth of the second.
         clock.now_s = 1000 + 2 * look
-        waits.say(counted_s)
+        waits.record(counted_s)
         history.take([use(1000, 30), use(1000, 30, container="")])
         counted_s += 1.0 if look < 900 else 0.2
 
-    first, pods = told(history)
+    first, pods = reported(history)
     assert (first["workSeconds"], first["waitedSeconds"]) == (3600, pods["waitedSeconds"])
     assert 1075 <= first["waitedSeconds"] <= 1085
-    late = told(history, "window=1200")[0]
+    late = reported(history, "window=1200")[0]
     assert abs(late["waitedSeconds"] / late["workSeconds"] - 0.1) < 0.02
 
     # It starts again and counts from nothing; two threads wait at once; nothing can be read.
-    waits.say(3)
+    waits.record(3)
     clock.now_s += 10
-    assert told(history)[0]["waitedSeconds"] == first["waitedSeconds"] + 3
-    waits.say(1000)
+    assert reported(history)[0]["waitedSeconds"] == first["waitedSeconds"] + 3
+    waits.record(1000)
     clock.now_s += 10
-    assert told(history)[0]["waitedSeconds"] == first["waitedSeconds"] + 13
+    assert reported(history)[0]["waitedSeconds"] == first["waitedSeconds"] + 13
 
 
-def test_looks_in_which_the_driver_does_not_tell_of_memory_are_counted() -> None:
+def test_looks_without_reported_memory_are_counted() -> None:
     clock = Wall()
     history = UsageHistory(clock)
     assert json.loads(history.answer())["looked"] == 0
     for look in range(50):
         clock.now_s = 1000 + 20 * look
-        history.take([use(300 if look % 2 else 700, untold=look % 2)])
-    (one,) = told(history)
+        history.take([use(300 if look % 2 else 700, unreported=look % 2)])
+    (one,) = reported(history)
     assert (one["looks"], one["untoldLooks"], one["peakMiB"]) == (50, 25, 700)
     assert json.loads(history.answer())["looked"] == clock.now_s
 
@@ -251,37 +253,39 @@ def test_idle_moments_are_no_time_at_work(tmp_path: Path) -> None:
     for look in range(1000):
         # In 4 of 100 looks it computes, and waits for half of that time.
         clock.now_s = 1000 + 5 * look
-        waits.say(2.5 * (look // 25))
+        waits.record(2.5 * (look // 25))
         history.take([use(1000, 80 if look % 25 == 24 else 0)])
-    (one,) = told(history)
+    (one,) = reported(history)
     assert (one["looks"], one["peakPercent"], one["p95Percent"]) == (1000, 80, 80)
     assert one["workSeconds"] == 40 * 5
     assert abs(one["waitedSeconds"] / one["workSeconds"] - 0.5) < 0.02
 
 
-def test_who_asks_for_no_compute_waits_for_none_and_a_long_silence_is_no_work(tmp_path: Path) -> None:
+def test_a_container_without_a_compute_request_waits_for_none_and_long_silence_is_no_work(
+    tmp_path: Path,
+) -> None:
     clock, waits = Wall(), Waits(tmp_path, core_percent=0)
-    waits.say(0)
+    waits.record(0)
     history = UsageHistory(clock, waits.directories)
     history.take([use(1, 5)])
-    waits.say(100)
+    waits.record(100)
     clock.now_s += 61
     history.take([use(1, 5)])
-    (one,) = told(history)
+    (one,) = reported(history)
     assert (one["workSeconds"], one["waitedSeconds"]) == (0, 0)
 
 
-def test_what_was_waited_before_a_container_was_seen_is_not_of_the_time_in_which_it_was(
+def test_waiting_before_a_container_was_first_seen_is_not_counted(
     tmp_path: Path,
 ) -> None:
     clock, waits = Wall(), Waits(tmp_path)
     history = UsageHistory(clock, waits.directories)
     history.take([])
     clock.now_s += 30
-    waits.say(20)
+    waits.record(20)
     history.take([use(1, 5)])
     clock.now_s += 10
-    waits.say(27)
+    waits.record(27)
     history.take([use(1, 5)])
-    (one,) = told(history)
+    (one,) = reported(history)
     assert (one["workSeconds"], one["waitedSeconds"]) == (10, 7)

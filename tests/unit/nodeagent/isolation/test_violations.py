@@ -1,4 +1,4 @@
-"""Whose processes are, who is above their share, and what others hold."""
+"""Which container a process belongs to, which exceeds its share, and what others hold."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ CONTAINER = "0a1b2c3d" * 8
         f"/../../kubepods-burstable-pod{LOW}.slice/cri-containerd-{CONTAINER}.scope",
     ],
 )
-def test_containers_are_known_by_their_cgroup(path: str) -> None:
+def test_containers_are_identified_by_their_cgroup(path: str) -> None:
     assert owner(f"0::{path}\n") == Owner(UID, CONTAINER)
     first = f"12:pids:{path}\n11:devices:{path}\n1:name=systemd:{path}\n0::/\n"
     assert owner(first) == Owner(UID, CONTAINER)
@@ -63,7 +63,7 @@ def test_containers_are_known_by_their_cgroup(path: str) -> None:
         "/kubepods",
     ],
 )
-def test_others_are_not_of_kubernetes(path: str) -> None:
+def test_other_cgroups_are_not_of_kubernetes(path: str) -> None:
     assert owner(f"0::{path}\n") == OUTSIDE
     assert owner("") == OUTSIDE
 
@@ -78,7 +78,9 @@ def test_others_are_not_of_kubernetes(path: str) -> None:
         f"/system.slice/containerd.service/kubepods-burstable-pod{LOW}.slice:cri-containerd:{CONTAINER}",
     ],
 )
-def test_a_containers_own_cgroup_is_found_whatever_its_processes_make_below_it(path: str, below: str) -> None:
+def test_a_containers_own_cgroup_is_found_whatever_its_processes_create_below_it(
+    path: str, below: str
+) -> None:
     other = f"4:memory:/kubepods/pod{UID}/{'e' * 64}\n"
     assert container_cgroup(f"{other}0::{path}{below}\n") == (Owner(UID, CONTAINER), path)
 
@@ -93,11 +95,11 @@ def test_a_containers_own_cgroup_is_found_whatever_its_processes_make_below_it(p
         f"4:memory:/kubepods/pod{UID}/{CONTAINER}\n0::/\n",
     ],
 )
-def test_without_a_container_or_version_2_there_is_no_such_cgroup(text: str) -> None:
+def test_without_a_container_or_cgroup_version_2_there_is_no_such_cgroup(text: str) -> None:
     assert container_cgroup(text) is None
 
 
-def test_pods_of_the_kubelets_own_files_have_uids_of_another_form() -> None:
+def test_pods_from_the_kubelets_own_files_have_uids_of_another_form() -> None:
     assert owner(f"0::/kubepods/besteffort/pod{'ab' * 16}/{CONTAINER}\n") == Owner("ab" * 16, CONTAINER)
 
 
@@ -113,8 +115,8 @@ OWNERS = {
 }
 
 
-def holder_of(whose: Owner, gpu: str) -> Holder | None:
-    return {("ua", "GPU-0"): A, ("ub", "GPU-0"): B}.get((whose.pod_uid, gpu))
+def holder_of(process_owner: Owner, gpu: str) -> Holder | None:
+    return {("ua", "GPU-0"): A, ("ub", "GPU-0"): B}.get((process_owner.pod_uid, gpu))
 
 
 def sample(
@@ -124,7 +126,7 @@ def sample(
     return seen(processes, OWNERS, holder_of, gpus, enforced=enforced)
 
 
-def test_uses_are_added_up_by_holder_and_the_rest_is_foreign() -> None:
+def test_use_is_summed_by_holder_and_the_rest_is_foreign() -> None:
     found = sample(
         GpuProcess("GPU-0", 1, 100, 10),
         GpuProcess("GPU-0", 2, 200, -1),
@@ -140,20 +142,20 @@ def test_uses_are_added_up_by_holder_and_the_rest_is_foreign() -> None:
     ]
     assert found.foreign["GPU-0"].total_mib == found.foreign["GPU-0"].certain_mib == 800
     assert found.foreign["GPU-0"].pids == {OUTSIDE: [4], Owner("nobody", "z"): [5]}
-    # A GPU that was not given to it is foreign to a pod that holds another.
+    # A GPU that is not allocated to a pod is foreign to it, even if it holds another.
     assert found.foreign["GPU-1"].pids == {Owner("ua", "x"): [1]}
 
 
-def test_memory_of_a_process_that_has_ended_is_foreign_as_long_as_the_driver_lists_it() -> None:
+def test_memory_of_an_ended_process_is_foreign_as_long_as_the_driver_lists_it() -> None:
     found = sample(GpuProcess("GPU-0", 99, 9000)).foreign["GPU-0"]
     assert (found.total_mib, found.certain_mib, found.ended_pids) == (9000, 0, [99])
 
 
-# What the driver takes beyond what it lists is 16 MiB for each process.
+# The driver takes 16 MiB for each process beyond what it lists.
 @pytest.mark.parametrize(
     ("used_mib", "unlisted_mib"), [(None, 0), (5900, 0), (5948, 0), (5949, 1), (9948, 4000)]
 )
-def test_memory_that_the_driver_counts_and_lists_for_no_process_is_foreign(
+def test_memory_that_the_driver_counts_but_lists_for_no_process_is_foreign(
     used_mib: int | None, unlisted_mib: int
 ) -> None:
     listed = [GpuProcess("GPU-0", pid, mib) for pid, mib in ((1, 900), (6, 3000), (4, 2000))]
@@ -163,13 +165,13 @@ def test_memory_that_the_driver_counts_and_lists_for_no_process_is_foreign(
     assert foreign.certain_mib == 2000
 
 
-def test_what_a_holder_uses_by_unknown_memory_is_its_own_up_to_its_share() -> None:
+def test_unknown_memory_of_a_holder_is_its_own_up_to_its_share() -> None:
     listed = [GpuProcess("GPU-0", 1, -1), GpuProcess("GPU-0", 3, 400)]
     assert sample(*listed, used_mib=2154 + 400).foreign["GPU-0"].total_mib == 0
     assert sample(*listed, used_mib=2154 + 400 + 32 + 1000).foreign["GPU-0"].total_mib == 1000
 
 
-def test_where_the_driver_lists_no_process_memory_is_that_of_the_pods_up_to_their_shares() -> None:
+def test_if_the_driver_lists_no_process_memory_is_the_pods_up_to_their_shares() -> None:
     assert sample(used_mib=3000, allocated_mib=3154).foreign["GPU-0"].total_mib == 0
     assert sample(used_mib=9000, allocated_mib=3154).foreign["GPU-0"].total_mib == 9000 - 3154
 
@@ -184,10 +186,10 @@ def test_memory_above_a_share_is_foreign_where_shares_are_enforced(enforced: boo
 
 @pytest.mark.parametrize("enforced", [True, False])
 @given(data=st.data())
-def test_what_can_be_allocated_is_never_more_than_what_the_driver_has_free(
+def test_what_can_be_allocated_is_never_more_than_the_driver_has_free(
     data: st.DataObject, enforced: bool
 ) -> None:
-    """Without what it takes for each process, what is too little to be published, and, without enforcement, what pods use above their share."""
+    """Except for overhead per process, amounts too little to be published, and, without enforcement, use above shares."""
     total_mib, allocated_mib = 15360, A.mib + B.mib
     processes = [
         GpuProcess("GPU-0", pid, data.draw(st.integers(-1, 4000)))
@@ -208,7 +210,7 @@ def judged(overuse: Overuse, now_s: float, *uses: tuple[Holder, int, int]) -> li
     return [(one.what, one.use.holder.pod, one.due) for one in found]
 
 
-def test_memory_is_told_at_once_and_due_after_the_grace() -> None:
+def test_memory_is_reported_immediately_and_due_after_the_grace_period() -> None:
     overuse = Overuse(30.0)
     assert judged(overuse, 0.0, (A, 2154 + 16, 0)) == []
     assert judged(overuse, 5.0, (A, 2154 + 17, 0)) == [("memory", "default/a", False)]
@@ -217,25 +219,25 @@ def test_memory_is_told_at_once_and_due_after_the_grace() -> None:
         ("memory", "default/a", True),
         ("memory", "default/b", False),
     ]
-    # It goes on: told again a grace period later.
+    # It goes on: reported again a grace period later.
     assert judged(overuse, 64.0, (A, 5000, 0)) == []
     assert judged(overuse, 65.0, (A, 5000, 0)) == [("memory", "default/a", True)]
 
 
-def test_who_comes_below_in_between_begins_anew() -> None:
+def test_falling_below_the_share_in_between_restarts_the_grace_period() -> None:
     overuse = Overuse(30.0)
     judged(overuse, 0.0, (A, 5000, 0))
     assert judged(overuse, 20.0, (A, 2000, 0)) == []
     assert judged(overuse, 40.0, (A, 5000, 0)) == [("memory", "default/a", False)]
 
 
-def test_who_goes_up_and_down_is_told_once_a_grace() -> None:
+def test_a_pod_alternating_around_its_share_is_reported_once_per_grace_period() -> None:
     overuse = Overuse(30.0)
-    told = [judged(overuse, at_s, (A, 5000 if at_s % 2 else 100, 0)) for at_s in range(61)]
-    assert [at_s for at_s, found in enumerate(told) if found] == [1, 31]
+    found_each_second = [judged(overuse, at_s, (A, 5000 if at_s % 2 else 100, 0)) for at_s in range(61)]
+    assert [at_s for at_s, found in enumerate(found_each_second) if found] == [1, 31]
 
 
-def test_who_is_above_most_of_the_time_is_due_though_it_comes_below_before_each_grace_is_over() -> None:
+def test_a_pod_above_its_share_most_of_the_time_is_due_despite_short_dips() -> None:
     overuse = Overuse(30.0)
     due = [
         at_s
@@ -244,7 +246,7 @@ def test_who_is_above_most_of_the_time_is_due_though_it_comes_below_before_each_
     ]
     assert due
     assert due[0] <= 60
-    # And one that is below for as long as it is above never is.
+    # A pod that is below for as long as it is above is never due.
     overuse = Overuse(30.0)
     for at_s in range(0, 300, 5):
         found = judged(overuse, at_s, (A, 100 if at_s % 50 >= 25 else 5000, 0))
@@ -257,17 +259,17 @@ def continued(before: Overuse, now_s: float) -> Overuse:
     return overuse
 
 
-def test_another_process_continues_the_grace_period_and_adds_no_time_that_nobody_watched() -> None:
+def test_another_process_continues_the_grace_period_and_adds_no_unwatched_time() -> None:
     overuse = Overuse(30.0)
     judged(overuse, 0.0, (A, 5000, 0))
     judged(overuse, 25.0, (A, 5000, 0))
     overuse = continued(overuse, 45.0)
-    # It was reported by the previous one.
+    # It was reported by the previous process.
     assert judged(overuse, 46.0, (A, 5000, 0)) == []
     assert judged(overuse, 50.0, (A, 5000, 0)) == [("memory", "default/a", True)]
 
 
-def test_after_a_long_time_without_a_watchdog_the_grace_period_begins_again() -> None:
+def test_after_a_long_time_without_a_watchdog_the_grace_period_restarts() -> None:
     overuse = Overuse(30.0)
     judged(overuse, 0.0, (A, 5000, 0))
     judged(overuse, 25.0, (A, 5000, 0))
@@ -277,7 +279,7 @@ def test_after_a_long_time_without_a_watchdog_the_grace_period_begins_again() ->
     assert judged(overuse, 111.0, (A, 5000, 0)) == [("memory", "default/a", True)]
 
 
-def test_compute_is_told_only_when_it_lasts_and_only_where_it_was_given() -> None:
+def test_compute_is_reported_only_if_it_lasts_and_was_allocated() -> None:
     overuse = Overuse(30.0)
     assert judged(overuse, 0.0, (A, 0, 99), (B, 0, 99)) == []
     assert judged(overuse, 30.0, (A, 0, 41), (B, 0, 99)) == [("compute", "default/a", True)]
@@ -288,7 +290,7 @@ def published(book: ForeignBook, certain_mib: int = 0, unlisted_mib: int = 0) ->
     return book.take("GPU-0", Foreign(certain_mib, unlisted_mib=unlisted_mib))
 
 
-def test_what_others_hold_rises_at_once_and_falls_slowly() -> None:
+def test_memory_held_by_others_rises_immediately_and_falls_slowly() -> None:
     book = ForeignBook()
     assert [published(book, mib) for mib in (63, 65, 100, 1000)] == [0, 128, 128, 1024]
     # The most of the samples that found less.
@@ -297,14 +299,14 @@ def test_what_others_hold_rises_at_once_and_falls_slowly() -> None:
     assert book.published("GPU-1") == 0
 
 
-def test_what_may_be_a_matter_of_the_moment_rises_only_when_it_lasts() -> None:
+def test_what_may_be_transient_rises_only_if_it_lasts() -> None:
     book = ForeignBook()
     published(book)
     assert [published(book, 0, mib) for mib in (9000, 0, 9000, 8000, 9000)] == [0, 0, 0, 0, 8000]
     assert published(book, 8500, 0) == 8512
 
 
-def test_a_process_that_ends_and_leaves_its_memory_behind_changes_nothing() -> None:
+def test_memory_left_behind_by_an_ended_process_changes_nothing() -> None:
     book = ForeignBook()
     held = [published(book, 9000) for _ in range(3)] + [published(book, 0, 9000) for _ in range(5)]
     assert set(held) == {9024}
@@ -331,13 +333,13 @@ def test_the_first_sample_counts_in_full() -> None:
         ("driver", "share", "none"),
     ],
 )
-def test_the_mode_and_what_was_asked_for_decide(asked: str, mode: str, kind: str) -> None:
+def test_mode_and_requested_isolation_decide_the_backing(asked: str, mode: str, kind: str) -> None:
     chosen = backing(AskedIsolation(asked), MODES[mode])
     assert chosen.kind == kind
     assert f"mode {mode}" in chosen.why
 
 
-def test_containers_that_may_use_idle_compute_are_above_no_share() -> None:
+def test_containers_that_may_use_idle_compute_never_exceed_their_share() -> None:
     hard, idle, node = (
         Use(A._replace(uid=policy or "node", core_policy=policy), 100, 90)
         for policy in ("hard", "idle", None)

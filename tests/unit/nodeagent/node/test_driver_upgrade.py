@@ -1,4 +1,4 @@
-"""Labels by which NVIDIA's GPU Operator asks for the driver to be closed."""
+"""Labels by which NVIDIA's GPU Operator requests that the driver is closed."""
 
 import pytest
 
@@ -41,5 +41,5 @@ DEPLOYED = {
         ),
     ],
 )
-def test_the_label_that_asks_for_it_is_named(changed: dict[str, str], label: str) -> None:
+def test_the_requesting_label_is_named(changed: dict[str, str], label: str) -> None:
     assert closing_label(DEPLOYED | changed) == label

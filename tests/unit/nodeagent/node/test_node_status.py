@@ -19,7 +19,7 @@ SHARES, BROKEN = Condition("True", "Sharing", "all well"), Condition("False", "D
 
 
 class Writer:
-    """Notes what was written, in order."""
+    """Records what was written, in order."""
 
     def __init__(self) -> None:
         self.writes: list[tuple[str, str | None]] = []
@@ -40,16 +40,18 @@ class Writer:
     async def patch_node_capacity(self, name: str, resources: Mapping[str, str | None]) -> None:
         self.writes.append(("count", resources[names.GPU_COUNT]))
 
-    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+    async def set_node_condition(self, name: str, kind: str, condition: Mapping[str, str] | None) -> None:
         assert kind == names.CONDITION_READY
-        self.writes.append(("condition", None if said is None else said["status"]))
-        self.conditions.append(said)
+        self.writes.append(("condition", None if condition is None else condition["status"]))
+        self.conditions.append(condition)
 
 
 def node(shown: Advertised, label: str | None = None) -> ReportingNode:
-    """``label``: that of a described node, where it is not what it should be."""
+    """``label``: that of a described node, if it differs from the correct one."""
     label = label or ("true" if shown.labelled else "")
-    said = [] if shown.condition is None else [{"type": names.CONDITION_READY, **asdict(shown.condition)}]
+    conditions = (
+        [] if shown.condition is None else [{"type": names.CONDITION_READY, **asdict(shown.condition)}]
+    )
     _, made = decode_reporting_node(
         json.dumps(
             {
@@ -60,7 +62,7 @@ def node(shown: Advertised, label: str | None = None) -> ReportingNode:
                 },
                 "status": {
                     "capacity": {names.GPU_COUNT: shown.gpu_count} if shown.gpu_count else {},
-                    "conditions": [{"type": "Ready", "status": "True"}, *said],
+                    "conditions": [{"type": "Ready", "status": "True"}, *conditions],
                 },
             }
         ).encode()
@@ -75,7 +77,7 @@ def node(shown: Advertised, label: str | None = None) -> ReportingNode:
         (Advertised(), Advertised("{}", "4"), [("description", "{}"), ("count", "4")]),
         (Advertised("{}", "4"), Advertised("[]", "4"), [("description", "[]")]),
         (Advertised("{}", "4"), Advertised("[]"), [("count", None), ("description", "[]")]),
-        # The agent's pod is there for as long as the label: what it must take away goes before that.
+        # The agent's pod exists for as long as the label: what the agent must remove goes before that.
         (
             Advertised("{}", "4", condition=SHARES),
             Advertised(),
@@ -105,11 +107,11 @@ async def test_description_and_count_are_written_in_the_safe_order(
 @pytest.mark.parametrize(
     ("shown", "label", "description"),
     [
-        (Advertised("{}", "4"), "false", "{}"),  # somebody's: the agent's pod would leave too early
-        (Advertised(), "true", None),  # left over: the agent's pod would stay for ever
+        (Advertised("{}", "4"), "false", "{}"),  # foreign: the agent's pod would leave too early
+        (Advertised(), "true", None),  # left over: the agent's pod would stay forever
     ],
 )
-async def test_the_label_goes_with_the_description(
+async def test_the_label_is_removed_with_the_description(
     shown: Advertised, label: str, description: str | None
 ) -> None:
     writer = Writer()
@@ -123,7 +125,7 @@ async def test_the_label_goes_with_the_description(
     assert status.settled
 
 
-async def test_a_condition_says_since_when_it_holds_and_is_no_sign_of_life() -> None:
+async def test_a_condition_contains_since_when_it_holds_and_is_no_heartbeat() -> None:
     writer = Writer()
     status = NodeStatus("n1", writer, SYSTEM_CLOCK)
     shares = Advertised("{}", "4", condition=SHARES)
@@ -139,7 +141,7 @@ async def test_a_condition_says_since_when_it_holds_and_is_no_sign_of_life() -> 
     assert second["lastTransitionTime"].endswith("Z")
 
 
-async def test_a_node_with_the_condition_alone_keeps_its_agent_until_that_is_gone() -> None:
+async def test_a_node_with_only_the_condition_keeps_its_agent_until_that_is_gone() -> None:
     writer = Writer()
     status = NodeStatus("n1", writer, SYSTEM_CLOCK)
     status.want(Advertised(condition=BROKEN))
@@ -152,34 +154,34 @@ async def test_a_node_with_the_condition_alone_keeps_its_agent_until_that_is_gon
 
 
 class Failing(Writer):
-    """An API server that is away."""
+    """An API server that is unreachable."""
 
-    async def set_node_condition(self, name: str, kind: str, said: Mapping[str, str] | None) -> None:
+    async def set_node_condition(self, name: str, kind: str, condition: Mapping[str, str] | None) -> None:
         raise Unreachable("/api/v1/nodes/n1/status", "no connection", sent=False)
 
 
-async def test_an_agent_that_ends_says_that_nobody_looks_after_the_node_and_nothing_after_that() -> None:
+async def test_an_agent_that_stops_marks_the_node_unattended_and_writes_nothing_after_that() -> None:
     writer = Writer()
     status = NodeStatus("n1", writer, SYSTEM_CLOCK)
     wanted = Advertised("described", "1", None, SHARES)
     status.want(wanted)
     status.seen(node(wanted))
     await status.end()
-    (said,) = writer.conditions
-    assert said is not None
-    assert (said["status"], said["reason"]) == ("Unknown", "AgentStopped")
-    assert said["message"] == STOPPED
-    assert said["lastTransitionTime"] == said["lastHeartbeatTime"]
+    (condition,) = writer.conditions
+    assert condition is not None
+    assert (condition["status"], condition["reason"]) == ("Unknown", "AgentStopped")
+    assert condition["message"] == STOPPED
+    assert condition["lastTransitionTime"] == condition["lastHeartbeatTime"]
     status.want(Advertised("described", "2", None, SHARES))
     assert not status.settled
 
 
 class Slow(Writer):
-    """Takes a description only when it is told to."""
+    """Takes a description only when the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked, self.told = asyncio.Event(), asyncio.Event()
+        self.started, self.released = asyncio.Event(), asyncio.Event()
 
     async def annotate_node(
         self,
@@ -188,26 +190,28 @@ class Slow(Writer):
         *,
         labels: Mapping[str, str | None] | None = None,
     ) -> None:
-        self.asked.set()
-        await self.told.wait()
+        self.started.set()
+        await self.released.wait()
 
 
 @pytest.mark.parametrize("before", [None, Condition("Unknown", "AgentStopped", STOPPED)])
-async def test_an_agent_that_ends_while_it_writes_has_said_so_last(before: Condition | None) -> None:
+async def test_an_agent_that_stops_during_a_write_writes_its_last_condition_after_it(
+    before: Condition | None,
+) -> None:
     writer = Slow()
     status = NodeStatus("n1", writer, SYSTEM_CLOCK)
     status.want(Advertised("described", "1", None, SHARES))
     status.seen(node(Advertised(condition=before)))
     writing = asyncio.create_task(status.run())
-    await writer.asked.wait()
+    await writer.started.wait()
     ending = asyncio.create_task(status.end())
-    # It has begun to end before the server answers.
+    # It has begun to stop before the server answers.
     await asyncio.sleep(0)
-    writer.told.set()
+    writer.released.set()
     await ending
     writing.cancel()
     await asyncio.wait([writing])
-    assert [said and said["status"] for said in writer.conditions] == ["True", "Unknown"]
+    assert [condition and condition["status"] for condition in writer.conditions] == ["True", "Unknown"]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +224,7 @@ async def test_an_agent_that_ends_while_it_writes_has_said_so_last(before: Condi
     ],
     ids=["another agent looks after it", "it has no condition", "there is no node", "it was not ready"],
 )
-async def test_an_agent_that_ends_says_nothing_where_there_is_nothing_to_say(
+async def test_an_agent_that_stops_writes_nothing_where_there_is_no_condition(
     wanted: Advertised | None, seen: bool
 ) -> None:
     writer = Writer()
@@ -232,7 +236,7 @@ async def test_an_agent_that_ends_says_nothing_where_there_is_nothing_to_say(
     assert writer.writes == []
 
 
-async def test_an_agent_ends_also_while_the_server_is_away(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_agent_also_stops_while_the_server_is_unreachable(caplog: pytest.LogCaptureFixture) -> None:
     status = NodeStatus("n1", Failing(), SYSTEM_CLOCK)
     wanted = Advertised("described", "1", None, SHARES)
     status.want(wanted)

@@ -1,4 +1,4 @@
-"""What an agent has promised for a period is continued by the next one."""
+"""Waiting periods promised by one agent are continued by the next one."""
 
 from pathlib import Path
 
@@ -73,8 +73,8 @@ def test_a_folder_that_cannot_be_written_is_reported_once(
     assert file.there
 
 
-def test_after_the_removal_nothing_is_written(tmp_path: Path, boot: Path) -> None:
-    (tmp_path / f".{FILE}.0123").touch()  # an agent was killed as it wrote
+def test_after_its_removal_the_file_is_not_written(tmp_path: Path, boot: Path) -> None:
+    (tmp_path / f".{FILE}.0123").touch()  # an agent was killed during a write
     file = PeriodFile(tmp_path, boot)
     file.write(PERIODS)
     file.clear()

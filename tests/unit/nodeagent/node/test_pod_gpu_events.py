@@ -1,4 +1,4 @@
-"""What pods are told of GPUs that they hold, where the GPUs or their records change meanwhile."""
+"""Events of pods about their GPUs, if the GPUs or the records change in between."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ LOST = msgspec.structs.replace(WELL[0], healthy=False, reason="GPU is lost")
 
 
 @dataclass
-class Told:
+class RecordedEvents:
     """The reasons of all events, each with the pod."""
 
     events: list[tuple[str, str]] = field(default_factory=list)
@@ -38,11 +38,11 @@ class Told:
 class Bed:
     """A node with two GPUs, and pods on it."""
 
-    told: Told = field(default_factory=Told)
+    recorded: RecordedEvents = field(default_factory=RecordedEvents)
 
     def __post_init__(self) -> None:
         book = NodeAllocations(NodeDevices("n1", NodeMode.SHARE, MemoryUnit.GIB, WELL))
-        self.pods = PodsOnNode(book, ExclusivePods(), self.told, lambda: None)
+        self.pods = PodsOnNode(book, ExclusivePods(), self.recorded, lambda: None)
         self.pods.rebuild()
 
     def put(self, made: dict[str, Any], on: int) -> None:
@@ -52,39 +52,39 @@ class Bed:
         self.pods.upsert(bound)
 
 
-def test_a_gpu_that_is_not_found_any_more_is_not_back() -> None:
+def test_a_gpu_that_disappeared_is_not_back() -> None:
     bed = Bed()
     bed.put(pod("a", container("c", 3)), on=0)
     for devices in ((LOST, WELL[1]), (WELL[1],), (LOST, WELL[1])):
         bed.pods.report_gpus(devices)
-    assert bed.told.events == [("a", "PodGPUUnhealthy")]
+    assert bed.recorded.events == [("a", "PodGPUUnhealthy")]
     bed.pods.report_gpus(WELL)
-    assert bed.told.events == [("a", "PodGPUUnhealthy"), ("a", "PodGPURecovered")]
+    assert bed.recorded.events == [("a", "PodGPUUnhealthy"), ("a", "PodGPURecovered")]
 
 
-def test_what_is_told_of_a_gpu_that_is_back_names_it_as_its_fault_did() -> None:
+def test_the_event_of_a_recovered_gpu_names_it_as_its_fault_did() -> None:
     bed = Bed()
     bed.put(pod("a", container("c", 3)), on=0)
     bed.pods.report_gpus((LOST, WELL[1]))
     bed.pods.report_gpus(WELL)
-    gone, back = (note.partition(", which")[0] for note in bed.told.notes)
+    gone, back = (note.partition(", which")[0] for note in bed.recorded.notes)
     assert gone == back == f"GPU 0 ({WELL[0].uuid})"
 
 
-def test_a_pod_whose_record_names_another_gpu_now_hears_nothing_of_the_old_one() -> None:
+def test_a_pod_whose_record_names_another_gpu_now_gets_no_events_of_the_old_one() -> None:
     bed, made = Bed(), pod("a", container("c", 3))
     bed.put(made, on=0)
     bed.pods.report_gpus((LOST, WELL[1]))
     bed.put(made, on=1)
     bed.pods.report_gpus((LOST, WELL[1]))
     bed.pods.report_gpus(WELL)
-    assert bed.told.events == [("a", "PodGPUUnhealthy")]
+    assert bed.recorded.events == [("a", "PodGPUUnhealthy")]
 
 
-def test_a_pod_that_comes_to_a_gpu_out_of_service_is_told_too() -> None:
+def test_a_pod_placed_on_a_gpu_out_of_service_gets_an_event_too() -> None:
     bed = Bed()
     bed.pods.report_gpus((LOST, WELL[1]))
     bed.put(pod("late", container("c", 3)), on=0)
     bed.pods.report_gpus((LOST, WELL[1]))
     bed.pods.report_gpus((LOST, WELL[1]))
-    assert bed.told.events == [("late", "PodGPUUnhealthy")]
+    assert bed.recorded.events == [("late", "PodGPUUnhealthy")]

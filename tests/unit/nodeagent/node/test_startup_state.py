@@ -1,4 +1,4 @@
-"""What a node says as its agent starts."""
+"""What the node object contains when its agent starts."""
 
 import msgspec
 import pytest
@@ -18,12 +18,12 @@ LOST = Unreadable(1, "GPU is lost")
 
 
 def node(*devices: Device, reason: str = "Sharing", text: str = "") -> ReportingNode:
-    told = text or devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, devices)
+    description = text or devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, devices)
     condition = {"type": names.CONDITION_READY, "status": "True", "reason": reason}
     _, made = decode_reporting_node(
         msgspec.json.encode(
             {
-                "metadata": {"name": "n1", "annotations": {names.ANN_DEVICES: told}},
+                "metadata": {"name": "n1", "annotations": {names.ANN_DEVICES: description}},
                 "status": {"conditions": [condition]},
             }
         )
@@ -42,19 +42,19 @@ def test_gpus_that_were_out_of_service_are_known_with_the_reason() -> None:
 
 
 def test_a_gpu_that_waited_for_the_pod_that_holds_it_was_not_out_of_service() -> None:
-    kept = msgspec.structs.replace(sick(GPUS[1], "held whole by pod a/b until it ends"), kept_back=True)
-    before = NodeAtStart.of(node(GPUS[0], kept, reason="DrainingPreviousMode"))
+    kept_back = msgspec.structs.replace(sick(GPUS[1], "held whole by pod a/b until it ends"), kept_back=True)
+    before = NodeAtStart.of(node(GPUS[0], kept_back, reason="DrainingPreviousMode"))
     assert before.out == {}
     inventory = before.complete(Inventory((GPUS[0],), unreadable=(Unreadable(1, "GPU is lost"),)))
     assert [one.is_faulty for one in inventory.devices] == [False, True], "one that is lost meanwhile is"
 
 
 @pytest.mark.parametrize(("reason", "out"), [("DriverFailed", set()), ("NoGPU", {"GPU-0"})])
-def test_where_the_driver_was_at_fault_its_gpus_were_not(reason: str, out: set[str]) -> None:
+def test_gpus_of_a_faulty_driver_were_not_out_of_service_themselves(reason: str, out: set[str]) -> None:
     assert NodeAtStart.of(node(sick(GPUS[0]), reason=reason)).out.keys() == out
 
 
-def test_what_was_told_beside_the_condition_is_known_too() -> None:
+def test_faults_reported_in_addition_to_the_condition_are_known_too() -> None:
     used = msgspec.structs.replace(GPUS[2], foreign_mib=512)
     assert NodeAtStart.of(node(used, reason="NotIsolated")).reasons == [
         "IsolationUnavailable",
@@ -63,12 +63,12 @@ def test_what_was_told_beside_the_condition_is_known_too() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", '{"version": 9}'])
-def test_a_description_that_cannot_be_read_says_nothing(text: str) -> None:
+def test_an_unreadable_description_is_ignored(text: str) -> None:
     before = NodeAtStart.of(node(text=text))
     assert (before.devices, before.reasons) == ({}, ["Sharing"])
 
 
-def test_a_lost_gpu_stays_described_when_the_agent_starts_anew() -> None:
+def test_a_lost_gpu_stays_described_when_the_agent_restarts() -> None:
     used = msgspec.structs.replace(GPUS[1], foreign_mib=512)
     found = Inventory(
         (GPUS[0], GPUS[2]),

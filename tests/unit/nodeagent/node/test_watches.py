@@ -1,4 +1,4 @@
-"""What the agent's metrics say of its watches: each by its kind, at the moment of a scrape."""
+"""What the agent's metrics contain about its watches: each by its kind, at the time of a scrape."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -34,7 +34,7 @@ class Session:
 
 
 class LookedAt(ScriptedClock):
-    """Calls ``look`` whenever somebody begins to wait."""
+    """Calls ``look`` whenever a caller begins to sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Bed:
         self.watches = Watches("n1", server, Quiet(), Quiet(), self.metrics, clock=self.clock)
 
     def scraped(self) -> dict[str, dict[str, float]]:
-        """Figure → kind → value."""
+        """Metric → kind → value."""
         found: dict[str, dict[str, float]] = {}
         self.watches.count()
         for family in text_string_to_metric_families(self.metrics.exposition().decode()):
@@ -88,7 +88,7 @@ def bed() -> Bed:
     return Bed()
 
 
-def test_before_the_api_server_has_answered_no_watch_was_heard(bed: Bed) -> None:
+def test_before_the_first_answer_of_the_api_server_no_watch_counts_as_heard(bed: Bed) -> None:
     assert bed.scraped() == {
         "watch_last_event_age_seconds": {"nodes": float("inf"), "pods": float("inf")},
         "watch_failing": {"nodes": 1.0, "pods": 1.0},
@@ -98,7 +98,7 @@ def test_before_the_api_server_has_answered_no_watch_was_heard(bed: Bed) -> None
     assert len(bed.watches.missing()) == 2
 
 
-async def test_the_silence_of_a_watch_grows_until_it_is_heard_again(bed: Bed) -> None:
+async def test_the_age_of_a_watch_grows_until_it_receives_again(bed: Bed) -> None:
     bed.session.nodes.create("n1")
     async with bed.following():
         bed.clock.now_s += 30.0
@@ -111,7 +111,7 @@ async def test_the_silence_of_a_watch_grows_until_it_is_heard_again(bed: Bed) ->
         assert bed.watches.missing() == []
 
 
-async def test_a_watch_that_cannot_be_followed_is_trouble_until_it_was_read_anew(bed: Bed) -> None:
+async def test_a_watch_that_cannot_be_followed_is_trouble_until_it_was_read_again(bed: Bed) -> None:
     async with bed.following():
         seen: list[dict[str, float]] = []
         bed.clock.look = lambda: seen.append(bed.scraped()["watch_failing"])

@@ -1,4 +1,4 @@
-"""Metrics and probes as their readers read them."""
+"""Metrics and probes as their readers get them."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.nodeagent.observability.probes import Probes
 
 
-def test_the_exposition_is_what_prometheus_reads() -> None:
+def test_the_exposition_can_be_read_by_prometheus() -> None:
     metrics = Metrics()
     metrics.allocations.add(names.GPU_MEM, amount=2)
     metrics.reconciled.add()
@@ -49,7 +49,7 @@ def sum_of(metrics: Metrics) -> float:
 
 
 class Knows:
-    """An API server that knows every token, and lets one read."""
+    """An API server that accepts every token, and lets one read."""
 
     async def caller_of(self, token: str, audience: str) -> Caller | None:
         return Caller(username=token)
@@ -111,7 +111,7 @@ async def test_probes_answer(request_line: bytes, missing: list[str], status: st
     assert read.endswith(f"\r\n\r\n{body}")
 
 
-async def test_use_is_for_those_who_may_read_it() -> None:
+async def test_usage_is_for_authorized_readers() -> None:
     read = await answer(b"GET /usage HTTP/1.1\r\nHost: x\r\n\r\n", [])
     assert read.startswith("HTTP/1.1 401 Unauthorized\r\n")
     assert read.endswith("as the kubectl plugin does\n")

@@ -1,4 +1,4 @@
-"""Probes are answered whoever holds connections: what is not answered fails the kubelet's liveness probe, and ends the agent."""
+"""Probes are answered whoever holds connections: an unanswered one fails the kubelet's liveness probe and restarts the agent."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ async def probed(address, path="/healthz"):
         writer.close()
 
 
-async def test_idle_connections_of_others_keep_no_probe_out():
+async def test_idle_connections_of_others_block_no_probe():
     async with listening() as address, contextlib.AsyncExitStack() as stack:
         for number in range(100):
             _, writer = await asyncio.open_connection(*address, local_addr=(TENANT, 0))
@@ -51,10 +51,10 @@ async def test_every_address_answers_its_own_pages_and_has_connections_of_its_ow
         at = {path: one.sockets[0].getsockname() for path, one in zip(paths, opened, strict=True)}
         for path, one in at.items():
             stack.callback(opened[list(at).index(path)].close)
-            for asked, status in paths.items():
-                expected = status if asked == path else b"404 Not Found"
-                assert await probed(one, asked) == b"HTTP/1.1 " + expected
-        # As many of one address as there are places, and more: a probe whose request is coming keeps its own.
+            for requested, status in paths.items():
+                expected = status if requested == path else b"404 Not Found"
+                assert await probed(one, requested) == b"HTTP/1.1 " + expected
+        # As many connections from one address as there are places, and more: a probe whose request is coming keeps its own.
         reader, writer = await asyncio.open_connection(*at["/healthz"], local_addr=(TENANT, 0))
         stack.callback(writer.close)
         writer.write(b"GET /healthz HTTP/1.1\r\n")
@@ -67,7 +67,7 @@ async def test_every_address_answers_its_own_pages_and_has_connections_of_its_ow
             assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
 
 
-async def test_where_one_address_cannot_be_had_none_is_left_open():
+async def test_if_one_address_is_unavailable_none_is_left_open():
     probes = Probes(list, {}, {}, Readers(AccessReviews(None)))
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as free:
         there = free.getsockname()
@@ -78,7 +78,7 @@ async def test_where_one_address_cannot_be_had_none_is_left_open():
             await asyncio.open_connection(*there)
 
 
-async def test_who_holds_the_most_connections_loses_the_oldest():
+async def test_the_client_with_the_most_connections_loses_the_oldest():
     async with listening() as address, contextlib.AsyncExitStack() as stack:
         readers = []
         for _ in range(17):

@@ -1,4 +1,4 @@
-"""NVIDIA's CDI descriptions read, and ours made from them."""
+"""NVIDIA's CDI descriptions are read, and ours are created from them."""
 
 import copy
 import json
@@ -59,7 +59,7 @@ def made(*contents: dict[str, Any], gpus: tuple[Device, ...] = GPUS, minors: dic
 @pytest.mark.parametrize(
     "names", [("0", "1", "all"), ("gpu0", "gpu1"), ("GPU-0aaa", "gpu-1AAA"), ("0", "GPU-0aaa", "1", "all")]
 )
-def test_every_way_to_name_gpus_ends_in_their_uuids(names: tuple[str, ...]) -> None:
+def test_every_way_to_name_gpus_leads_to_their_uuids(names: tuple[str, ...]) -> None:
     content, result = made(of_nvidia(*names))
     assert content["kind"] == KIND
     assert content["cdiVersion"] == "0.5.0"
@@ -68,7 +68,7 @@ def test_every_way_to_name_gpus_ends_in_their_uuids(names: tuple[str, ...]) -> N
     assert result.source == "0.yaml"
 
 
-def test_all_is_as_nvidia_has_it_but_for_the_variable_that_hides_the_uuid() -> None:
+def test_all_is_as_in_nvidias_except_the_variable_that_hides_the_uuid() -> None:
     source = of_nvidia("0", "1")
     source["devices"][0]["containerEdits"]["env"] = ["NVIDIA_VISIBLE_DEVICES=void"]
     before = copy.deepcopy(source)
@@ -80,20 +80,20 @@ def test_all_is_as_nvidia_has_it_but_for_the_variable_that_hides_the_uuid() -> N
 
 
 def test_an_index_never_leads_to_another_gpus_device_node() -> None:
-    # GPU 0 is lost, and NVML calls the other one 0 since.
+    # GPU 0 is lost, and the other one has had index 0 in NVML since.
     left = (Device(0, "GPU-1aaa", 15360),)
     content, _ = made(of_nvidia("0", "1", "all"), gpus=left, minors={"GPU-1aaa": 1})
     assert nodes(content) == {"GPU-1aaa": "/dev/nvidia1"}
     assert made(of_nvidia("GPU-1aaa0"), gpus=left, minors={"GPU-1aaa": 1}) is None
 
 
-def test_a_uuid_with_another_gpus_device_node_is_out_of_date_and_not_used() -> None:
+def test_a_uuid_with_another_gpus_device_node_is_outdated_and_not_used() -> None:
     stale = of_nvidia("GPU-0aaa", "GPU-1aaa")
     _, result = made(stale, minors={"GPU-0aaa": 0, "GPU-1aaa": 7})
     assert result.covered == {"GPU-0aaa"}
 
 
-def test_a_driver_that_tells_no_minor_numbers_is_believed_by_index() -> None:
+def test_a_driver_without_minor_numbers_is_trusted_by_index() -> None:
     content, _ = made(of_nvidia("0", "1"), minors={})
     assert nodes(content) == {"GPU-0aaa": "/dev/nvidia0", "GPU-1aaa": "/dev/nvidia1"}
 
@@ -141,7 +141,7 @@ def test_an_instance_that_nvidias_spec_does_not_have_yet_is_added(major: int | N
     ]
 
 
-def test_all_alone_is_the_gpu_where_there_is_one() -> None:
+def test_the_name_all_is_the_gpu_if_there_is_only_one() -> None:
     wsl = of_nvidia("all")
     wsl["devices"][0]["containerEdits"]["deviceNodes"] = [{"path": "/dev/dxg"}]
     content, _ = made(wsl, gpus=GPUS[:1])
@@ -149,7 +149,7 @@ def test_all_alone_is_the_gpu_where_there_is_one() -> None:
     assert made(wsl) is None
 
 
-def test_nvidias_own_kind_goes_first_and_foreign_ones_are_passed_over() -> None:
+def test_nvidias_own_kind_takes_precedence_and_foreign_ones_are_skipped() -> None:
     ours, plugins = of_nvidia("0", "1"), of_nvidia("0", "1", kind="k8s.device-plugin.nvidia.com/gpu")
     assert made(plugins, ours)[1].source == "1.yaml"
     assert made(plugins)[1].source == "0.yaml"
@@ -175,15 +175,13 @@ def test_nvidias_own_kind_goes_first_and_foreign_ones_are_passed_over() -> None:
         ),
     ],
 )
-def test_what_is_not_right_makes_the_whole_description_unusable(
-    change: dict[str, Any], complaint: str
-) -> None:
+def test_any_error_makes_the_whole_description_unusable(change: dict[str, Any], complaint: str) -> None:
     with pytest.raises(BadDescription, match=r"x\.yaml") as caught:
         cdi_description("x.yaml", of_nvidia("0") | change)
     assert complaint in str(caught.value)
 
 
-def test_both_formats_are_read_best_folder_first_and_broken_files_are_told(tmp_path: Path) -> None:
+def test_both_formats_are_read_best_folder_first_and_broken_files_are_reported(tmp_path: Path) -> None:
     static, dynamic = tmp_path / "etc", tmp_path / "run"
     static.mkdir()
     dynamic.mkdir()
@@ -213,7 +211,7 @@ def test_a_file_of_absurd_size_is_not_read(tmp_path: Path) -> None:
     assert "more than 4194304" in CdiFolders([tmp_path]).read().faults[0]
 
 
-def test_ours_is_written_all_at_once_and_only_when_it_is_another(tmp_path: Path) -> None:
+def test_ours_is_written_atomically_and_only_if_it_changed(tmp_path: Path) -> None:
     folders = CdiFolders([tmp_path / "etc", tmp_path / "run"])
     assert folders.write(b"one")
     assert folders.ours.read_bytes() == b"one"
@@ -227,7 +225,7 @@ def test_ours_is_written_all_at_once_and_only_when_it_is_another(tmp_path: Path)
     assert not folders.remove()
 
 
-def test_a_folder_that_cannot_be_written_is_told_and_left_clean(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported_and_left_clean(tmp_path: Path) -> None:
     folders = CdiFolders([tmp_path])
     folders.ours.mkdir()
     with pytest.raises(OSError, match="directory"):

@@ -1,4 +1,4 @@
-"""Which way containers get their GPU, by what the node says and what is described on it."""
+"""How containers get their GPU, by what the node reports and what is described on it."""
 
 import pytest
 
@@ -41,14 +41,14 @@ GPUS = ("GPU-a", "GPU-b")
         ("containerd://devel", ALL, "nvidia", "nothing is known"),
     ],
 )
-def test_by_itself(runtime: str, derived: Derived | None, way: str, why: str) -> None:
+def test_automatic_choice(runtime: str, derived: Derived | None, way: str, why: str) -> None:
     choice = choose(Asked.AUTO, Reported(runtime), derived, GPUS, ["x.yaml: bad"])
     assert choice.way == way
     assert why in choice.why
     assert choice.trouble == ""
 
 
-def test_nvidias_runtime_is_taken_at_the_users_word() -> None:
+def test_nvidias_runtime_is_chosen_if_the_user_sets_it() -> None:
     choice = choose(Asked.NVIDIA, Reported("containerd://2.4.2"), ALL, GPUS, [])
     assert (choice.way, choice.trouble) == ("nvidia", "")
 
@@ -68,7 +68,7 @@ def test_nvidias_runtime_is_taken_at_the_users_word() -> None:
         ("containerd://2.4.2", ONE, "does not have GPU GPU-b. Let NVIDIA's container toolkit describe"),
     ],
 )
-def test_where_cdi_was_asked_for_what_is_missing_is_told(
+def test_if_cdi_is_requested_what_is_missing_is_reported(
     runtime: str, derived: Derived | None, trouble: str
 ) -> None:
     choice = choose(Asked.CDI, Reported(runtime), derived, GPUS, [])
@@ -77,7 +77,7 @@ def test_where_cdi_was_asked_for_what_is_missing_is_told(
     assert bool(choice.trouble) == bool(trouble)
 
 
-def test_a_node_without_a_gpu_is_no_trouble_of_cdi() -> None:
+def test_a_node_without_a_gpu_is_no_cdi_fault() -> None:
     assert choose(Asked.CDI, Reported("containerd://2.4.2"), None, (), []).trouble == ""
     assert choose(Asked.AUTO, Reported("containerd://2.4.2"), None, (), []).way == "nvidia"
 

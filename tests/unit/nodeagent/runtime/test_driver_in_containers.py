@@ -17,7 +17,7 @@ ROOT = "600 500 0:50 / / rw,relatime - overlay overlay rw\n"
 BY_CDI = "700 600 8:1 /usr/lib/libcuda.so.580.95 /usr/lib/x86_64-linux-gnu/libcuda.so.580.95 ro - ext4 /dev/sda rw\n"
 DIRECTORY = "700 600 8:1 /home/kubernetes/bin/nvidia /usr/local/nvidia ro - ext4 /dev/sda rw\n"
 OURS = "700 600 8:1 /var/lib/gpushare/x/libcuda.so.1 /run/gpushare/lib/libcuda.so.1 ro - ext4 /dev/sda rw\n"
-#: The word may be in the path on the node alone.
+# : The word may occur only in the path on the node.
 ELSEWHERE = "700 600 8:1 /data/nvidia/models /models ro - ext4 /dev/sda rw\n"
 
 
@@ -41,7 +41,7 @@ class Node:
         self.notes.append(f"{event['reason']}: {event['note']}")
 
     def runs(self, pid: int, mounts: str | None, container: str = CONTAINER) -> None:
-        """A process of a container begins."""
+        """A process of a container starts."""
         folder = self.proc / str(pid)
         folder.mkdir(parents=True)
         (folder / "cgroup").write_text(f"4:memory:/kubepods/burstable/pod{UID}/{container}\n")
@@ -69,7 +69,9 @@ async def test_a_container_with_a_driver_is_in_order(tmp_path: Path, mounts: str
     ],
 )
 @pytest.mark.parametrize("mounts", [ROOT, ROOT + OURS, ROOT + ELSEWHERE])
-async def test_one_without_is_reported_once(tmp_path: Path, choice: Choice, words: str, mounts: str) -> None:
+async def test_a_container_without_a_driver_is_reported_once(
+    tmp_path: Path, choice: Choice, words: str, mounts: str
+) -> None:
     node = Node(tmp_path, choice)
     node.runs(7, mounts)
     for _ in range(3):
@@ -87,7 +89,9 @@ async def test_a_process_with_mounts_of_its_own_does_not_hide_the_driver(tmp_pat
     assert node.notes == []
 
 
-async def test_nothing_is_said_of_containers_that_are_not_seen_or_have_not_begun(tmp_path: Path) -> None:
+async def test_nothing_is_reported_of_containers_that_are_not_seen_or_have_not_started(
+    tmp_path: Path,
+) -> None:
     not_seen, not_running = Node(tmp_path / "1", NVIDIA), Node(tmp_path / "2", NVIDIA, running=False)
     not_seen.runs(7, None)
     not_seen.runs(8, ROOT, FIRST)
@@ -98,7 +102,7 @@ async def test_nothing_is_said_of_containers_that_are_not_seen_or_have_not_begun
         assert node.notes == []
 
 
-async def test_one_that_begins_later_is_looked_at_then(tmp_path: Path) -> None:
+async def test_a_container_that_starts_later_is_checked_then(tmp_path: Path) -> None:
     node = Node(tmp_path, NVIDIA)
     node.proc.mkdir(exist_ok=True)
     await node.check.look()

@@ -1,4 +1,4 @@
-"""Which device nodes a container gets through the kubelet, so that it keeps them when its device rules are rewritten."""
+"""Device nodes that a container gets through the kubelet, so that it keeps them when its device rules are rewritten."""
 
 from pathlib import Path
 
@@ -22,13 +22,13 @@ def paths(nodes: tuple[DeviceNode, ...]) -> list[str]:
     return [node.host_path for node in nodes]
 
 
-def test_the_nodes_of_the_allocated_gpu_and_of_all_are_passed(dev: Path) -> None:
+def test_the_nodes_of_the_allocated_gpu_and_common_ones_are_passed(dev: Path) -> None:
     of_all = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
     assert paths(host_devices([1], dev)) == ["/dev/nvidia1", *of_all]
     assert paths(host_devices([0, 1], dev)) == ["/dev/nvidia0", "/dev/nvidia1", *of_all]
 
 
-def test_what_the_host_lacks_is_left_out_since_no_container_would_start_with_it(dev: Path) -> None:
+def test_nodes_missing_on_the_host_are_left_out_since_no_container_would_start(dev: Path) -> None:
     assert paths(host_devices([2, 7], dev)) == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
     assert host_devices([0], dev / "missing") == ()
 
