@@ -1,4 +1,4 @@
-"""Facts of a sound cluster: what helm renders for Kubernetes 1.36, with the statuses that it has when it runs, and a node."""
+"""Facts of a healthy cluster: what helm renders for Kubernetes 1.36, with the statuses of a running installation, and a node."""
 
 import datetime
 import json
@@ -23,7 +23,7 @@ NOW_S = 1_795_000_000.0
 
 
 def ago(seconds: float) -> str:
-    """A time as Leases have it."""
+    """A time in the format of Leases."""
     return datetime.datetime.fromtimestamp(NOW_S - seconds, datetime.UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -42,12 +42,12 @@ def _written(name: str, kind: str) -> str:
 
 def rendered(name: str, kind: str) -> list[Json]:
     """The objects of a kind that helm renders into a file, for the caller to change."""
-    found: list[Json] = json.loads(_written(name, kind))  # a fifth of what a deep copy takes
+    found: list[Json] = json.loads(_written(name, kind))  # takes a fifth of the time of a deep copy
     return found
 
 
 def objects(kind: str) -> list[Json]:
-    """Those of a kind; policies are in the files by their name alone."""
+    """The objects of a kind; policies are in the files only by name."""
     return [
         one if "metadata" in one else {"metadata": {"name": one["name"]}}
         for name in ("installer-1.36.yaml", "scheduler-1.36.yaml")
@@ -131,20 +131,23 @@ def scheduler_pod() -> Json:
 
 
 def endpoints(service: str, *ready: bool | None) -> Json:
-    """An EndpointSlice; ``None``: an endpoint that does not say whether it is ready."""
-    said = [{} if one is None else {"ready": one} for one in ready]
+    """An EndpointSlice; ``None``: an endpoint without readiness."""
+    conditions_of_endpoints = [{} if one is None else {"ready": one} for one in ready]
     return {
         "metadata": {
             "name": f"{service}-abc",
             "namespace": "kube-system",
             "labels": {"kubernetes.io/service-name": service},
         },
-        "endpoints": [{"addresses": [f"10.0.0.{at}"], "conditions": one} for at, one in enumerate(said)],
+        "endpoints": [
+            {"addresses": [f"10.0.0.{at}"], "conditions": one}
+            for at, one in enumerate(conditions_of_endpoints)
+        ],
     }
 
 
 def sound(**changes: Any) -> ClusterFacts:
-    """Facts with which every check is content, with these changed."""
+    """Facts that pass every check, with these changes."""
     (deployment,) = [one for one in objects("Deployment") if one["metadata"]["name"] == names.SCHEDULER_NAME]
     deployment["status"] = {"readyReplicas": deployment["spec"]["replicas"]}
     (lease,) = objects("Lease")

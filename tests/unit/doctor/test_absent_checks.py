@@ -1,4 +1,4 @@
-"""Of what is not there no check says that it is well."""
+"""No check reports absent objects as ok."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ NO_SCHEDULER: dict[str, Any] = {
     "deployments": [], "config_maps": [], "leases": [], "definitions": [], "policies": KIND, "quota_trees": KIND, "answers": {},
 }  # fmt: skip
 BARE = node_of(labels={}, annotations={}, allocatable={})
-#: What can be looked at in a cluster that nobody has touched.
+# : What can be checked in a cluster without an installation.
 LOOKED_AT = {"permissions", "certificate", "node-labels", "pod-records", "pod-shares"}
 
 
@@ -25,10 +25,10 @@ def states(facts: ClusterFacts) -> dict[str, set[str]]:
     return {one.name: {of.state for of in found if of.check == one.name} for one in CHECKS}
 
 
-def test_before_any_install_nothing_is_well_but_what_was_looked_at() -> None:
+def test_before_any_install_only_what_was_checked_is_ok() -> None:
     facts = sound(**NO_AGENTS, **NO_SCHEDULER, nodes=[BARE], pods=[], part_pods=[])
     found = states(facts)
-    assert {name for name, said in found.items() if said == {"ok"}} == LOOKED_AT
+    assert {name for name, states_of_check in found.items() if states_of_check == {"ok"}} == LOOKED_AT
     assert found["installation"] == {"fault"}
     assert exit_code(examine(facts, CHECKS)) == 2
 
@@ -42,20 +42,20 @@ def test_before_any_install_nothing_is_well_but_what_was_looked_at() -> None:
     ],
     ids=["no agents", "no scheduler", "no label"],
 )  # fmt: skip
-def test_what_hangs_on_what_is_missing_is_unknown(changes: dict[str, Any], unseen: set[str]) -> None:
+def test_checks_that_depend_on_absent_objects_are_unknown(changes: dict[str, Any], unseen: set[str]) -> None:
     found = states(sound(**changes))
-    assert {name for name, said in found.items() if said == {"unknown"}} == unseen
+    assert {name for name, states_of_check in found.items() if states_of_check == {"unknown"}} == unseen
 
 
-def test_what_is_missing_is_named() -> None:
-    said = {one.check: one.message for one in examine(sound(**NO_AGENTS, namespace="gpu"), CHECKS)}
-    assert said["admission"] == (
+def test_absent_objects_are_named() -> None:
+    messages = {one.check: one.message for one in examine(sound(**NO_AGENTS, namespace="gpu"), CHECKS)}
+    assert messages["admission"] == (
         "not installed in namespace gpu, and so not checked: DaemonSet gpushare-device-plugin-ds"
     )
-    said = {one.check: one.message for one in examine(sound(nodes=[BARE], pods=[]), CHECKS)}
-    assert said["node-agents"] == f"no node is labelled {names.LABEL_MODE}, so there was none to check"
+    messages = {one.check: one.message for one in examine(sound(nodes=[BARE], pods=[]), CHECKS)}
+    assert messages["node-agents"] == f"no node is labelled {names.LABEL_MODE}, so there was none to check"
 
 
 def test_a_playground_needs_no_charts() -> None:
     found = states(sound(**NO_AGENTS, **NO_SCHEDULER, playground={}))
-    assert {name for name, said in found.items() if "unknown" in said} == set()
+    assert {name for name, states_of_check in found.items() if "unknown" in states_of_check} == set()

@@ -1,4 +1,4 @@
-"""Nodes in mode ``dra``: what ResourceClaims need of versions, features, the DeviceClass and slices."""
+"""Nodes in mode ``dra``: what ResourceClaims require of versions, features, the DeviceClass and slices."""
 
 import json
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def found(facts: ClusterFacts) -> list[Finding]:
     return [one for one in examine(facts, CHECKS) if one.check == "claims"]
 
 
-def test_a_cluster_without_such_nodes_and_one_that_is_sound_are_well() -> None:
+def test_a_cluster_without_such_nodes_and_a_healthy_one_pass() -> None:
     assert [one.message for one in found(sound())] == ["no node is in mode dra"]
     assert [one.state for one in examine(claiming(), CHECKS) if one.state != "ok"] == []
 
@@ -75,14 +75,14 @@ def test_each_fault_is_named_with_what_to_do(changes: dict[str, Any], state: str
     assert finding.suggestion or state == "unknown"
 
 
-def test_a_node_that_its_agent_has_not_described_is_named_in_mode_dra_too() -> None:
+def test_a_node_not_described_by_its_agent_is_named_in_mode_dra_too() -> None:
     node = node_of(labels={"ack.node.gpu.schedule": "dra"}, annotations={}, allocatable={})
     findings = examine(claiming(nodes=[node], slices=[]), CHECKS)
     assert any("no agent has reported its GPUs" in one.message for one in findings)
 
 
 class Api(Server):
-    """Has metrics, and says what was asked for."""
+    """Has metrics, and records the requests."""
 
     metrics = b'# HELP x\nkubernetes_feature_enabled{name="DRAConsumableCapacity",stage="BETA"} 0\n'
 
@@ -93,7 +93,7 @@ class Api(Server):
         return self.metrics if path == "/metrics" else answer
 
 
-async def test_they_are_read_only_where_a_node_is_in_the_mode() -> None:
+async def test_they_are_read_only_if_a_node_is_in_the_mode() -> None:
     node = {"metadata": {"name": "n1", "labels": {"ack.node.gpu.schedule": "dra"}}}
     slices = json.loads(msgspec.json.encode(sliced()))
     slices["spec"] = {
@@ -117,4 +117,4 @@ async def test_they_are_read_only_where_a_node_is_in_the_mode() -> None:
     assert not facts.features.refused, "no reason to ask for the right"
     other = Api({})
     await Reader(other, 1.0).read()  # type: ignore[arg-type]
-    assert not [one for one in other.asked if "resource.k8s.io" in one or one == "/metrics"]
+    assert not [one for one in other.requests if "resource.k8s.io" in one or one == "/metrics"]

@@ -1,4 +1,4 @@
-"""Of a sound cluster nothing is said, and of each fault just that."""
+"""A healthy cluster has no findings, and each fault has exactly its own."""
 
 import base64
 import datetime
@@ -37,7 +37,7 @@ from tests.unit.doctor.healthy_cluster import (
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "doctor.md"
 AWAY = Unread("it may not be read")
-#: Field of the facts → the checks that say nothing of what they see without it.
+# : Field of the facts → the checks that are unknown without it.
 NEEDED = {
     "nodes": ("versions", "clocks", "node-agents", "taints", "policy-units", "node-labels", "node-devices", "node-capacity", "node-health", "other-plugins", "claims", "pod-records", "pod-shares", "waiting-pods", "gangs"),
     "slices": ("claims",),
@@ -71,14 +71,14 @@ NEEDED = {
 
 
 def isolating(text: str) -> SeenNode:
-    """A node of mode cgpu whose agent says so of isolation."""
+    """A node in mode cgpu whose agent reports this text about isolation."""
     node = node_of(mode=NodeMode.CGPU)
     assert node.node.metadata.annotations is not None
     node.node.metadata.annotations[names.ANN_ISOLATION] = text
     return node
 
 
-def said(facts: ClusterFacts) -> list[tuple[str, str, str]]:
+def problems(facts: ClusterFacts) -> list[tuple[str, str, str]]:
     return [(one.check, one.state, one.subject) for one in examine(facts, CHECKS) if one.state != "ok"]
 
 
@@ -88,7 +88,7 @@ def changed(facts: ClusterFacts, field: str, change: Callable[[Any], Any]) -> Cl
     return facts
 
 
-def test_of_a_sound_cluster_every_check_says_that_it_is_well() -> None:
+def test_every_check_passes_in_a_healthy_cluster() -> None:
     findings = examine(sound(), CHECKS)
     assert [one for one in findings if one.state != "ok"] == []
     assert [one.check for one in findings] == [one.name for one in CHECKS]
@@ -96,7 +96,7 @@ def test_of_a_sound_cluster_every_check_says_that_it_is_well() -> None:
 
 
 def bundle(days: float) -> Json:
-    """A configuration whose authority ends after so many days."""
+    """A configuration whose CA expires after this many days."""
     now = datetime.datetime.fromtimestamp(NOW_S, datetime.UTC)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a")])
@@ -353,15 +353,15 @@ def test_each_fault_is_named_and_nothing_else(
 
 
 def test_dependent_faults_are_reported_where_they_are_visible() -> None:
-    """Where nodes may not be read nothing of them is guessed."""
-    found = said(sound(nodes=AWAY))
-    told = {"node-labels": "nodes"}
-    assert found == [(one, "unknown", told.get(one, "")) for one in NEEDED["nodes"]]
-    assert said(sound(part_pods=AWAY)) == [(one, "unknown", "") for one in NEEDED["part_pods"]]
-    assert ("one-scheduler", "fault", "scheduler ack-co-scheduler") in said(
+    """If nodes may not be read, nothing about them is guessed."""
+    found = problems(sound(nodes=AWAY))
+    messages = {"node-labels": "nodes"}
+    assert found == [(one, "unknown", messages.get(one, "")) for one in NEEDED["nodes"]]
+    assert problems(sound(part_pods=AWAY)) == [(one, "unknown", "") for one in NEEDED["part_pods"]]
+    assert ("one-scheduler", "fault", "scheduler ack-co-scheduler") in problems(
         sound(deployments=deployment_with(2) * 2)
     )
-    gone = said(sound(daemon_sets=[], deployments=[], config_maps=[], leases=[], definitions=[]))
+    gone = problems(sound(daemon_sets=[], deployments=[], config_maps=[], leases=[], definitions=[]))
     assert [one for one in gone if one[1] != "unknown"] == [
         ("installation", "fault", "DaemonSet gpushare-device-plugin-ds"),
         ("installation", "fault", "Deployment ack-co-scheduler"),
@@ -370,10 +370,10 @@ def test_dependent_faults_are_reported_where_they_are_visible() -> None:
     ]
 
 
-def test_a_pod_of_the_scheduler_that_does_not_start_says_why() -> None:
+def test_a_scheduler_pod_that_does_not_start_is_reported_with_its_reason() -> None:
     broken = scheduler_pod()
-    ended = {"lastState": {"terminated": {"exitCode": 2}}}
-    broken["status"] = {"conditions": [], "containerStatuses": [ended]}
+    exited = {"lastState": {"terminated": {"exitCode": 2}}}
+    broken["status"] = {"conditions": [], "containerStatuses": [exited]}
     (finding,) = [
         one for one in examine(sound(deployments=deployment_with(0), part_pods=[agent_pod(), broken]), CHECKS)
         if one.state == "fault"
@@ -381,13 +381,13 @@ def test_a_pod_of_the_scheduler_that_does_not_start_says_why() -> None:
     assert "exit code 2" in finding.message
 
 
-def test_the_rights_of_the_code_are_those_of_the_charts() -> None:
-    """Else a sound cluster would be told to lack some."""
-    assert said(sound()) == []
+def test_the_rights_in_the_code_are_those_of_the_charts() -> None:
+    """Otherwise a healthy cluster would be reported to lack some."""
+    assert problems(sound()) == []
 
 
 @pytest.mark.parametrize(
-    ("unit", "told"),
+    ("unit", "expected"),
     [
         ({"nodeSelector": {"pool": "spott"}}, "none is labelled pool=spott; there is pool=spot"),
         ({"nodeSelector": {"pool": "x"}}, "none is labelled pool=x"),
@@ -400,18 +400,20 @@ def test_the_rights_of_the_code_are_those_of_the_charts() -> None:
         ({"resource": "eci"}, "there is no virtual node"),
     ],
 )
-def test_of_a_unit_without_nodes_the_label_that_is_in_the_way_is_named_with_the_one_that_is_meant(
-    unit: Json, told: str
+def test_for_a_unit_without_nodes_the_wrong_label_is_named_with_the_intended_one(
+    unit: Json, expected: str
 ) -> None:
     nodes = [
         node_of(labels={names.LABEL_MODE: "share", "pool": "spot", "size": "large"}),
         node_of("n2", labels={"pool": "fixed", "size": "small"}),
     ]
     found = examine(sound(nodes=nodes, policies=[policy(unit)]), CHECKS)
-    assert [one.message for one in found if one.check == "policy-units"] == [f"unit 1 has no node: {told}"]
+    assert [one.message for one in found if one.check == "policy-units"] == [
+        f"unit 1 has no node: {expected}"
+    ]
 
 
-def test_the_guide_has_the_checks_as_they_are() -> None:
+def test_the_guide_lists_the_checks_correctly() -> None:
     """``GPUSHARE_WRITE_GOLDEN=1`` writes them."""
     text = made = GUIDE.read_text()
     for title, checks in (("a cluster", CHECKS), ("a node", NODE_CHECKS)):
@@ -426,7 +428,7 @@ def test_the_guide_has_the_checks_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("field", sorted(NEEDED))
-def test_a_kind_that_is_refused_makes_no_check_say_well_of_it_and_the_exit_code_is_not_0(field: str) -> None:
+def test_a_refused_kind_makes_no_check_ok_and_the_exit_code_nonzero(field: str) -> None:
     refused = Unread(f"{field} is forbidden: you cannot list it", refused=True)
     found = examine(sound(**{field: refused}), CHECKS)
     states = {one.name: {of.state for of in found if of.check == one.name} for one in CHECKS}
@@ -438,9 +440,9 @@ def test_a_kind_that_is_refused_makes_no_check_say_well_of_it_and_the_exit_code_
     assert exit_code(found) == 1
 
 
-def test_what_a_playground_does_not_have_is_not_taken_for_refused() -> None:
+def test_objects_that_a_playground_lacks_are_not_taken_for_refused() -> None:
     absent = Unread("404", absent=True)
-    assert said(sound(playground={}, roles=absent, bindings=absent, webhooks=absent, rights=absent)) == []
+    assert problems(sound(playground={}, roles=absent, bindings=absent, webhooks=absent, rights=absent)) == []
 
 
 @pytest.mark.parametrize(
@@ -480,7 +482,7 @@ def test_what_a_playground_does_not_have_is_not_taken_for_refused() -> None:
         ({}, {names.GPU_MEM: "15"}, "", ""),
     ],
 )
-def test_a_pod_that_no_empty_node_could_take_is_reported_with_the_scheduler_s_reason_and_suggestion(
+def test_a_pod_that_no_empty_node_could_take_is_reported_with_reason_and_suggestion(
     labels: dict[str, str], limits: dict[str, str], why: str, suggestion: str
 ) -> None:
     found = examine(sound(pods=[waiting("ack-co-scheduler", labels, **limits)]), CHECKS)
@@ -490,11 +492,11 @@ def test_a_pod_that_no_empty_node_could_take_is_reported_with_the_scheduler_s_re
     assert [one.suggestion.startswith(suggestion) for one in hopeless] == ([True] if why else []), hopeless
 
 
-def test_a_node_of_whole_gpus_takes_those_that_count_gpus() -> None:
+def test_a_node_in_whole_gpu_mode_takes_pods_that_count_gpus() -> None:
     pods = [waiting("ack-co-scheduler", **{names.GPU_WHOLE: "1"})]
     nodes = [node_of(mode=NodeMode.TOPOLOGY, allocatable={names.GPU_WHOLE: "1"})]
-    assert said(sound(pods=pods, nodes=nodes)) == []
-    assert {one[1] for one in said(sound(pods=pods, nodes=[]))} == {"unknown"}, "no sizes are guessed"
+    assert problems(sound(pods=pods, nodes=nodes)) == []
+    assert {one[1] for one in problems(sound(pods=pods, nodes=[]))} == {"unknown"}, "no sizes are guessed"
 
 
 def test_a_misspelt_resource_is_reported_with_the_correct_name() -> None:

@@ -1,4 +1,4 @@
-"""What findings tell to type: whole commands, with what the cluster has, which would be understood."""
+"""Commands suggested by findings: complete, with names from the cluster, and valid."""
 
 from typing import Any
 
@@ -12,30 +12,30 @@ from gpushare.doctor.findings import examine
 from tests.unit.doctor.healthy_cluster import node_of, sound
 from tests.unit.doctor.test_cluster_checks import FAULTS, deployment_with
 
-#: A finding about a label that nobody reads names it.
+# : A finding about an unknown label names it.
 _OF_OTHERS = "is no name of ours"
 
 
-@pytest.mark.no_cover  # test_cluster_checks.py goes through the same lines with the same faults
+@pytest.mark.no_cover  # test_cluster_checks.py covers the same lines with the same faults
 @pytest.mark.parametrize("changes", [one[1] for one in FAULTS], ids=[one[0] for one in FAULTS])
 def test_suggested_commands_are_valid(changes: dict[str, Any]) -> None:
     for one in examine(sound(**changes), CHECKS):
-        for said in faults(Text(f"doctor/{one.check}", one.suggestion), PROJECT):
-            assert one.check == "node-labels", said
-            assert _OF_OTHERS in said
+        for fault in faults(Text(f"doctor/{one.check}", one.suggestion), PROJECT):
+            assert one.check == "node-labels", fault
+            assert _OF_OTHERS in fault
 
 
 @pytest.mark.parametrize(
-    ("labels", "told"),
+    ("labels", "expected"),
     [
         ({"ack.node.gpu.shedule": "share"}, "ack.node.gpu.shedule- ack.node.gpu.schedule=share"),
         ({"ack.node.gpu.shedule": "share", names.LABEL_MODE: "share"}, "ack.node.gpu.shedule-"),
         ({"ack.node.gpu.x": "y"}, "ack.node.gpu.x-"),
     ],
 )
-def test_a_misspelt_label_is_corrected_and_correct_ones_stay(labels: dict[str, str], told: str) -> None:
+def test_a_misspelt_label_is_corrected_and_correct_ones_stay(labels: dict[str, str], expected: str) -> None:
     found = examine(sound(nodes=[node_of(labels=labels, annotations={})], pods=[]), CHECKS)
-    assert f"`kubectl label node n1 {told}`" in {one.suggestion for one in found}
+    assert f"`kubectl label node n1 {expected}`" in {one.suggestion for one in found}
 
 
 def test_commands_name_the_release_and_the_namespace_that_the_cluster_has() -> None:

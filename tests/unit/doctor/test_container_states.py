@@ -1,4 +1,4 @@
-"""Pods that do not start: the kubelet's words, the command that shows more, and the image that is missing; and a leader without its extender."""
+"""Pods that do not start: the kubelet's text, the command that shows more, the image that is missing; and a leader without its extender."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ PULLS = {
     }
 }
 FIRST = "kube-system/ack-co-scheduler-1"
-SAYS = "no endpoints available"
+NO_ENDPOINTS = "no endpoints available"
 DELETE = "`kubectl -n kube-system delete pod ack-co-scheduler-1`: then a ready one becomes leader; first "
 DESCRIBE = "`kubectl -n kube-system describe pod ack-co-scheduler-1`"
 LOG = "`kubectl -n kube-system logs ack-co-scheduler-1 -c extender`"
@@ -40,10 +40,10 @@ def other() -> Json:
     return pod
 
 
-def led(holder: str, first: Json, *others: Json, said: str = SAYS) -> list[Finding]:
-    """What is said of the extender of the first of these pods."""
+def led(holder: str, first: Json, *others: Json, answer: str = NO_ENDPOINTS) -> list[Finding]:
+    """Findings about the extender of the first of these pods."""
     facts = sound(
-        leases=lease(holderIdentity=holder), part_pods=[agent_pod(), first, *others], answers={FIRST: said}
+        leases=lease(holderIdentity=holder), part_pods=[agent_pod(), first, *others], answers={FIRST: answer}
     )
     return [one for one in bad(facts) if one.subject == FIRST]
 
@@ -52,20 +52,20 @@ def bad(facts: ClusterFacts) -> list[Finding]:
     return [one for one in examine(facts, CHECKS) if one.state != "ok"]
 
 
-@pytest.mark.parametrize("said", [SAYS, "?forbidden"])
-def test_a_leader_without_its_extender_is_reported_with_the_pod_to_delete(said: str) -> None:
+@pytest.mark.parametrize("answer", [NO_ENDPOINTS, "?forbidden"])
+def test_a_leader_without_its_extender_is_reported_with_the_pod_to_delete(answer: str) -> None:
     first = unready(scheduler_pod(), "extender", PULLS)
-    (found,) = led("ack-co-scheduler-1_4b9e", first, other(), said=said)
+    (found,) = led("ack-co-scheduler-1_4b9e", first, other(), answer=answer)
     assert found.state == "fault"
     assert found.message.endswith("; it leads, so no pods are placed")
     assert found.suggestion == f"{DELETE}{DESCRIBE} says why"
 
 
-def test_one_that_does_not_lead_or_is_alone_is_not_deleted() -> None:
+def test_a_standby_or_single_pod_is_not_deleted() -> None:
     first = unready(scheduler_pod(), "extender", PULLS)
     (idle,) = led("ack-co-scheduler-2_4b9e", first, other())
     assert (idle.message, idle.suggestion) == (
-        f"its extender is not ready: {SAYS}",
+        f"its extender is not ready: {NO_ENDPOINTS}",
         f"{DESCRIBE} says why",
     )
     (alone,) = led("ack-co-scheduler-1_4b9e", first)
@@ -83,12 +83,12 @@ def test_one_that_does_not_lead_or_is_alone_is_not_deleted() -> None:
         ({"running": {}}, {}, LOG),
     ],
 )
-def test_a_log_is_named_where_there_is_one(state: Json, status: Json, command: str) -> None:
+def test_a_log_is_named_if_there_is_one(state: Json, status: Json, command: str) -> None:
     (found,) = led("other_1", unready(scheduler_pod(), "extender", state, **status))
     assert found.suggestion == f"{command} says why"
 
 
-def test_a_pod_that_no_node_has_taken_is_described() -> None:
+def test_a_pod_that_is_not_scheduled_is_described() -> None:
     pod = agent_pod()
     pod["status"] = {"phase": "Pending"}
     (found,) = bad(sound(part_pods=[pod, scheduler_pod()]))
@@ -112,8 +112,8 @@ def test_an_image_that_cannot_be_pulled_is_named_with_the_node_and_the_value() -
         assert f"--set {value}`" in found.suggestion
 
 
-def test_what_a_kubelet_says_is_cut_between_words() -> None:
-    said = shortened(PULLS["waiting"]["message"])
-    assert said.endswith("failed to do request: Head …")
-    assert len(said) <= 302
+def test_a_kubelets_text_is_cut_between_words() -> None:
+    text = shortened(PULLS["waiting"]["message"])
+    assert text.endswith("failed to do request: Head …")
+    assert len(text) <= 302
     assert shortened("as \n it is") == "as it is"

@@ -1,4 +1,4 @@
-"""The dashboard, where the chart has switched it on."""
+"""The dashboard, if enabled in the chart."""
 
 from typing import Any
 
@@ -29,25 +29,25 @@ def with_dashboard(*, behind: bool = True, status: Json | None = None, **changes
     return sound(**{**facts, **changes})
 
 
-def told(facts: ClusterFacts) -> list[Finding]:
+def findings_of(facts: ClusterFacts) -> list[Finding]:
     return [one for one in examine(facts, CHECKS) if one.check == "dashboard"]
 
 
-def test_where_it_is_switched_off_or_runs_all_is_well() -> None:
-    assert [one.state for one in told(sound())] == ["ok"]
-    assert [one.state for one in told(with_dashboard())] == ["ok"]
+def test_a_disabled_or_running_dashboard_is_ok() -> None:
+    assert [one.state for one in findings_of(sound())] == ["ok"]
+    assert [one.state for one in findings_of(with_dashboard())] == ["ok"]
 
 
-def test_one_that_does_not_run_is_named_with_its_reason_and_how_its_token_is_made() -> None:
+def test_a_dashboard_that_does_not_run_is_named_with_its_reason_and_how_to_create_its_token() -> None:
     state = {"ready": False, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
-    (found,) = told(with_dashboard(status=state, behind=False))
+    (found,) = findings_of(with_dashboard(status=state, behind=False))
     assert (found.state, found.subject) == ("warning", "pod kube-system/gpushare-dashboard-1")
     assert found.message == "it does not run or is not ready: CrashLoopBackOff"
     assert "`kubectl -n kube-system logs gpushare-dashboard-1 -c dashboard`" in found.suggestion
     assert "create secret generic " in found.suggestion
 
 
-def test_its_account_needs_rights_of_its_own() -> None:
+def test_its_account_needs_its_own_rights() -> None:
     made = with_dashboard(
         roles=rendered("scheduler-dashboard.yaml", "ClusterRole"),
         bindings=rendered("scheduler-dashboard.yaml", "ClusterRoleBinding"),
@@ -64,22 +64,22 @@ def rights(facts: ClusterFacts) -> list[Finding]:
 
 
 def test_a_service_without_endpoints_is_reported() -> None:
-    (found,) = told(with_dashboard(behind=False))
+    (found,) = findings_of(with_dashboard(behind=False))
     assert (found.state, found.subject) == ("warning", "service kube-system/gpushare-dashboard")
 
 
 def test_unreadable_objects_are_not_reported_as_ok() -> None:
     refused = Unread("endpointslices is forbidden", refused=True)
-    assert [one.state for one in told(with_dashboard(endpoint_slices=refused))] == ["unknown"]
-    assert [one.state for one in told(with_dashboard(part_pods=refused))] == ["unknown"]
+    assert [one.state for one in findings_of(with_dashboard(endpoint_slices=refused))] == ["unknown"]
+    assert [one.state for one in findings_of(with_dashboard(part_pods=refused))] == ["unknown"]
 
 
-def test_its_token_is_looked_for_by_the_name_that_the_chart_was_given() -> None:
+def test_its_token_is_searched_by_the_name_set_in_the_chart() -> None:
     facts = with_dashboard(status={"ready": False})
     assert not isinstance(facts.dashboards, Unread)
     (deployment,) = facts.dashboards
     volumes = deployment["spec"]["template"]["spec"]["volumes"]
     next(one for one in volumes if one["name"] == "dashboard-token")["secret"]["secretName"] = "mine"
-    (found,) = told(facts)
+    (found,) = findings_of(facts)
     assert "secret generic mine " in found.suggestion
     assert name_of(deployment) == "kube-system/gpushare-dashboard"

@@ -1,4 +1,4 @@
-"""The doctor names a gang that the whole cluster could not take if it were empty, and no other."""
+"""The doctor names a gang that would not fit into the empty cluster, and no other."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def member(
     )  # fmt: skip
 
 
-def said(*pods: Pod, **changes: Any) -> list[str]:
+def messages(*pods: Pod, **changes: Any) -> list[str]:
     findings = examine(sound(pods=list(pods), **changes), CHECKS)
     found = [one for one in findings if one.check == "gangs" and one.state != "ok"]
     assert {(one.state, one.subject) for one in found} <= {("warning", "gang default/g")}
@@ -65,17 +65,17 @@ def nodes(count: int, mode: NodeMode = NodeMode.SHARE, **labels: str) -> dict[st
     return {"nodes": [node_of(f"n{at}", mode=mode, gpus=TWO, labels=labelled) for at in range(count)]}
 
 
-def test_as_many_as_fit_are_well_and_one_more_is_named_with_the_room_that_there_is() -> None:
+def test_a_gang_that_fits_is_ok_and_one_member_more_is_reported_with_the_room() -> None:
     # 15 units a GPU, lost ones too: 5 of 3 units on each.
-    assert said(member(0, 20), **nodes(2)) == []
-    assert said(member(0, 21), member(1, 21), **nodes(2)) == words(21, 20)
+    assert messages(member(0, 20), **nodes(2)) == []
+    assert messages(member(0, 21), member(1, 21), **nodes(2)) == words(21, 20)
 
 
-def test_of_pods_that_ask_for_different_amounts_the_least_is_counted() -> None:
+def test_of_pods_with_different_requests_the_smallest_is_counted() -> None:
     large = member(1, 20, **{names.GPU_MEM: "15"})
-    assert said(member(0, 20), large, **nodes(2)) == []
-    assert said(member(0, 21), large, **nodes(2)) == words(21, 20)
-    assert said(member(0, 99), member(1, 99, **{names.GPU_WHOLE: "1"}), **nodes(2)) == []
+    assert messages(member(0, 20), large, **nodes(2)) == []
+    assert messages(member(0, 21), large, **nodes(2)) == words(21, 20)
+    assert messages(member(0, 99), member(1, 99, **{names.GPU_WHOLE: "1"}), **nodes(2)) == []
 
 
 @pytest.mark.parametrize(
@@ -91,21 +91,21 @@ def test_of_pods_that_ask_for_different_amounts_the_least_is_counted() -> None:
 def test_caps_compute_and_whole_gpus_count(
     pod: dict[str, str], mode: NodeMode, labels: dict[str, str], places: int
 ) -> None:
-    assert said(member(0, places, **pod), **nodes(1, mode, **labels)) == []
-    assert said(member(0, places + 1, **pod), **nodes(1, mode, **labels)) == words(places + 1, places)
+    assert messages(member(0, places, **pod), **nodes(1, mode, **labels)) == []
+    assert messages(member(0, places + 1, **pod), **nodes(1, mode, **labels)) == words(places + 1, places)
 
 
-def test_pods_with_several_gpus_have_as_many_less_places() -> None:
+def test_pods_with_several_gpus_have_fewer_places() -> None:
     both = {names.LABEL_POD_GPU_COUNT: "2"}
-    assert said(member(0, 5, labels=both, **{names.GPU_MEM: "6"}), **nodes(1)) == []
-    assert said(member(0, 6, labels=both, **{names.GPU_MEM: "6"}), **nodes(1)) == words(6, 5)
+    assert messages(member(0, 5, labels=both, **{names.GPU_MEM: "6"}), **nodes(1)) == []
+    assert messages(member(0, 6, labels=both, **{names.GPU_MEM: "6"}), **nodes(1)) == words(6, 5)
 
 
 def test_running_gangs_and_gangs_that_never_fit_are_not_reported_here() -> None:
-    assert said(member(0, 1, "n0"), member(1, 1), **nodes(1)) == []
-    assert said(member(0, 99, "n0"), **nodes(1)) == []
-    assert said(member(0, 99, **{names.GPU_MEM: "16"}), **nodes(1)) == []
-    assert said(member(0, 99), nodes=[]) == []
+    assert messages(member(0, 1, "n0"), member(1, 1), **nodes(1)) == []
+    assert messages(member(0, 99, "n0"), **nodes(1)) == []
+    assert messages(member(0, 99, **{names.GPU_MEM: "16"}), **nodes(1)) == []
+    assert messages(member(0, 99), nodes=[]) == []
 
 
 def owner(kind: str, uid: str, **spec: Any) -> Json:
@@ -117,7 +117,7 @@ NEVER = "it never gets enough pods: 5 must run together, but "
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "expected"),
     [
         (owner("Job", "x", parallelism=3), "Job default/x creates 3 at a time"),
         (owner("Job", "x", parallelism=9, completions=4), "Job default/x creates 4 at a time"),
@@ -133,17 +133,17 @@ NEVER = "it never gets enough pods: 5 must run together, but "
         (owner("StatefulSet", "x", replicas=5), "StatefulSet default/x creates 1 at a time"),
     ],
 )
-def test_a_gang_whose_owner_makes_too_few_pods_is_named_at_once(made: Json, told: str) -> None:
+def test_a_gang_whose_owner_creates_too_few_pods_is_named_immediately(made: Json, expected: str) -> None:
     pod = member(0, 5, owner=f"{made['kind']}/x")
-    assert said(pod, owners=[made]) == ([NEVER + told] if told else [])
+    assert messages(pod, owners=[made]) == ([NEVER + expected] if expected else [])
 
 
 def test_the_pods_of_all_owners_count_together() -> None:
     pods = [member(at, 5, owner=f"Job/{at}") for at in range(2)]
     made = [owner("Job", str(at), parallelism=2 + at) for at in range(2)]
-    assert said(*pods, owners=made) == []
+    assert messages(*pods, owners=made) == []
     few = [owner("Job", str(at), parallelism=2) for at in range(2)]
-    assert said(*pods, owners=few) == [
+    assert messages(*pods, owners=few) == [
         NEVER + "Job default/0 creates 2 at a time, Job default/1 creates 2 at a time"
     ]
 
@@ -151,20 +151,20 @@ def test_the_pods_of_all_owners_count_together() -> None:
 def test_a_long_wait_is_reported_if_the_number_of_pods_is_unknown() -> None:
     long = ["5 of its pods must run together, and there are 2; the last was created 4 min ago"]
     young, old = member(0, 5, age_s=240), member(1, 5, age_s=2400)
-    assert said(young, old) == long
-    assert said(member(0, 5, age_s=100), old) == []
-    assert said(*(member(at, 5, age_s=2400) for at in range(5)), **nodes(1)) == []
+    assert messages(young, old) == long
+    assert messages(member(0, 5, age_s=100), old) == []
+    assert messages(*(member(at, 5, age_s=2400) for at in range(5)), **nodes(1)) == []
     with_owner = [member(at, 5, owner=JOB, age_s=240) for at in range(2)]
-    assert said(*with_owner, owners=[owner("Job", "j", parallelism=5)]) == long
-    assert said(*with_owner) == long, "its owner is gone"
+    assert messages(*with_owner, owners=[owner("Job", "j", parallelism=5)]) == long
+    assert messages(*with_owner) == long, "its owner is gone"
 
 
-def test_pods_that_have_succeeded_count_as_if_they_ran_on() -> None:
+def test_pods_that_have_succeeded_count_like_running_ones() -> None:
     done = [member(at, 5, "n1", owner=JOB, age_s=2400, phase="Succeeded") for at in range(3)]
     last = [member(at, 5, owner=JOB, age_s=2400) for at in range(3, 5)]
-    assert said(*done, *last, owners=[owner("Job", "j", parallelism=2)]) == []
+    assert messages(*done, *last, owners=[owner("Job", "j", parallelism=2)]) == []
 
 
-def test_an_ordered_statefulset_that_runs_already_makes_the_rest_one_by_one() -> None:
+def test_a_running_ordered_statefulset_creates_the_rest_one_by_one() -> None:
     pods = [member(0, 5, "n1", owner="StatefulSet/s"), member(1, 5, owner="StatefulSet/s")]
-    assert said(*pods, owners=[owner("StatefulSet", "s", replicas=5)]) == []
+    assert messages(*pods, owners=[owner("StatefulSet", "s", replicas=5)]) == []

@@ -1,4 +1,4 @@
-"""Charts that are in another namespace than the one that was named, or in one of their own, or are just being removed."""
+"""Charts in another namespace than the given one, or in a namespace of their own, or being removed."""
 
 import json
 from typing import Any
@@ -25,10 +25,10 @@ def removal(namespace: str = "kube-system") -> list[Json]:
     return [{"metadata": {"name": "gpushare-uninstall", "namespace": namespace}}]
 
 
-# --- another namespace than the one that was named -------------------------------------------------------
+# --- another namespace than the given one ------------------------------------------------------------------
 
 
-def test_charts_that_are_in_another_namespace_are_one_fault_that_names_it() -> None:
+def test_charts_in_another_namespace_are_one_fault_that_names_it() -> None:
     (found,) = bad(sound(**NOTHING, namespace="oops", elsewhere=ALL_ELSEWHERE))
     assert (found.state, found.subject) == ("fault", "namespace oops")
     assert found.message == (
@@ -38,7 +38,7 @@ def test_charts_that_are_in_another_namespace_are_one_fault_that_names_it() -> N
     assert found.suggestion == "name that one with --namespace, or omit it to search all namespaces"
 
 
-def test_charts_that_are_nowhere_are_to_be_installed_where_they_were_looked_for() -> None:
+def test_missing_charts_are_to_be_installed_where_they_were_expected() -> None:
     found = bad(sound(**NOTHING, namespace="gpu"))
     assert len(found) == 4
     assert all(" -n gpu`" in one.suggestion for one in found)
@@ -65,7 +65,7 @@ class Elsewhere(Server):
     ("refuses", "elsewhere", "removals"),
     [(False, {"daemon_sets": ["kube-system"]}, ["kube-system/gpushare-uninstall"]), (True, {}, [])],
 )
-async def test_where_a_namespace_is_named_the_others_are_looked_into_as_far_as_they_may_be(
+async def test_with_a_given_namespace_the_others_are_searched_as_far_as_permitted(
     refuses: bool, elsewhere: dict[str, list[str]], removals: list[str]
 ) -> None:
     facts = await Reader(Elsewhere(refuses=refuses), 1.0, "oops").read()  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ async def test_where_a_namespace_is_named_the_others_are_looked_into_as_far_as_t
     assert facts.daemon_sets == []
 
 
-async def test_where_none_is_named_there_is_no_elsewhere() -> None:
+async def test_without_a_given_namespace_no_others_are_searched() -> None:
     facts = await Reader(Elsewhere(refuses=False), 1.0).read()  # type: ignore[arg-type]
     assert facts.elsewhere == {}
     assert facts.daemon_sets != []
@@ -90,13 +90,13 @@ def agents_in(namespace: str) -> list[Json]:
     return [one]
 
 
-def test_pods_in_the_namespace_of_the_release_are_outside_of_admission() -> None:
+def test_pods_in_the_namespace_of_the_release_bypass_admission() -> None:
     (found,) = bad(sound(daemon_sets=agents_in("default")), "admission")
     assert (found.state, found.subject) == ("warning", "namespace default")
     assert found.message.startswith("admission skips pods in it")
 
 
-def test_a_namespace_for_the_charts_alone_is_warned_of_once_gpu_pods_are_in_it() -> None:
+def test_a_namespace_only_for_the_charts_is_warned_of_once_gpu_pods_are_in_it() -> None:
     alone = sound(daemon_sets=agents_in("gpu"))
     assert not bad(alone, "admission")
     (pod, *_) = alone.pods if isinstance(alone.pods, list) else ()
@@ -105,7 +105,7 @@ def test_a_namespace_for_the_charts_alone_is_warned_of_once_gpu_pods_are_in_it()
     assert (found.state, found.subject) == ("warning", "namespace gpu")
 
 
-def test_where_there_is_no_admission_nothing_is_outside_of_it() -> None:
+def test_without_admission_nothing_bypasses_it() -> None:
     found = bad(sound(daemon_sets=agents_in("gpu"), validating_policies=[]), "admission")
     assert [one.subject for one in found] == ["admission"]
 
@@ -120,7 +120,7 @@ def test_a_removal_in_progress_is_reported_instead_of_missing_agents() -> None:
     assert "wait --for=delete deployment/gpushare-uninstall" in found.suggestion
 
 
-def test_agents_next_to_it_end_it() -> None:
+def test_agents_after_a_removal_end_it() -> None:
     assert bad(sound(removals=removal())) == []
     assert bad(sound(removals=Unread("no"))) == []
 
@@ -128,7 +128,7 @@ def test_agents_next_to_it_end_it() -> None:
 @pytest.mark.parametrize(
     "changes", [{}, {"daemon_sets": [], "namespace": "x", "elsewhere": {"daemon_sets": ["kube-system"]}}]
 )
-def test_one_that_cleans_up_after_a_living_installation_is_a_fault(changes: dict[str, Any]) -> None:
+def test_a_removal_next_to_a_living_installation_is_a_fault(changes: dict[str, Any]) -> None:
     found = bad(sound(removals=removal("old"), **changes))[0]
     assert (found.state, found.subject) == ("fault", "deployment old/gpushare-uninstall")
     assert "the agents of namespace kube-system write" in found.message

@@ -1,4 +1,4 @@
-"""Definitions of our kinds from an older release are told of, with what they lack; they carry no version."""
+"""Our CRDs from an older release are reported with what they lack; they carry no version."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -17,7 +17,7 @@ POLICIES = "resourcepolicies.scheduling.alibabacloud.com"
 TREES = "elasticquotatrees.scheduling.sigs.k8s.io"
 
 
-def told(name: str, change: Callable[[Json], Any]) -> list[Finding]:
+def findings_of(name: str, change: Callable[[Json], Any]) -> list[Finding]:
     definitions = sound().definitions
     assert not isinstance(definitions, Unread)
     (one,) = [one for one in definitions if name_of(one) == name]
@@ -50,14 +50,14 @@ def units(found: Json) -> Json:
 def test_what_a_definition_lacks_is_named_with_what_to_apply(
     name: str, change: Callable[[Json], Any], lacks: str
 ) -> None:
-    (found,) = told(name, change)
+    (found,) = findings_of(name, change)
     assert (found.check, found.state, found.subject) == ("definitions", "warning", f"crd {name}")
     assert found.message == f"it is from an older release than this program, and lacks {lacks}"
     assert f"-f charts/ack-co-scheduler/templates/crds/{MANIFESTS[name].name}`" in found.suggestion
 
 
-def test_of_much_that_is_lacking_the_first_is_named_and_the_rest_counted() -> None:
-    (found,) = told(POLICIES, lambda one: units(one).update(properties={}))
+def test_of_many_missing_fields_the_first_is_named_and_the_rest_counted() -> None:
+    (found,) = findings_of(POLICIES, lambda one: units(one).update(properties={}))
     assert found.message.count("field spec.units[].") == 3
     assert found.message.endswith(" more")
 

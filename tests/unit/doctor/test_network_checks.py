@@ -1,4 +1,4 @@
-"""NetworkPolicies by which nobody at all reaches the webhook; what is not sure is not said."""
+"""NetworkPolicies that block the webhook for everyone; uncertain cases are not reported."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_policies_that_allow_no_ingress_are_reported_with_the_consequence(shutti
         {**policy([]), "metadata": {"name": "shut", "namespace": "other"}},
     ],
 )  # fmt: skip
-def test_what_lets_somebody_in_or_is_about_others_is_not_named(harmless: Json) -> None:
+def test_policies_that_let_some_client_in_or_select_others_are_not_named(harmless: Json) -> None:
     assert bad(with_webhook(2, True, network_policies=[harmless])) == []
 
 

@@ -1,4 +1,4 @@
-"""Of a sound node nothing is said, and of each fault just that."""
+"""A healthy node has no findings, and each fault has exactly its own."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def gpu(**changes: Any) -> SeenDriver:
     return driver(gpus=(msgspec.structs.replace(GPU, **changes),))
 
 
-def test_of_a_sound_node_every_check_says_that_it_is_well() -> None:
+def test_every_check_passes_on_a_healthy_node() -> None:
     findings = examine(SOUND, CHECKS)
     assert [one.state for one in findings] == ["ok"] * len(CHECKS)
     assert findings[0].message == "driver 580.1, NVML 13.580.1, 1 GPU"

@@ -1,4 +1,4 @@
-"""What is said of GPUs and drivers that do not serve: each cause once, with what helps against it."""
+"""Findings about GPUs and drivers out of service: each cause once, with its remedy."""
 
 import msgspec
 import pytest
@@ -12,8 +12,8 @@ from tests.unit.doctor.healthy_cluster import node_of, scheduler_pod, sound
 LOST = Device(0, "GPU-1", 16160, healthy=False, reason="XID 79")
 
 
-def saying(reason: str, *gpus: Device, described: bool = True) -> SeenNode:
-    """A node whose agent says for that reason that it shares nothing."""
+def not_sharing(reason: str, *gpus: Device, described: bool = True) -> SeenNode:
+    """A node whose agent reports that it shares nothing, with this reason."""
     ready = {"type": "GPUShareReady", "status": "False", "reason": reason, "message": "m"}
     return node_of(
         gpus=gpus,
@@ -32,11 +32,11 @@ def saying(reason: str, *gpus: Device, described: bool = True) -> SeenNode:
     ],
 )
 @pytest.mark.parametrize("described", [True, False])
-def test_what_is_wrong_with_a_nodes_driver_is_one_finding_and_asks_for_no_reset(
+def test_a_driver_fault_is_one_finding_without_a_suggested_reset(
     reason: str, suggestion: str, described: bool
 ) -> None:
     gpus = (msgspec.structs.replace(LOST, reason="Driver Not Loaded"),) if reason != "NoGPU" else ()
-    node = saying(reason, *gpus, described=described)
+    node = not_sharing(reason, *gpus, described=described)
     (finding,) = [one for one in examine(sound(nodes=[node]), CHECKS) if one.state != "ok"]
     assert (finding.check, finding.state, finding.message) == (
         "node-health",
@@ -59,7 +59,7 @@ def test_a_gpu_that_waits_for_its_pod_is_reported_and_no_fault() -> None:
 
 
 @pytest.mark.parametrize(
-    "node", [saying("DriverFailed", LOST), saying("NoGPU"), node_of(gpus=(), allocatable={})]
+    "node", [not_sharing("DriverFailed", LOST), not_sharing("NoGPU"), node_of(gpus=(), allocatable={})]
 )
 def test_no_command_in_an_agents_pod_is_suggested_without_such_a_pod(node: SeenNode) -> None:
     facts = sound(nodes=[node], part_pods=[scheduler_pod()], playground={})
@@ -87,7 +87,7 @@ def test_draining_a_node_with_lost_gpus_is_followed_by_uncordon() -> None:
     assert drain < uncordon
 
 
-def test_memory_that_is_used_without_an_allocation_is_a_warning_that_names_what_uses_it() -> None:
+def test_memory_used_without_an_allocation_is_a_warning_that_names_the_user() -> None:
     gpus = (
         Device(0, "GPU-1", 16160, foreign_mib=9024, foreign_by="process 4711 (in no pod)"),
         Device(1, "GPU-2", 16160),

@@ -1,4 +1,4 @@
-"""Pods that a ResourcePolicy selects and that another scheduler places are told of, with one of them as an example."""
+"""Pods that a ResourcePolicy selects and that another scheduler places are reported, with one of them as an example."""
 
 from typing import Any
 
@@ -34,22 +34,22 @@ def policy(name: str = "p", namespace: str = "default", selector: Json | None = 
     return {"metadata": meta, "spec": {"selector": selector or {}, "units": [{"resource": "ecs", **unit}]}}
 
 
-def told(policies: list[Json], *pods: Pod) -> list[tuple[str, str]]:
+def warnings_of(policies: list[Json], *pods: Pod) -> list[tuple[str, str]]:
     found = examine(sound(policies=policies, policy_pods=list(pods)), CHECKS)
-    said = [one for one in found if one.check == "policy-pods" and one.state != "ok"]
-    assert all(one.state == "warning" and names.SCHEDULER_NAME in one.suggestion for one in said)
-    return [(one.subject, one.message) for one in said]
+    relevant = [one for one in found if one.check == "policy-pods" and one.state != "ok"]
+    assert all(one.state == "warning" and names.SCHEDULER_NAME in one.suggestion for one in relevant)
+    return [(one.subject, one.message) for one in relevant]
 
 
-def test_they_are_counted_and_the_max_that_does_not_hold_is_named() -> None:
+def test_they_are_counted_and_a_max_without_effect_is_named() -> None:
     capped = policy(max=2)
-    assert told([capped], pod("b"), pod("a"), pod("c", names.SCHEDULER_NAME)) == [
+    assert warnings_of([capped], pod("b"), pod("a"), pod("c", names.SCHEDULER_NAME)) == [
         (
             "resourcepolicy default/p",
             "2 pods that it selects name another scheduler, to which neither its order nor its max is known, as pod default/a",
         )
     ]
-    assert told([policy()], pod("a")) == [
+    assert warnings_of([policy()], pod("a")) == [
         (
             "resourcepolicy default/p",
             "1 pod that it selects names another scheduler, to which its order is not known, as pod default/a",
@@ -57,16 +57,19 @@ def test_they_are_counted_and_the_max_that_does_not_hold_is_named() -> None:
     ]
 
 
-def test_pods_of_ours_of_nodes_that_ended_or_that_no_policy_selects_are_none() -> None:
+def test_our_pods_node_pods_ended_pods_and_unselected_pods_are_not_reported() -> None:
     none = (
         pod("a", names.SCHEDULER_NAME), pod("b", ""), pod("c", owner="DaemonSet"), pod("d", owner="Node"),
         pod("e", phase="Succeeded"), pod("f", app="web"),
     )  # fmt: skip
-    assert told([policy(selector={"app": "nginx"}), policy("far", "elsewhere"), {"spec": {}}], *none) == []
-    assert told([], pod("a")) == []
+    assert (
+        warnings_of([policy(selector={"app": "nginx"}), policy("far", "elsewhere"), {"spec": {}}], *none)
+        == []
+    )
+    assert warnings_of([], pod("a")) == []
 
 
 def test_of_two_policies_the_older_is_reported() -> None:
-    assert [one[0] for one in told([policy("younger"), policy("old")], pod("a"))] == [
+    assert [one[0] for one in warnings_of([policy("younger"), policy("old")], pod("a"))] == [
         "resourcepolicy default/old"
     ]

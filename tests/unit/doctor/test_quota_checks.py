@@ -1,4 +1,4 @@
-"""Of elastic quotas the doctor says what their status says, and of trees and namespaces that nobody looks at."""
+"""Elastic quotas: the doctor reports their status, and trees and namespaces that are ignored."""
 
 import json
 from typing import Any
@@ -34,7 +34,7 @@ def tree(name: str = "t", spec: Json | None = None, namespace: str = "kube-syste
     return {"metadata": {**meta, **metadata}, "spec": {"root": spec or root()}}
 
 
-def told(*trees: Json) -> list[Finding]:
+def findings_of(*trees: Json) -> list[Finding]:
     found = [
         one for one in examine(sound(quota_trees=list(trees), namespaces=TEAMS), CHECKS) if one.state != "ok"
     ]
@@ -43,35 +43,35 @@ def told(*trees: Json) -> list[Finding]:
     return found
 
 
-def test_a_tree_in_force_is_well() -> None:
-    assert told(tree()) == []
-    assert told() == []
+def test_a_tree_in_force_is_ok() -> None:
+    assert findings_of(tree()) == []
+    assert findings_of() == []
 
 
-def test_a_tree_that_was_wrong_from_its_first_day_is_a_fault() -> None:
-    (found,) = told(tree(spec=root(20)))
+def test_a_tree_that_was_invalid_from_the_start_is_a_fault() -> None:
+    (found,) = findings_of(tree(spec=root(20)))
     assert (found.state, found.subject) == ("fault", "elasticquotatree kube-system/t")
     assert found.message == (
         "it is rejected, and no quota is in force: quota team-b: min of aliyun.com/gpu-mem (30) is above its max (20)"
     )
 
 
-def test_a_tree_that_became_wrong_is_a_warning_for_what_was_before_stays() -> None:
+def test_a_tree_that_became_invalid_is_a_warning_as_the_earlier_one_stays() -> None:
     wrong = tree(spec=root(20)) | {"status": {"state": "Refused", "inForce": json.dumps(root())}}
-    (found,) = told(wrong)
+    (found,) = findings_of(wrong)
     assert found.state == "warning"
     assert found.message.startswith("it is rejected, and the previous quotas stay in force: quota team-b")
 
 
-def test_a_tree_elsewhere_counts_for_nothing() -> None:
-    (found,) = told(tree(), tree("x", namespace="default"))
+def test_a_tree_in_another_namespace_is_ignored() -> None:
+    (found,) = findings_of(tree(), tree("x", namespace="default"))
     assert (found.state, found.subject) == ("warning", "elasticquotatree default/x")
     assert found.message == "it has no effect: only trees in namespace kube-system count"
     assert "`kubectl -n default delete elasticquotatree x`" in found.suggestion
 
 
 def test_of_two_trees_the_younger_is_named() -> None:
-    (found,) = told(tree("young", creationTimestamp="2026-11-02T00:00:00Z"), tree())
+    (found,) = findings_of(tree("young", creationTimestamp="2026-11-02T00:00:00Z"), tree())
     assert (found.state, found.subject) == ("warning", "elasticquotatree kube-system/young")
     assert found.message == "it has no effect: tree t is older, and only one tree counts"
 
@@ -84,13 +84,11 @@ def test_of_two_trees_the_younger_is_named() -> None:
         (tuple(f"{n}{n}" for n in range(7)), "00, 11, 22, 33, 44 and 2 more"),
     ],
 )
-def test_namespaces_that_are_not_there_are_named_with_their_quota(
-    missing: tuple[str, ...], message: str
-) -> None:
-    (found,) = told(tree(spec=root(b=missing)))
+def test_missing_namespaces_are_named_with_their_quota(missing: tuple[str, ...], message: str) -> None:
+    (found,) = findings_of(tree(spec=root(b=missing)))
     assert (found.state, found.subject) == ("warning", "elasticquotatree kube-system/t")
     assert found.message == f"quota team-b names namespaces that do not exist: {message}"
 
 
-def test_what_is_no_tree_at_all_is_left_to_the_api_server() -> None:
-    assert told({"metadata": {"name": "x", "namespace": "kube-system"}, "spec": 5}) == []
+def test_objects_that_are_no_tree_are_left_to_the_api_server() -> None:
+    assert findings_of({"metadata": {"name": "x", "namespace": "kube-system"}, "spec": 5}) == []

@@ -1,4 +1,4 @@
-"""Which pods are read besides those of ours: of namespaces with policies all, and who makes the pods of gangs that wait."""
+"""Which pods are read in addition to ours: all in namespaces with policies, and the owners of waiting gangs."""
 
 from typing import Any
 
@@ -24,15 +24,15 @@ def pod(name: str, namespace: str = "default", resource: str = "cpu", **metadata
     }
 
 
-async def test_a_pod_with_a_misspelt_resource_is_read_and_one_that_has_nothing_of_ours_is_not() -> None:
-    asked = ["alyun.com/gpu-mem", "aliyun.com/gup-mem", names.GPU_MEM, "aliyun.com/GPU-mem", "cpu"]
-    facts = await read(Server({PODS: [pod(f"p{at}", resource=one) for at, one in enumerate(asked)]}))
+async def test_a_pod_with_a_misspelt_resource_is_read_and_an_unrelated_one_is_not() -> None:
+    resources = ["alyun.com/gpu-mem", "aliyun.com/gup-mem", names.GPU_MEM, "aliyun.com/GPU-mem", "cpu"]
+    facts = await read(Server({PODS: [pod(f"p{at}", resource=one) for at, one in enumerate(resources)]}))
     assert not isinstance(facts.pods, Unread)
     assert [one.metadata.name for one in facts.pods] == ["p0", "p1", "p2", "p3"]
     assert facts.policy_pods == []
 
 
-async def test_of_namespaces_with_policies_all_pods_are_read() -> None:
+async def test_in_namespaces_with_policies_all_pods_are_read() -> None:
     policy = {"metadata": {"name": "p", "namespace": "web"}}
     facts = await read(Server({PODS: [pod("a", "web"), pod("b")], POLICIES: [policy]}))
     assert not isinstance(facts.policy_pods, Unread)
@@ -40,7 +40,7 @@ async def test_of_namespaces_with_policies_all_pods_are_read() -> None:
 
 
 class WithJob(Server):
-    """A gang's two pods, and the Job that makes them, with a status."""
+    """A gang's two pods, and their Job, with a status."""
 
     def __init__(self, status: int = 200) -> None:
         owner = {"kind": "Job", "name": "train", "uid": "u", "controller": True}
@@ -53,23 +53,23 @@ class WithJob(Server):
 
     async def request(self, method: str, path: str, **others: Any) -> bytes:
         if path == JOB:
-            self.asked.append(path)
+            self.requests.append(path)
             if self._status != 200:
                 raise ApiError(self._status, "", "no", path)
             return b'{"kind": "Job", "metadata": {"name": "train", "namespace": "default", "uid": "u"}}'
         return await super().request(method, path, **others)
 
 
-async def test_who_makes_the_pods_of_a_gang_that_waits_is_read_once() -> None:
+async def test_the_owner_of_a_waiting_gang_is_read_once() -> None:
     server = WithJob()
     facts = await Reader(server, 1.0).read()  # type: ignore[arg-type]
     assert not isinstance(facts.owners, Unread)
     assert [name_of(one) for one in facts.owners] == ["default/train"]
-    assert server.asked.count(JOB) == 1
+    assert server.requests.count(JOB) == 1
 
 
 @pytest.mark.parametrize(("status", "refused"), [(404, None), (403, True)])
-async def test_one_that_is_gone_is_left_out_and_one_that_may_not_be_read_is_unread(
+async def test_a_missing_owner_is_left_out_and_a_forbidden_one_is_unread(
     status: int, refused: bool | None
 ) -> None:
     owners = (await Reader(WithJob(status), 1.0).read()).owners  # type: ignore[arg-type]

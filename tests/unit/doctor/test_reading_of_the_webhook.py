@@ -1,4 +1,4 @@
-"""Who answers for the webhook is read in the namespaces that its configurations name, with no more rights than that."""
+"""The webhook's backends are read in the namespaces that its configurations name, with no more rights than that."""
 
 import json
 from collections.abc import Mapping
@@ -28,14 +28,14 @@ class Server:
         self._forbidden = forbidden
         self.access = SimpleNamespace(server="https://s")
         self.server_date = ""
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     async def request(
         self, method: str, path: str, *, params: Mapping[str, str] | None = None, **others: Any
     ) -> bytes:
         query = {key: value for key, value in (params or {}).items() if key != "limit"}
         key = "?".join([path, *query.values()])
-        self.asked.append(key)
+        self.requests.append(key)
         if self._forbidden in path:
             raise ApiError(403, "Forbidden", "you may not", path)
         if path.endswith("/configmaps/gpushare-playground"):
@@ -47,7 +47,7 @@ async def read(server: Server) -> ClusterFacts:
     return await Reader(server, 1.0).read()  # type: ignore[arg-type]
 
 
-async def test_the_webhook_is_looked_for_where_it_is_called() -> None:
+async def test_the_webhook_is_searched_where_it_is_called() -> None:
     mine = {**deployment(2)[0], "metadata": {"name": "ack-co-scheduler", "namespace": "gpu"}}
     server = Server(
         {
@@ -71,14 +71,14 @@ async def test_endpoints_are_not_read_without_webhook_and_scheduler() -> None:
     server = Server({})
     facts = await read(server)
     assert (facts.webhook_deployments, facts.endpoint_slices) == ([], [])
-    assert not [path for path in server.asked if "endpointslices" in path]
+    assert not [path for path in server.requests if "endpointslices" in path]
 
 
 @pytest.mark.parametrize(
     ("forbidden", "field"),
     [("endpointslices", "endpoint_slices"), ("namespaces/far/deployments", "webhook_deployments")],
 )
-async def test_what_may_not_be_read_is_unread(forbidden: str, field: str) -> None:
+async def test_forbidden_objects_are_unread(forbidden: str, field: str) -> None:
     configuration = hooks("requests", namespace="far")
     server = Server({f"{HOOKS}?metadata.name=gpushare-admission": [configuration]}, forbidden)
     found = getattr(await read(server), field)

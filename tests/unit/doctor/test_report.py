@@ -10,7 +10,7 @@ from gpushare.doctor.findings import Finding, exit_code
 from gpushare.doctor.report import as_json, as_table
 
 
-def test_a_table_shows_the_worst_with_what_to_do_and_json_all() -> None:
+def test_a_table_shows_the_worst_with_its_remedy_and_json_shows_all() -> None:
     findings = [
         Finding("a", "ok", "", "well"),
         Finding("b", "ok", "node n1", "well too"),
@@ -24,8 +24,8 @@ def test_a_table_shows_the_worst_with_what_to_do_and_json_all() -> None:
     assert any(line.strip() == "→ do it" for line in table)
     assert table[-1] == "2 ok, 1 unknown, 1 fault"
     assert any("n1" in line for line in as_table(findings, "x", everything=True).splitlines())
-    told = as_json(findings, "x")
-    assert (told["worst"], told["target"], len(told["findings"])) == ("fault", "x", 4)
+    document = as_json(findings, "x")
+    assert (document["worst"], document["target"], len(document["findings"])) == ("fault", "x", 4)
     assert as_json([], "x")["worst"] == "ok"
     assert exit_code([]) == 0
 
@@ -43,7 +43,7 @@ def test_names_with_hyphens_stay_whole_where_lines_are_wrapped() -> None:
         assert name in table, lead
 
 
-def test_without_a_terminal_each_finding_is_one_line_with_what_to_do() -> None:
+def test_without_a_terminal_each_finding_is_one_line_with_its_remedy() -> None:
     findings = [
         Finding("a", "ok", "", "well"),
         Finding("c", "fault", "node n2", "word " * 60 + "end", "do it " * 40),
@@ -57,13 +57,13 @@ def test_without_a_terminal_each_finding_is_one_line_with_what_to_do() -> None:
     assert warning == "warning  d  node n3: word"
 
 
-def test_the_command_asks_whether_a_terminal_reads_it(
+def test_the_command_checks_whether_stdout_is_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = [Finding("c", "fault", "node n2", "word " * 60, "do it")]
+    findings = [Finding("c", "fault", "node n2", "word " * 60, "do it")]
 
     async def found(*_: object) -> list[Finding]:
-        return said
+        return findings
 
     monkeypatch.setattr(command, "of_cluster", found)
     monkeypatch.setattr(command, "load_access", lambda *_: SimpleNamespace(server="s"))

@@ -1,4 +1,4 @@
-"""What is true again in a moment is no fault, and what may come back by itself is waited for."""
+"""Transient states are no fault, and what may recover by itself is waited for."""
 
 import time
 
@@ -17,7 +17,7 @@ AGAIN_S = 0.001
 
 
 class Cluster:
-    """Its nodes, one look after the other; the last look stays."""
+    """Its nodes at each reading; the last reading stays."""
 
     def __init__(self, *looks: list[SeenNode] | Unread) -> None:
         self._looks = looks
@@ -29,18 +29,18 @@ class Cluster:
 
 
 async def after(facts: ClusterFacts, cluster: Cluster) -> list[str]:
-    """The checks that are not well after it has looked ten times at the most."""
+    """The checks that are not ok after at most ten readings."""
     found = await settled(facts, cluster.nodes, 10 * AGAIN_S, AGAIN_S)
     return [one.check for one in examine(found, CHECKS) if one.state != "ok"]
 
 
-async def test_a_kubelet_that_follows_is_not_reported() -> None:
+async def test_a_kubelet_that_catches_up_is_not_reported() -> None:
     cluster = Cluster([BEHIND], [node_of()])
     assert await after(sound(nodes=[BEHIND]), cluster) == []
     assert cluster.looked == 2
 
 
-async def test_where_it_does_not_follow_it_is_a_fault_and_the_looking_ends() -> None:
+async def test_a_kubelet_that_does_not_catch_up_is_a_fault_and_the_waiting_ends() -> None:
     cluster = Cluster([BEHIND])
     assert await after(sound(nodes=[BEHIND]), cluster) == ["node-capacity"]
     assert cluster.looked == 10
@@ -54,7 +54,7 @@ async def test_nothing_is_read_again_if_no_kubelet_lags() -> None:
     assert time.monotonic() - began < 60
 
 
-async def test_what_cannot_be_read_again_stays_as_it_was_seen() -> None:
+async def test_what_cannot_be_read_again_keeps_its_earlier_state() -> None:
     cluster = Cluster(Unread("no answer"))
     assert await after(sound(nodes=[BEHIND]), cluster) == ["node-capacity"]
     assert cluster.looked == 1
@@ -74,7 +74,7 @@ def test_a_kubelet_with_deviating_capacity_may_have_an_agent() -> None:
     ("reason", "waits"), [("critical error XID 79", True), ("NVML does not answer", False)]
 )
 @pytest.mark.parametrize("others", [(), (Device(1, "GPU-2", 16160),)], ids=["alone", "beside another"])
-def test_a_gpu_that_may_come_back_by_itself_is_waited_for_first(
+def test_a_gpu_that_may_recover_by_itself_is_waited_for_first(
     reason: str, waits: bool, others: tuple[Device, ...]
 ) -> None:
     lost = Device(0, "GPU-1", 16160, healthy=False, reason=reason)

@@ -1,4 +1,4 @@
-"""Rights that Roles give, and to which account: what is missing is named."""
+"""Rights granted by Roles, and to which account: missing ones are named."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,10 +37,10 @@ def test_a_role_that_allows_too_little_is_a_fault(
     assert message in found.message
 
 
-def test_a_role_that_is_gone_is_a_fault() -> None:
+def test_a_missing_role_is_a_fault() -> None:
     facts = sound()
-    kept = [one for one in facts.own_roles if name_of(one) != QUOTAS]  # type: ignore[union-attr]
-    (found,) = [one for one in examine(sound(own_roles=kept), CHECKS) if one.state != "ok"]
+    remaining = [one for one in facts.own_roles if name_of(one) != QUOTAS]  # type: ignore[union-attr]
+    (found,) = [one for one in examine(sound(own_roles=remaining), CHECKS) if one.state != "ok"]
     assert (found.state, found.subject, found.message) == ("fault", f"role {QUOTAS}", "it is not there")
 
 
@@ -74,7 +74,7 @@ def test_an_account_may_be_bound_by_its_group_or_its_name(subject: Json) -> None
     assert changed("own_bindings", LEASE, lambda one: one.update(subjects=[subject]), sound()) == []
 
 
-def test_a_webhook_that_may_not_keep_its_certificates_is_a_fault() -> None:
+def test_a_webhook_that_may_not_store_its_certificates_is_a_fault() -> None:
     name = "kube-system/gpushare-admission"
     (found,) = changed("own_roles", name, lambda one: one["rules"].pop(0), with_webhook(2, True))
     assert (found.state, found.subject) == ("fault", f"role {name}")

@@ -1,4 +1,4 @@
-"""The doctor names agents and schedulers that are still those from before a change."""
+"""The doctor names agents and schedulers that still run a version from before a change."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from tests.unit.doctor.healthy_cluster import agent_pod, ago, objects, scheduler
 from tests.unit.doctor.test_cluster_checks import deployment_with
 
 
-def said(facts: ClusterFacts) -> list[tuple[str, str, str]]:
+def problems(facts: ClusterFacts) -> list[tuple[str, str, str]]:
     findings = [one for one in examine(facts, CHECKS) if one.check == "rollout" and one.state != "ok"]
     assert all(one.suggestion for one in findings)
     return [(one.state, one.subject, one.message) for one in findings]
@@ -29,19 +29,21 @@ SUBJECT = "daemonset kube-system/gpushare-device-plugin-ds"
 
 
 def test_a_daemon_set_whose_new_version_is_not_on_all_nodes_is_named() -> None:
-    says = "its current version is on 1 of 3 nodes: the others still have earlier agents"
-    assert said(sound(daemon_sets=daemon_set(updatedNumberScheduled=1))) == [("warning", SUBJECT, says)]
-    assert said(sound(daemon_sets=daemon_set(updatedNumberScheduled=3))) == []
+    message = "its current version is on 1 of 3 nodes: the others still have earlier agents"
+    assert problems(sound(daemon_sets=daemon_set(updatedNumberScheduled=1))) == [
+        ("warning", SUBJECT, message)
+    ]
+    assert problems(sound(daemon_sets=daemon_set(updatedNumberScheduled=3))) == []
 
 
-def test_a_daemon_set_that_no_controller_has_looked_at_since_it_was_changed_is_named() -> None:
-    says = "it was changed, but no controller has processed the change yet"
+def test_a_daemon_set_whose_change_no_controller_has_processed_is_named() -> None:
+    message = "it was changed, but no controller has processed the change yet"
     late = daemon_set(3, updatedNumberScheduled=3)
-    assert said(sound(daemon_sets=late)) == [("warning", SUBJECT, says)]
+    assert problems(sound(daemon_sets=late)) == [("warning", SUBJECT, message)]
 
 
 def rolling(updated: int, running: int, generation: int = 1) -> list[Json]:
-    """The scheduler's Deployment, of two pods, in the middle of a roll-out."""
+    """The scheduler's Deployment, of two pods, during a roll-out."""
     (made,) = deployment_with(2)
     made["metadata"]["generation"] = generation
     made["status"] |= {"observedGeneration": 1, "updatedReplicas": updated, "replicas": running}
@@ -52,23 +54,25 @@ DEPLOYMENT = "deployment kube-system/ack-co-scheduler"
 
 
 @pytest.mark.parametrize(("updated", "running"), [(0, 2), (1, 3), (1, 2), (2, 3)])
-def test_a_deployment_that_still_has_pods_from_before_is_named(updated: int, running: int) -> None:
-    says = f"its current version is in {updated} of 2 pods, and {running - updated} earlier ones still run"
-    assert said(sound(deployments=rolling(updated, running))) == [("warning", DEPLOYMENT, says)]
+def test_a_deployment_that_still_has_old_pods_is_named(updated: int, running: int) -> None:
+    message = f"its current version is in {updated} of 2 pods, and {running - updated} earlier ones still run"
+    assert problems(sound(deployments=rolling(updated, running))) == [("warning", DEPLOYMENT, message)]
 
 
-def test_the_new_pod_that_keeps_a_roll_out_from_going_on_says_why() -> None:
+def test_the_new_pod_that_blocks_a_roll_out_is_reported_with_its_reason() -> None:
     pod = scheduler_pod()
     waiting = {"name": "extender", "state": {"waiting": {"reason": "ErrImagePull"}}}
     pod["status"] = {"conditions": [], "containerStatuses": [waiting]}
-    ((_, _, says),) = said(sound(deployments=rolling(1, 3), part_pods=[agent_pod(), scheduler_pod(), pod]))
-    assert says.endswith(": ErrImagePull")
+    ((_, _, message),) = problems(
+        sound(deployments=rolling(1, 3), part_pods=[agent_pod(), scheduler_pod(), pod])
+    )
+    assert message.endswith(": ErrImagePull")
 
 
-def test_a_deployment_that_is_rolled_out_or_was_never_made_is_passed_over() -> None:
-    assert said(sound(deployments=rolling(2, 2))) == []
-    assert said(sound(deployments=rolling(0, 0))) == []
-    (found,) = said(sound(deployments=rolling(2, 2, generation=2)))
+def test_a_deployment_that_is_rolled_out_or_was_never_created_is_skipped() -> None:
+    assert problems(sound(deployments=rolling(2, 2))) == []
+    assert problems(sound(deployments=rolling(0, 0))) == []
+    (found,) = problems(sound(deployments=rolling(2, 2, generation=2)))
     assert found[2] == "it was changed, but no controller has processed the change yet"
 
 
@@ -82,7 +86,7 @@ def configured(text: str = "", changed_s: float | None = None) -> list[Json]:
 
 
 def started(seconds_ago: float | None) -> list[Json]:
-    """The pods of both charts: that of the scheduler made by its chart's template, its kube-scheduler started so long ago."""
+    """The pods of both charts: the scheduler's from its chart's template, with its kube-scheduler started this long ago."""
     (template,) = [
         one["spec"]["template"]
         for one in objects("Deployment")
@@ -98,20 +102,20 @@ def started(seconds_ago: float | None) -> list[Json]:
 @pytest.mark.parametrize(
     ("text", "changed_s", "started_s", "old"),
     [
-        ("", 10, 100, False),  # of labels, not of what it says
+        ("", 10, 100, False),  # of labels, not of its content
         ("# by hand\n", 10, 100, True),
         ("# by hand\n", 100, 10, False),
         ("# by hand\n", None, 10, True),
         ("# by hand\n", 10, None, True),
     ],
 )
-def test_a_scheduler_that_has_not_started_since_its_configuration_was_changed_by_hand_is_named(
+def test_a_scheduler_not_restarted_since_its_configuration_changed_is_named(
     text: str, changed_s: float | None, started_s: float | None, old: bool
 ) -> None:
-    says = "it was changed after these pods read it, and they still use the previous version: kube-system/ack-co-scheduler-1"
-    found = said(sound(config_maps=configured(text, changed_s), part_pods=started(started_s)))
-    assert found == ([("warning", "configmap kube-system/ack-co-scheduler", says)] if old else [])
+    message = "it was changed after these pods read it, and they still use the previous version: kube-system/ack-co-scheduler-1"
+    found = problems(sound(config_maps=configured(text, changed_s), part_pods=started(started_s)))
+    assert found == ([("warning", "configmap kube-system/ack-co-scheduler", message)] if old else [])
 
 
 def test_pods_with_unknown_configuration_are_skipped() -> None:
-    assert said(sound(config_maps=configured("# by hand\n", 10))) == []
+    assert problems(sound(config_maps=configured("# by hand\n", 10))) == []

@@ -1,4 +1,4 @@
-"""The doctor names pods that are held to less than a CUDA context takes."""
+"""The doctor names pods whose limit is below the size of a CUDA context."""
 
 import json
 from typing import Any
@@ -19,36 +19,36 @@ def a_node(context_mib: int, mode: NodeMode = NodeMode.CGPU) -> SeenNode:
     return node_of(mode=mode, annotations=described, labels={names.LABEL_MODE: mode.value})
 
 
-def told(*pods: Pod, **changes: Any) -> list[tuple[str, str, str]]:
+def problems(*pods: Pod, **changes: Any) -> list[tuple[str, str, str]]:
     return [
         (one.state, one.subject, one.message.partition(";")[0])
         for one in pod_shares(sound(pods=list(pods), **changes))
     ]
 
 
-def test_a_pod_that_has_less_there_is_named_with_node_and_both_amounts() -> None:
+def test_a_pod_with_less_memory_is_named_with_node_and_both_amounts() -> None:
     little = gpu_pod("little", annotations=held(384))
     enough = gpu_pod("enough", annotations=held(1024))
-    said = (
+    expected = (
         "warning",
         "pod default/little",
         "container c has 384 MiB of GPU 0 of node n1, less than the 518 MiB that a CUDA context takes there",
     )
-    assert told(little, enough, nodes=[a_node(518)]) == [said]
+    assert problems(little, enough, nodes=[a_node(518)]) == [expected]
 
 
-def test_a_pod_that_waits_is_named_by_what_was_measured_and_before_by_what_may_be() -> None:
+def test_a_pending_pod_is_compared_with_measured_values_or_else_with_estimates() -> None:
     waits = gpu_pod("waits", node="")
-    ((_, _, measured),) = told(waits, nodes=[a_node(518)])
+    ((_, _, measured),) = problems(waits, nodes=[a_node(518)])
     assert measured.startswith("container c would get 384 MiB of a GPU of node n1, less than the 518 MiB")
-    ((_, _, guessed),) = told(waits, nodes=[a_node(0)])
+    ((_, _, guessed),) = problems(waits, nodes=[a_node(0)])
     assert guessed.startswith("less of each GPU than a CUDA context may take")
-    assert told(waits, nodes=[a_node(110)]) == []
+    assert problems(waits, nodes=[a_node(110)]) == []
 
 
 def test_trusting_nodes_finished_pods_and_unreadable_records_are_not_reported() -> None:
     little, waits = gpu_pod("little", annotations=held(384)), gpu_pod("waits", node="")
-    assert told(little, waits, nodes=[a_node(518, NodeMode.SHARE)]) == []
+    assert problems(little, waits, nodes=[a_node(518, NodeMode.SHARE)]) == []
     little.status.phase = "Succeeded"
     broken = gpu_pod("broken", annotations={names.ANN_SHARE: json.dumps({"version": 9})})
-    assert told(little, broken, nodes=[a_node(518)]) == []
+    assert problems(little, broken, nodes=[a_node(518)]) == []

@@ -1,4 +1,4 @@
-"""Pods that wait for what nobody gives: another plugin's resource, a scheduler that does not run."""
+"""Pods that wait for something unavailable: another plugin's resource, a scheduler that does not run."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_another_plugins_resource_is_reported_if_no_node_offers_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "looked", "told"),
+    ("scheduler", "looked", "expected"),
     [
         (
             "ack-co-schedular",
@@ -43,22 +43,22 @@ def test_another_plugins_resource_is_reported_if_no_node_offers_it() -> None:
     ],
 )
 def test_a_pod_with_another_scheduler_is_reported_with_whether_that_one_runs(
-    scheduler: str, looked: bool, told: str
+    scheduler: str, looked: bool, expected: str
 ) -> None:
     pod = waiting(scheduler)
     pod.status.conditions = [PodCondition("PodScheduled", "False")] if looked else None
     (one,) = of_the_pod(pods=[pod])
-    assert one.message.startswith(told)
+    assert one.message.startswith(expected)
     assert "schedulerName: ack-co-scheduler" in one.suggestion
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "expected"),
     [
         ("4096", "4096 looks like MiB: write aliyun.com/gpu-mem: 4, or gpushare.dev/gpu-memory: 4096Mi"),
         ("4Gi", "write aliyun.com/gpu-mem as a number of units, without Mi or Gi"),
     ],
 )
-def test_mib_written_as_units_are_reported_with_the_number_of_units(written: str, told: str) -> None:
+def test_mib_written_as_units_are_reported_with_the_number_of_units(written: str, expected: str) -> None:
     (one,) = of_the_pod(pods=[waiting("ack-co-scheduler", **{names.GPU_MEM: written})])
-    assert one.suggestion == told
+    assert one.suggestion == expected

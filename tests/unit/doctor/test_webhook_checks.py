@@ -1,4 +1,4 @@
-"""A webhook that cannot be called is told of where admission is looked at, with what becomes of pods until it can be."""
+"""A webhook that cannot be called is reported where admission is checked, with the consequence for pods."""
 
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,12 @@ CHART = (
 )
 
 
-def hooks(*said: str, policy: str | None = None, namespace: str = "kube-system") -> Json:
-    """A configuration of webhooks, ``NAME`` or ``NAME=failurePolicy``, that are called at the Service; their authority is valid."""
+def hooks(*webhooks: str, policy: str | None = None, namespace: str = "kube-system") -> Json:
+    """A webhook configuration (``NAME`` or ``NAME=failurePolicy``) with calls to the Service; its CA is valid."""
     client = bundle(60)["webhooks"][0]["clientConfig"]
     service = {"namespace": namespace, "name": NAME}
     made = []
-    for one in said:
+    for one in webhooks:
         name, _, own = one.partition("=")
         hook = {"name": f"{name}.gpushare.dev", "clientConfig": {**client, "service": service}}
         if own or policy:
@@ -39,7 +39,7 @@ def hooks(*said: str, policy: str | None = None, namespace: str = "kube-system")
     return {"webhooks": made}
 
 
-#: As the chart has them for Kubernetes 1.28.
+# : As in the chart for Kubernetes 1.28.
 ALL = (
     hooks("peoples-units=Fail", "scheduler-name=Fail"),
     hooks("requests=Fail", "mistakes=Ignore", "templates=Ignore", "records=Fail", "node-agent=Fail"),
@@ -54,12 +54,12 @@ def deployment(ready: int | None, wanted: int = 2) -> list[Json]:
 
 
 def kinds(kind: str) -> list[Json]:
-    """Of both charts as they are for Kubernetes 1.28."""
+    """Objects of both charts for Kubernetes 1.28."""
     return rendered("installer-1.28.yaml", kind) + rendered("scheduler-1.36.yaml", kind)
 
 
 def with_webhook(ready: int | None = 2, *behind: bool | None, **changes: Any) -> ClusterFacts:
-    """A sound cluster of Kubernetes 1.28, whose webhook has so many ready pods, and so many ready endpoints."""
+    """A healthy cluster of Kubernetes 1.28, whose webhook has this many ready pods and ready endpoints."""
     slices = [endpoints("ack-co-scheduler", True), endpoints(NAME, *behind)]
     facts = {
         "version": {"gitVersion": "v1.28.9"},
@@ -84,12 +84,12 @@ def bad(facts: ClusterFacts) -> list[Finding]:
 
 
 @pytest.mark.parametrize("behind", [(True, True), (False, True), (None,)])
-def test_a_webhook_with_somebody_behind_its_service_is_well(behind: tuple[bool | None, ...]) -> None:
+def test_a_webhook_with_endpoints_behind_its_service_is_ok(behind: tuple[bool | None, ...]) -> None:
     assert bad(with_webhook(2, *behind)) == []
 
 
 @pytest.mark.parametrize("ready", [0, None])
-def test_a_webhook_whose_pods_are_down_is_one_fault_that_says_what_becomes_of_pods(ready: int | None) -> None:
+def test_a_webhook_whose_pods_are_down_is_one_fault_with_the_consequence_for_pods(ready: int | None) -> None:
     waiting = {"state": {"waiting": {"reason": "ImagePullBackOff"}}}
     pod = {
         "metadata": {"name": "a", "namespace": "kube-system", "labels": {"app.kubernetes.io/name": NAME}},
@@ -134,7 +134,7 @@ def test_a_service_without_endpoints_is_a_fault(changes: dict[str, Any]) -> None
     assert found.message.endswith(f"until then: {REFUSED}, writes of node agents are rejected")
 
 
-def test_what_a_removal_has_left_behind_is_a_fault_also_without_the_charts() -> None:
+def test_leftovers_of_a_removal_are_a_fault_even_without_the_charts() -> None:
     gone: dict[str, Any] = {
         "daemon_sets": [],
         "deployments": [],
@@ -152,8 +152,8 @@ def test_what_a_removal_has_left_behind_is_a_fault_also_without_the_charts() -> 
     assert "kubectl delete mutatingwebhookconfiguration" in found[0].suggestion
 
 
-def test_a_webhook_that_only_sets_the_scheduler_is_reported_apart_from_policies() -> None:
-    """Kubernetes 1.30 to 1.35: what validates are policies."""
+def test_a_webhook_that_only_sets_the_scheduler_is_reported_separately_from_policies() -> None:
+    """Kubernetes 1.30 to 1.35: validation is by policies."""
     version = "v1.32.1"
     facts = sound(
         version={"gitVersion": version},
@@ -175,7 +175,7 @@ def test_a_webhook_that_only_sets_the_scheduler_is_reported_apart_from_policies(
 
 
 @pytest.mark.parametrize(
-    ("said", "effect"),
+    ("webhooks", "effect"),
     [
         (("scheduler-name=Ignore",), "pods that name no scheduler are admitted unchanged, and use the default scheduler"),
         (("requests=Ignore", "scheduler-name"), "invalid requests are admitted, pods that request GPUs and name no scheduler are rejected"),
@@ -185,8 +185,10 @@ def test_a_webhook_that_only_sets_the_scheduler_is_reported_apart_from_policies(
         (("mistakes=Ignore", "templates=Ignore"), "its requests are admitted unchanged"),
     ],
 )  # fmt: skip
-def test_what_becomes_of_pods_goes_by_the_failure_policy(said: tuple[str, ...], effect: str) -> None:
-    assert meanwhile(hooks(*said)["webhooks"]) == effect
+def test_the_consequence_for_pods_depends_on_the_failure_policy(
+    webhooks: tuple[str, ...], effect: str
+) -> None:
+    assert meanwhile(hooks(*webhooks)["webhooks"]) == effect
 
 
 def test_a_webhook_that_may_not_renew_its_certificate_is_a_fault() -> None:
@@ -198,11 +200,11 @@ def test_a_webhook_that_may_not_renew_its_certificate_is_a_fault() -> None:
     assert "patch validatingwebhookconfigurations" in found.message
 
 
-def test_webhooks_that_are_called_at_an_address_are_not_looked_for() -> None:
+def test_webhooks_called_by_url_are_not_searched() -> None:
     outside = {"webhooks": [{"name": f"{name}.gpushare.dev", "clientConfig": {**bundle(60)["webhooks"][0]["clientConfig"], "url": "https://x"}} for name in ("requests", "scheduler-name")]}  # fmt: skip
     assert bad(with_webhook(webhooks=[outside], webhook_deployments=[])) == []
 
 
-def test_the_effects_are_of_webhooks_that_the_chart_has() -> None:
+def test_the_consequences_refer_to_webhooks_of_the_chart() -> None:
     text = CHART.read_text()
     assert [kind for kind in _EFFECTS if f"- name: {kind}.gpushare.dev\n" not in text] == []

@@ -1,4 +1,4 @@
-"""Small clusters to look at: nodes and pods as an API server sends them."""
+"""Small clusters for display: nodes and pods as an API server sends them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ def node(
     advertised: bool = True,
     cordoned: str = "",
 ) -> Node:
-    """A node of our own agent, with the annotation that describes its GPUs; ``cordoned`` as people write it."""
+    """A node of our own agent, with the annotation that describes its GPUs; ``cordoned`` in the format of users."""
     total_units = sum(unit.count_in(one.total_mib) for one in devices)
     amounts: dict[str, str | int | float] = {
         names.GPU_MEM: str(total_units),
@@ -76,9 +76,9 @@ def node(
 
 
 def required(*terms: dict[str, object]) -> Affinity:
-    """Node affinity with these terms, of which a node must fulfil one."""
-    asked = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    return msgspec.convert({"nodeAffinity": asked}, Affinity)
+    """Node affinity with these terms, of which a node must match one."""
+    affinity_document = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return msgspec.convert({"nodeAffinity": affinity_document}, Affinity)
 
 
 def pod(
@@ -135,7 +135,7 @@ def placed(
     core_percent: int = 0,
     namespace: str = "default",
 ) -> Pod:
-    """A pod that our own scheduler gave ``units`` of ``gpu``, when the node counted in ``unit``."""
+    """A pod to which our own scheduler allocated ``units`` of ``gpu``, on a node counting in ``unit``."""
     share = share_of(gpu, unit.count_in(gpu.total_mib), units, core_percent)
     return with_allocation(
         pod(name, on, units, core_percent=core_percent, namespace=namespace), [share], unit

@@ -1,11 +1,11 @@
-"""A reader whose token is good, for stand-ins of kubectl."""
+"""A reader whose token is valid, for fakes of kubectl."""
 
 from collections.abc import Sequence
 from typing import Any, Self
 
 
 class Reads:
-    """Has the stand-in answer."""
+    """Provides the answers."""
 
     def __init__(self, kubectl: Any) -> None:
         self._kubectl = kubectl
@@ -14,8 +14,8 @@ class Reads:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing runs."""
+        """Nothing to stop."""
 
     def outcomes(self, paths: Sequence[str]) -> Any:
-        """As ``Reader``'s."""
+        """As in ``Reader``."""
         return self._kubectl.start(*paths).outcomes()

@@ -1,4 +1,4 @@
-"""As much of JSON Schema as ``docs/guide/inspect.schema.json`` uses."""
+"""The part of JSON Schema that ``docs/guide/inspect.schema.json`` uses."""
 
 import json
 from pathlib import Path
@@ -40,7 +40,7 @@ _KNOWN: Final = frozenset(
 
 
 def faults(value: Any, schema: dict[str, Any] | None = None, at: str = "$") -> list[str]:
-    """What of ``value`` is not as the schema has it."""
+    """Violations of the schema in ``value``."""
     schema = SCHEMA if schema is None else schema
     assert schema.keys() <= _KNOWN, schema.keys() - _KNOWN
     if "$ref" in schema:
@@ -64,7 +64,7 @@ def faults(value: Any, schema: dict[str, Any] | None = None, at: str = "$") -> l
 
 
 def _within(value: Any, schema: dict[str, Any], at: str) -> list[str]:
-    """The same of what is in an object or an array."""
+    """The same for the contents of an object or an array."""
     found: list[str] = []
     if isinstance(value, dict):
         found += [f"{at}: no {key}" for key in schema.get("required", ()) if key not in value]

@@ -1,4 +1,4 @@
-"""What is recommended, when nothing is, and what following it would bring."""
+"""Recommendations: what is recommended, when nothing is, and the gain from following them."""
 
 from collections.abc import Collection
 from typing import Any
@@ -61,7 +61,7 @@ def one(name: str, units: int, core: int = 0, gpu: int = 0) -> Pod:
     return placed(name, "n", device(gpu), units, core_percent=core)
 
 
-def test_memory_goes_by_the_peak_with_a_margin_in_whole_units() -> None:
+def test_memory_is_based_on_the_peak_with_a_margin_in_whole_units() -> None:
     ([web], gain) = advised_for([one("w1", 8), one("w2", 8, gpu=0)][:1], [used("w1", 2000, 1500)])
     assert (web.memory.allocated, web.memory.recommended, web.memory.peak, web.memory.p95) == (
         8,
@@ -73,7 +73,7 @@ def test_memory_goes_by_the_peak_with_a_margin_in_whole_units() -> None:
     assert (web.note, gain.free_mib) == ("", 5 * 1024)
 
 
-def test_the_largest_of_a_workloads_pods_decides_and_containers_add_up() -> None:
+def test_the_largest_pod_of_a_workload_decides_and_containers_add_up() -> None:
     pods = [one("w1", 5), one("w2", 5), one("w3", 5)]
     figures = [
         used("w1", 1000),
@@ -86,7 +86,7 @@ def test_the_largest_of_a_workloads_pods_decides_and_containers_add_up() -> None
     assert web.note == "1 of its pods have too little history"
 
 
-def test_what_is_in_use_now_counts_as_a_peak_and_more_can_be_advised() -> None:
+def test_current_use_counts_as_a_peak_and_more_can_be_advised() -> None:
     ([web], gain) = advised_for([one("w", 3)], [used("w", 1000, last_mib=3072)])
     assert (web.memory.recommended, web.note) == (4, "it uses nearly all of its memory, or more")
     assert gain.free_mib == -1024
@@ -113,7 +113,7 @@ def test_no_memory_is_recommended_if_the_driver_does_not_report_it() -> None:
     assert web.note == "the driver does not report its memory"
 
 
-def test_who_asks_for_whole_gpus_is_left_alone() -> None:
+def test_pods_with_whole_gpus_are_left_alone() -> None:
     pod = one("w", 15)
     ([web], gain) = advised_for([pod], [used("w", 100)], whole={pod.metadata.uid})
     assert (web.memory.recommended, web.note, gain.free_mib) == (None, "it requests whole GPUs", 0)
@@ -149,7 +149,7 @@ def test_pods_on_nodes_of_several_units_are_left_alone() -> None:
         (0, 0, None, "no compute usage was recorded, or the driver does not report it"),
     ],
 )
-def test_compute_goes_by_what_95_of_100_looks_found(
+def test_compute_is_based_on_what_95_of_100_looks_found(
     peak: int, p95: int, advised_core: int | None, note: str
 ) -> None:
     figures = [used("w", 1000, peak_percent=peak, p95_percent=p95)]
@@ -158,8 +158,8 @@ def test_compute_goes_by_what_95_of_100_looks_found(
     assert (web.core.allocated, web.core.recommended, web.note) == (30, advised_core, note)
 
 
-def test_a_container_that_is_idle_most_of_the_time_is_advised_what_its_work_takes() -> None:
-    """From what the agent sees to what is recommended: all of its 80% in one look of 25."""
+def test_a_mostly_idle_container_is_advised_what_its_work_takes() -> None:
+    """From the agent's samples to the recommendation: all of its 80% in one look of 25."""
     clock = Wall()
     history, pod = UsageHistory(clock), one("w", 2, 80)
     holder = Holder("default/w", pod.metadata.uid, "main", device(0).uuid, 2048, 80)
@@ -186,7 +186,7 @@ def test_a_container_that_is_idle_most_of_the_time_is_advised_what_its_work_take
 def test_a_throttled_container_is_advised_what_its_work_takes_without_a_limit(
     compute_ms: int, between_ms: int, given_percent: int, margin: int, other_share: float
 ) -> None:
-    """Naive: a program computes and does something else, in turns; with a limit it waits besides until its share is kept."""
+    """Naive: a program alternates between computing and other work; with a limit it also waits to stay within its share."""
     free_percent = 100 * compute_ms / (compute_ms + between_ms)
     cycle_ms = max(100 * compute_ms / given_percent, compute_ms + between_ms)
     waited = 1 - (compute_ms + between_ms) / cycle_ms
@@ -202,7 +202,7 @@ def test_a_throttled_container_is_advised_what_its_work_takes_without_a_limit(
         return
     assert web.throttled is not None
     assert web.throttled.percent == round(100 * waited)
-    # A whole percent of what was busy is more of what would be, the more was waited.
+    # A whole percent of the busy time weighs more in the estimate, the more waiting there was.
     rough = 1 / (1 - min(waited, 0.95)) + 2
     if waited <= 0.95:
         assert abs(web.throttled.need_percent - min(free_percent, 100)) <= rough
@@ -220,7 +220,7 @@ def test_throttling_is_not_reported_for_pods_that_request_no_compute() -> None:
     assert (web.core, web.throttled, web.note) == (None, None, "")
 
 
-def test_several_gpus_go_by_the_one_that_needs_most() -> None:
+def test_several_gpus_are_advised_by_the_one_that_needs_most() -> None:
     wide = pod("w", "n", 16, labels={names.LABEL_POD_GPU_COUNT: "2"})
     wide = with_allocation(wide, [share_of(device(index), 15, 8, 0) for index in range(2)], MemoryUnit.GIB)
     ([web], gain) = advised_for([wide], [used("w", 1000), used("w", 3000, gpu=1)], gpus=2)
@@ -232,14 +232,14 @@ def request(units: int, core: int = 0) -> Request:
     return Request(units, core, (ContainerRequest("c", ContainerKind.APP, 0, units, core),))
 
 
-def test_pods_that_wait_are_counted_where_they_may_go() -> None:
+def test_pending_pods_are_counted_where_they_may_go() -> None:
     waiting = [PendingPod(request(units), {"n"}) for units in (2, 4, 4, 9)]
     waiting += [PendingPod(request(1), ()), PendingPod(request(1, 30), {"n"})]
     (_, gain) = advised_for([one("w", 13)], [used("w", 4000)], waiting=waiting)
     assert (gain.waiting, gain.fit_now, gain.fit_then) == (6, 1, 3)
 
 
-def test_compute_that_comes_free_lets_others_in() -> None:
+def test_freed_compute_lets_others_in() -> None:
     figures = [used("w", 1000, peak_percent=20, p95_percent=10)]
     waiting = [PendingPod(request(1, 50), {"n"})]
     (_, gain) = advised_for([one("w", 2, 60)], figures, mode=NodeMode.CORE_MEM, waiting=waiting)
@@ -261,7 +261,7 @@ def test_times_are_short() -> None:
     assert [duration_text(one) for one in (7, 61, 7300, 200000)] == ["7 s", "1 min", "2 h", "2 d"]
 
 
-def test_what_made_a_pod_is_found() -> None:
+def test_the_owner_of_a_pod_is_found() -> None:
     def made(*owners: OwnerReference, **labels: str) -> Pod:
         return Pod(ObjectMeta(name="p", namespace="x", labels=labels, owner_references=list(owners)))
 
@@ -278,7 +278,7 @@ def test_what_made_a_pod_is_found() -> None:
     assert workload_of(labelled) == ("x", "Deployment", "web")
 
 
-def test_a_pod_that_was_made_again_with_its_name_has_its_own_history_alone() -> None:
+def test_a_recreated_pod_with_its_name_has_only_its_own_history() -> None:
     pod = one("w-0", 8)
     before, now = used("w-0", 4000, uid="uid-before"), used("w-0", 2000, uid=pod.metadata.uid, seen_s=60.0)
     ([web], _) = advised_for([pod], [before, now], Rules(least_s=30.0))

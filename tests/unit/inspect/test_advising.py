@@ -1,4 +1,4 @@
-"""``--recommend`` as it is typed: who is asked, what is missing, and the forms of the answer."""
+"""``--recommend`` as typed: whose answers are read, what is missing, and the output formats."""
 
 import json
 import time
@@ -24,7 +24,7 @@ from tests.unit.inspect.test_advice import one
 from tests.unit.inspect.test_claims import claim
 
 
-class Said:
+class Round:
     """A round of kubectls."""
 
     def __init__(self, answers: list[bytes | Exception]) -> None:
@@ -39,32 +39,32 @@ class Said:
     def outcomes(self) -> list[bytes | Exception]:
         return self._answers
 
-    def __enter__(self) -> "Said":
+    def __enter__(self) -> "Round":
         return self
 
     def __exit__(self, *ended: object) -> None:
         self.end()
 
     def end(self) -> None:
-        """Nothing runs."""
+        """Nothing to stop."""
 
 
 class Scripted:
-    """Answers by path's beginning."""
+    """Answers by path prefix."""
 
     def __init__(self, answers: Mapping[str, Any]) -> None:
         self._answers = {
             key: one if isinstance(one, (bytes, Exception)) else json.dumps(one).encode()
             for key, one in answers.items()
         }
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def reader(self, namespace: str) -> Any:
         return Reads(self)
 
     def start(self, *paths: str) -> Any:
-        self.asked += paths
-        return Said([self._of(path) for path in paths])
+        self.requests += paths
+        return Round([self._of(path) for path in paths])
 
     def _of(self, path: str) -> bytes | Exception:
         matching = [key for key in self._answers if path.startswith(key)]
@@ -198,7 +198,7 @@ def claim_answers(pods: list[Any], claims: list[Any], *used: tuple[str, str, int
     }
 
 
-def test_a_template_is_recommended_what_the_claims_made_of_it_need() -> None:
+def test_a_template_is_recommended_the_needs_of_its_claims() -> None:
     pods = [claiming(name, resourceClaimTemplateName="share") for name in ("a", "b")]
     claims = [claim(f"{name}-x", (0, "6Gi", 50), pods=(name,)) for name in ("a", "b")]
     lists = claim_answers(
@@ -211,14 +211,14 @@ def test_a_template_is_recommended_what_the_claims_made_of_it_need() -> None:
         in text
     )
     assert "would free 7.5 GiB" in text
-    told = json.loads(shown("--recommend -o json", **lists)[0])
-    assert faults(told) == []
-    (share,) = told["workloads"]
+    document = json.loads(shown("--recommend -o json", **lists)[0])
+    assert faults(document) == []
+    (share,) = document["workloads"]
     assert (share["kind"], share["name"], share["unit"]) == ("ResourceClaimTemplate", "share", "1MiB")
     assert (share["memory"]["givenUnits"], share["memory"]["advisedUnits"]) == (6144, 2304)
 
 
-def test_pods_that_share_a_claim_are_added_up_and_one_that_nothing_uses_is_named() -> None:
+def test_pods_sharing_a_claim_are_summed_and_an_unused_claim_is_named() -> None:
     pods = [claiming(name, resourceClaimName="shared") for name in ("a", "b")]
     claims = [claim("shared", (0, "3Gi", 0), pods=("a", "b")), claim("idle", (0, "1Gi", 0))]
     text, _ = shown(
@@ -233,12 +233,12 @@ def test_pods_that_share_a_claim_are_added_up_and_one_that_nothing_uses_is_named
     assert text == "No pod has a share of a GPU.\n"
 
 
-def test_claims_that_cannot_be_read_are_named_and_their_nodes_hold_no_pending_pod() -> None:
+def test_unreadable_claims_are_named_and_their_nodes_hold_no_pending_pod() -> None:
     lists = claim_answers([as_json(pod("waits", "", 3, phase="Pending"))], []) | {
         CLAIMS_PATH: KubectlFailed("c", "no")
     }
-    told, remarks = shown("--recommend -o json", **lists)
-    assert json.loads(told)["gain"] == {"freeMiB": 0, "waiting": 1, "fitNow": 0, "fitThen": 0}
+    text, remarks = shown("--recommend -o json", **lists)
+    assert json.loads(text)["gain"] == {"freeMiB": 0, "waiting": 1, "fitNow": 0, "fitThen": 0}
     assert any("ResourceClaims are not counted on nodes in mode dra" in remark for remark in remarks)
 
 
@@ -259,18 +259,18 @@ def test_the_length_of_the_history_and_of_the_window_is_reported() -> None:
         )
     )
     text, remarks = recommended(kubectl, parse(["--recommend", "--window=4h"]))
-    assert "/api/v1/nodes/n:9452/proxy/usage?window=14400" in kubectl.asked
+    assert "/api/v1/nodes/n:9452/proxy/usage?window=14400" in kubectl.requests
     assert "Based on the usage of the last 4h, recorded for 5 h. " in text
     assert "The longest history of a pod is 2 h; " in text
     assert any(
         "node other: its agent is of an earlier version, which supports no window" in one for one in remarks
     )
 
-    told = json.loads(recommended(kubectl, parse(["--recommend", "--window=4h", "-o", "json"])).text)
-    assert faults(told) == []
-    assert (told["windowSeconds"], told["from"], told["historySeconds"]) == (14400, begins, 7200)
-    told = json.loads(shown("--recommend -o json")[0])
-    assert (told["windowSeconds"], told["from"]) == (None, 77)
+    document = json.loads(recommended(kubectl, parse(["--recommend", "--window=4h", "-o", "json"])).text)
+    assert faults(document) == []
+    assert (document["windowSeconds"], document["from"], document["historySeconds"]) == (14400, begins, 7200)
+    document = json.loads(shown("--recommend -o json")[0])
+    assert (document["windowSeconds"], document["from"]) == (None, 77)
 
 
 def test_throttling_is_reported_as_text_and_as_numbers() -> None:
@@ -293,8 +293,8 @@ def test_throttling_is_reported_as_text_and_as_numbers() -> None:
     assert "it was throttled 50% of the time: without a limit it would use about 60%" in text
     whole = json.loads(shown("--recommend -o json", **lists)[0])
     assert faults(whole) == []
-    (told,) = whole["workloads"]
-    assert told["core"] == {
+    (workload,) = whole["workloads"]
+    assert workload["core"] == {
         "givenPercent": 30,
         "advisedPercent": 70,
         "peakPercent": 31,
@@ -304,10 +304,10 @@ def test_throttling_is_reported_as_text_and_as_numbers() -> None:
     }
 
 
-@pytest.mark.parametrize(("untold", "peak", "advised_units"), [(5, 2000, 3), (6, None, None)])
-def test_unreported_memory_is_not_zero(untold: int, peak: int | None, advised_units: int | None) -> None:
+@pytest.mark.parametrize(("unreported", "peak", "advised_units"), [(5, 2000, 3), (6, None, None)])
+def test_unreported_memory_is_not_zero(unreported: int, peak: int | None, advised_units: int | None) -> None:
     quiet = answer("web", 2000, 0, 7200)
-    quiet["containers"][0] |= {"looks": 100, "untoldLooks": untold}
+    quiet["containers"][0] |= {"looks": 100, "untoldLooks": unreported}
     lists = {"/api/v1/nodes/n:9452/proxy/usage": quiet}
     whole = json.loads(shown("--recommend -o json", **lists)[0])
     assert faults(whole) == []
@@ -317,7 +317,7 @@ def test_unreported_memory_is_not_zero(untold: int, peak: int | None, advised_un
     assert ("does not report its memory" in line, "/2000 MiB" in line) == (peak is None, peak is not None)
 
 
-def test_an_agent_that_has_not_looked_is_named() -> None:
+def test_an_agent_without_samples_is_named() -> None:
     idle = answer("web", 2000, 0, 7200) | {"looked": 0, "containers": []}
     _, remarks = shown("--recommend", **{"/api/v1/nodes/n:9452/proxy/usage": idle})
     assert (
@@ -349,7 +349,7 @@ def test_whole_gpus_are_distinguished_from_large_shares_by_the_request() -> None
     }
 
 
-def test_compute_has_columns_where_somebody_asks_for_it() -> None:
+def test_compute_has_columns_if_a_pod_requests_it() -> None:
     core = node("n", "10.0.0.1", [device(0)], mode=NodeMode.CORE_MEM)
     lists = {
         "/api/v1/nodes": {"items": [as_json(core), as_json(node("m", "10.0.0.2", [device(1)]))]},
@@ -361,19 +361,19 @@ def test_compute_has_columns_where_somebody_asks_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("response", "why"),
     [
         (KubectlFailed("p", "error: boom"), "cannot be read: error: boom"),
         (b"{", "cannot be read"),
         (answer("web", 1, 0, 1, version=2), "speaks version 2, this command 1"),
     ],
 )
-def test_an_agent_that_says_nothing_useful_is_named(said: Any, why: str) -> None:
-    _, remarks = shown("--recommend", **{"/api/v1/nodes/n:9452/proxy/usage": said})
+def test_an_agent_with_a_useless_answer_is_named(response: Any, why: str) -> None:
+    _, remarks = shown("--recommend", **{"/api/v1/nodes/n:9452/proxy/usage": response})
     assert any(remark.startswith("warning: node n: its agent") and why in remark for remark in remarks)
 
 
-def test_only_agents_that_run_are_asked() -> None:
+def test_only_running_agents_are_queried() -> None:
     pending = Pod()
     pending.metadata.labels = {"app.kubernetes.io/name": names.AGENT_PART}
     labelled = node("n", "10.0.0.1", [device(0)])
@@ -398,8 +398,8 @@ def vector(*values: tuple[Mapping[str, str], str]) -> dict[str, Any]:
     return {"status": "success", "data": {"resultType": "vector", "result": listed}}
 
 
-def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
-    whose = {
+def test_a_prometheus_in_the_cluster_is_queried_through_the_api_server() -> None:
+    labels = {
         "exported_namespace": "default",
         "namespace": "kube-system",
         "exported_pod": "web",
@@ -420,7 +420,7 @@ def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
     from urllib.parse import urlencode
 
     answers = {
-        f"{SERVICE}/api/v1/query?{urlencode({'query': query})}": vector((whose, str(values[name])))
+        f"{SERVICE}/api/v1/query?{urlencode({'query': query})}": vector((labels, str(values[name])))
         for name, query in queries("2h").items()
     }
     kubectl: Any = Scripted(answers)
@@ -437,9 +437,9 @@ def test_a_prometheus_in_the_cluster_is_asked_through_the_api_server() -> None:
 def test_compute_without_memory_means_that_the_driver_does_not_report_memory() -> None:
     from urllib.parse import urlencode
 
-    whose = {"namespace": "default", "pod": "web", "container": "main", "UUID": device(0).uuid}
+    labels = {"namespace": "default", "pod": "web", "container": "main", "UUID": device(0).uuid}
     answers = {
-        f"{SERVICE}/api/v1/query?{urlencode({'query': query})}": vector((whose, "1"))
+        f"{SERVICE}/api/v1/query?{urlencode({'query': query})}": vector((labels, "1"))
         if name in ("minutes", "work", "busy", "busy95")
         else vector()
         for name, query in queries("7d").items()
@@ -451,7 +451,7 @@ def test_compute_without_memory_means_that_the_driver_does_not_report_memory() -
     assert "the driver does not report its memory" in text
 
 
-def test_a_prometheus_that_knows_nothing_says_so() -> None:
+def test_a_prometheus_without_data_is_reported() -> None:
     text, remarks = shown(f"--recommend --prometheus {SERVICE}", **{SERVICE: vector()})
     assert "no GPU usage was recorded" in text
     assert "has no gpushare_container_memory_used_bytes of the last 7d" in remarks[0]
@@ -470,35 +470,35 @@ def test_a_prometheus_with_gpus_and_no_pods_is_not_reported_as_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("response", "why"),
     [
         ({"status": "error", "error": "bad"}, "rejects max_over_time"),
         ([], "returned an unexpected answer"),
         (b"<html>", "returned an unexpected answer"),
     ],
 )
-def test_what_is_no_prometheus_is_refused(said: Any, why: str) -> None:
+def test_a_service_that_is_no_prometheus_is_refused(response: Any, why: str) -> None:
     with pytest.raises(PrometheusFailed, match=why):
-        shown(f"--recommend --prometheus {SERVICE}", **{SERVICE: said})
+        shown(f"--recommend --prometheus {SERVICE}", **{SERVICE: response})
 
 
 @pytest.mark.parametrize(
     ("where", "why"),
     [("prometheus:9090", "write http://HOST:PORT"), ("http://127.0.0.1:1", "cannot be reached")],
 )
-def test_an_address_that_cannot_be_asked_is_refused(where: str, why: str) -> None:
+def test_an_address_that_cannot_be_queried_is_refused(where: str, why: str) -> None:
     with pytest.raises(InspectError, match=why):
         shown(f"--recommend --prometheus {where}")
 
 
-def test_pods_that_something_else_than_room_keeps_are_not_counted_among_those_that_wait_for_room() -> None:
+def test_pods_blocked_by_other_causes_are_not_counted_as_waiting_for_room() -> None:
     def waiting(**more: Any) -> Any:
         text, _ = shown("--recommend -o json", **more)
         return json.loads(text)["gain"]["waiting"]
 
-    def told(category: str) -> dict[str, Any]:
+    def decisions_with(category: str) -> dict[str, Any]:
         one = {"uid": "uid-default-waits", "category": category, "reason": "its gates"}
-        told = {"scheduler": {"firstAsked": 1.0, "lastAsked": 1.0}, "waiting": [one]}
-        return {"/api/v1/namespaces/kube-system/services/http:ack-co-scheduler:health/proxy": told}
+        decisions = {"scheduler": {"firstAsked": 1.0, "lastAsked": 1.0}, "waiting": [one]}
+        return {"/api/v1/namespaces/kube-system/services/http:ack-co-scheduler:health/proxy": decisions}
 
-    assert (waiting(), waiting(**told("memory")), waiting(**told("gates"))) == (1, 1, 0)
+    assert (waiting(), waiting(**decisions_with("memory")), waiting(**decisions_with("gates"))) == (1, 1, 0)

@@ -102,10 +102,10 @@ def test_mistake_is_named(typed: list[str], message: str) -> None:
     assert caught.value.status == 2
 
 
-# --- what is said for good ---------------------------------------------------------------------------
+# --- persistent settings -----------------------------------------------------------------------------
 
 
-def test_a_flag_wins_over_a_variable_that_over_the_file_and_that_over_the_default(tmp_path: Path) -> None:
+def test_flags_override_variables_which_override_the_file_and_the_defaults(tmp_path: Path) -> None:
     file = tmp_path / "options.yaml"
     file.write_text(
         "inspect: {headroom: 30, window: 7d, interval: 5s, scheduler: a/b}\nscheduler: {unit: 128MiB}\n"
@@ -121,7 +121,7 @@ def test_a_flag_wins_over_a_variable_that_over_the_file_and_that_over_the_defaul
     assert dict(found.advice) == {"--headroom": "20", "--prometheus": "", "--window": "7d"}
     assert (found.interval_s, found.scheduler) == (5.0, "a/b")
     assert dict(parse(["--recommend", "--headroom=1"], environ).advice)["--headroom"] == "1"
-    # Who does not ask for advice is told nothing of how to advise.
+    # Options of recommendations are accepted only with a recommendation.
     assert parse(["--pods"], environ).advice == ()
     assert parse(["--config", str(file)], {}).interval_s == 5.0
     assert parse([], {}) == Options()
@@ -167,11 +167,11 @@ def test_every_persistent_setting_is_a_flag_too(option: Option) -> None:
 def test_the_guide_has_every_flag_of_our_own_in_its_table() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guide" / "inspect.md").read_text()
     table = guide.partition("| command | shows |\n")[2].partition("\n\n")[0]
-    told = set(re.findall(r"--[a-z][a-z-]+", table))
-    assert told == OWN
+    documented = set(re.findall(r"--[a-z][a-z-]+", table))
+    assert documented == OWN
 
 
-def test_a_command_line_alone_is_read_without_what_reads_variables_and_files() -> None:
+def test_a_plain_command_line_is_read_without_the_readers_of_variables_and_files() -> None:
     program = (
         "import sys; from gpushare.inspect.arguments import parse;"
         "parse(['--recommend', '--headroom=3'], {'GPUSHARE_LOG_LEVEL': 'debug'});"

@@ -1,4 +1,4 @@
-"""Pods that may use more than their share: what tables, documents and ``--why`` have of that."""
+"""Pods that may use more than their share: their columns in tables, documents and ``--why``."""
 
 import json
 
@@ -33,7 +33,7 @@ def rows(*pods: Pod, mode: NodeMode = NodeMode.CGPU, used_mib: float = 9000.0) -
     return _rows(found, RealUse(used, {}, frozenset({"n"})), None)
 
 
-def test_the_table_has_a_column_of_limits_where_pods_have_one() -> None:
+def test_the_table_has_a_column_of_limits_if_pods_have_one() -> None:
     assert [line.split() for line in table(rows(limited("a", "10Gi"), placed("b", "n", GPU, 4)), PLAIN)] == [
         ["NAMESPACE", "NAME", "NODE", "GPU", "ALLOC(MiB)", "LIMIT(MiB)", "USED(MiB)", "ALLOC(%)", "USED(%)"],
         ["default", "a", "n", "0", "4096", "10240", "9000", "-", "5"],
@@ -61,13 +61,13 @@ def test_the_limit_is_what_the_node_lets_the_pod_use(text: str, mode: NodeMode, 
     assert _record(row).get("limitMiB", 0) == mib
 
 
-def test_the_document_of_nodes_has_the_limit_where_there_is_one() -> None:
+def test_the_document_of_nodes_has_the_limit_if_there_is_one() -> None:
     found = seen([node("n", "10.0.0.1", [GPU])], [limited("a", "10Gi"), placed("b", "n", GPU, 4)])
     [one] = json.loads(encoded(found, "json"))["nodes"]
     assert [pod["shares"][0].get("limitMiB") for pod in one["pods"]] == [10240, None]
 
 
-def test_the_details_of_a_node_have_a_column_of_limits_where_pods_have_one() -> None:
+def test_the_details_of_a_node_have_a_column_of_limits_if_pods_have_one() -> None:
     nodes, other = [node("n", "10.0.0.1", [GPU])], placed("b", "n", GPU, 4)
     lines = details(seen(nodes, [limited("a", "10Gi"), other])).splitlines()
     assert [line.split()[-1] for line in lines if line.startswith(("NAME ", "a ", "b "))] == [
@@ -90,8 +90,8 @@ def test_why_shows_the_limit_next_to_the_request() -> None:
         "status": {"phase": "Running"},
     }
     assert _of_pod(pod, None, PLAIN)[1:] == ["may use:  10Gi of GPU memory, while the GPU has it free"]
-    asks = {"asks": "aliyun.com/gpu-mem: 4", "waiting": None}
-    assert [line.split()[:2] for line in _of_pod(pod, asks, PLAIN)[1:]] == [
+    decision = {"asks": "aliyun.com/gpu-mem: 4", "waiting": None}
+    assert [line.split()[:2] for line in _of_pod(pod, decision, PLAIN)[1:]] == [
         ["requests:", "aliyun.com/gpu-mem:"],
         ["may", "use:"],
     ]

@@ -1,4 +1,4 @@
-"""Nodes in mode ``dra``: what ResourceClaims hold of their GPUs is in the tables as what pods hold elsewhere."""
+"""Nodes in mode ``dra``: allocations of ResourceClaims are in the tables like those of pods elsewhere."""
 
 import json
 from typing import Any, cast
@@ -24,7 +24,7 @@ DRA = node("n", "10.0.0.1", GPUS, mode=NodeMode.DRA, advertised=False)
 
 
 def claim(name: str, *shares: tuple[int, str, int], pods: tuple[str, ...] = (), **result: Any) -> Any:
-    """A claim that was allocated (GPU, memory, compute)."""
+    """An allocated claim (GPU, memory, compute)."""
     results = [
         {
             "request": "gpu",
@@ -46,7 +46,7 @@ def claim(name: str, *shares: tuple[int, str, int], pods: tuple[str, ...] = (), 
 
 
 class Cluster(Kubectl):
-    """Nodes, no pods, and claims; or what kubectl says when it is asked for claims."""
+    """Nodes, no pods, and claims; or kubectl's error when it reads claims."""
 
     def __init__(self, nodes: list[Node], claims: list[Any] | str = "") -> None:
         super().__init__(program="none")
@@ -137,12 +137,12 @@ def test_claims_that_cannot_be_read_or_understood_are_warned_about() -> None:
     )
 
 
-def test_other_clusters_are_asked_for_no_claims() -> None:
+def test_in_other_clusters_claims_are_not_read() -> None:
     text, _ = Cluster([node("m", "10.0.0.2", GPUS)], "asked").render()
     assert "0/15" in text
 
 
-def test_what_the_pods_of_a_claim_use_is_added_up() -> None:
+def test_use_by_the_pods_of_a_claim_is_summed() -> None:
     claims = [
         claim("shared", (0, "3Gi", 30), pods=("a", "b")),
         claim("idle", (1, "1Gi", 0), pods=("c",)),

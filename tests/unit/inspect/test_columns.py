@@ -8,7 +8,7 @@ LINES = st.lists(st.lists(CELLS, min_size=1, max_size=5), max_size=12)
 
 
 def naive(lines: list[list[str]]) -> list[str]:
-    """Each cell asks its neighbours above and below, as long as they have its column too."""
+    """Each cell looks at its neighbours above and below, as long as they have its column too."""
     text = []
     for at, line in enumerate(lines):
         cells = []
@@ -35,7 +35,7 @@ def test_no_cell_is_lost_or_changed(lines: list[list[str]]) -> None:
 
 
 @given(LINES)
-def test_no_line_ends_in_blanks(lines: list[list[str]]) -> None:
+def test_no_line_has_trailing_blanks(lines: list[list[str]]) -> None:
     assert all(text == text.rstrip() for text in aligned(lines))
 
 
@@ -43,7 +43,7 @@ def test_a_line_of_one_cell_separates_tables() -> None:
     assert aligned([["a", "b"], [""], ["a long name", "b"]]) == ["a  b", "", "a long name  b"]
 
 
-def test_what_would_move_the_cursor_is_not_printed() -> None:
+def test_control_characters_are_not_printed() -> None:
     assert aligned([["GPU\x1b[2J\n", "x"]]) == ["GPU?[2J?  x"]
     assert printable("Größe 1") == "Größe 1"
 

@@ -1,4 +1,4 @@
-"""``--why`` of a pod for which defragmentation moved others says so, by the event that names them, or by its own mark."""
+"""``--why`` of a pod for which defragmentation moved others reports it, by the event that names them, or by its own mark."""
 
 from typing import Any
 

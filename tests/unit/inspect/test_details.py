@@ -23,7 +23,7 @@ def test_rule_does_not_grow_with_the_number_of_pods() -> None:
     assert max(map(len, lines)) == 120
 
 
-def test_wide_details_say_why_a_node_takes_nothing_new() -> None:
+def test_wide_details_show_why_a_node_takes_nothing_new() -> None:
     switching = node("a", "10.0.0.1", [device(0)])
     assert switching.metadata.labels is not None
     switching.metadata.labels[names.LABEL_MODE] = NodeMode.SHARE.value

@@ -1,4 +1,4 @@
-"""The guide's examples are what the command prints."""
+"""The guide's examples match the command's output."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "inspect.md"
 
 
 def two_modes() -> tuple[list[Node], list[Pod]]:
-    """The guide's second sample, which ``make docs-test`` types too."""
+    """The guide's second sample, which ``make docs-test`` also types."""
     t4s, v100 = [device(0), device(1)], device(0, V100_MIB, model="Tesla V100")
     return (
         [
@@ -27,7 +27,7 @@ def two_modes() -> tuple[list[Node], list[Pod]]:
     )
 
 
-def test_the_guide_shows_what_is_printed() -> None:
+def test_the_guide_shows_the_real_output() -> None:
     guide = GUIDE.read_text()
     cluster = seen(*two_modes())
     for command, shown in (

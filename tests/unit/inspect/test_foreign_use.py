@@ -1,4 +1,4 @@
-"""Memory that is used without an allocation: every view whose figures it changes says so."""
+"""Memory used without an allocation: every view whose figures it changes reports it."""
 
 import json
 from typing import cast
@@ -56,7 +56,7 @@ def test_the_documented_tables_are_the_same_with_it_and_without(arguments: list[
     assert shown(device(0), *arguments)[1] == ()
 
 
-def test_the_document_says_how_much_and_by_what() -> None:
+def test_the_document_contains_the_amount_and_the_user() -> None:
     document = json.loads(shown(used(), "-o", "json")[0])
     assert faults(document) == []
     (gpu,) = document["nodes"][0]["gpus"]
@@ -65,7 +65,7 @@ def test_the_document_says_how_much_and_by_what() -> None:
     assert not {"foreignMiB", "foreignBy"} & gpu.keys()
 
 
-def test_a_node_agent_of_an_earlier_version_does_not_say_by_what() -> None:
+def test_an_earlier_node_agent_does_not_name_the_user() -> None:
     assert shown(used(by=""))[1] == (
         "warning: node n: 9024 MiB of GPU 0 are used without an allocation: 6 of its 15 units can be allocated",
     )
@@ -77,7 +77,7 @@ def test_a_node_agent_of_an_earlier_version_does_not_say_by_what() -> None:
     st.integers(0, 150_000),
     st.lists(st.integers(1, 40), max_size=3),
 )
-def test_what_can_be_allocated_is_what_the_scheduler_would_allocate(
+def test_the_allocatable_amount_is_what_the_scheduler_would_allocate(
     total_mib: int, unit: MemoryUnit, foreign_mib: int, shares: list[int]
 ) -> None:
     gpu = used(min(foreign_mib, total_mib), gpu=device(0, total_mib))

@@ -1,4 +1,4 @@
-"""What gangs keep is shown below the tables, and in JSON and YAML; where they keep nothing, nothing of it is."""
+"""Reservations of gangs are shown below the tables, and in JSON and YAML; without any, nothing is added."""
 
 import json
 from typing import Any
@@ -23,14 +23,14 @@ FORBIDDEN = 'Error from server (Forbidden): services "http:ack-co-scheduler:heal
 
 
 class Kubectl(Answers):
-    """As ``Answers``, which says what it was asked."""
+    """As ``Answers``, which records its requests."""
 
     def __init__(self, **known: Any) -> None:
         super().__init__(**known)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def start(self, *paths: str) -> Any:
-        self.asked += paths
+        self.requests += paths
         begun = super().start(*paths)
         begun.finish = begun.outcomes
         return begun
@@ -66,7 +66,7 @@ def cluster(nodes: list[Node], pods: list[Any], world: World) -> Kubectl:
     return Kubectl(**known)
 
 
-def kept_lines(shown: Shown) -> list[str]:
+def reservation_lines(shown: Shown) -> list[str]:
     return [line for line in shown.text.splitlines() if line.startswith("Reserved for ")]
 
 
@@ -87,30 +87,30 @@ async def test_compute_is_named_and_of_many_gpus_the_first(world: World, monkeyp
     monkeypatch.setattr("gpushare.inspect.sources.gang_reservations._NAMED", 1)
     kubectl = await keeping(world, mode=NodeMode.CORE_MEM, core=60)
     all_of_it = "15 GiB and 60% compute on node n1 GPU 0"
-    assert kept_lines(render(kubectl, options())) == [
+    assert reservation_lines(render(kubectl, options())) == [
         f"Reserved for gang tenant/g: {all_of_it} and on 1 GPU more {END}"
     ]
-    assert kept_lines(render(kubectl, options("-d"))) == [
+    assert reservation_lines(render(kubectl, options("-d"))) == [
         f"Reserved for gang tenant/g: {all_of_it}, {all_of_it.replace('n1', 'n2')} {END}"
     ]
 
 
-async def test_of_one_node_what_is_kept_there(world: World) -> None:
+async def test_for_one_node_only_its_reservations_are_shown(world: World) -> None:
     kubectl = await keeping(world)
-    assert kept_lines(render(kubectl, options("n2"))) == [
+    assert reservation_lines(render(kubectl, options("n2"))) == [
         f"Reserved for gang tenant/g: 15 GiB on node n2 GPU 0 {END}"
     ]
 
 
-async def test_a_gang_of_another_namespace_than_was_asked_for_is_not_named(world: World) -> None:
+async def test_a_gang_of_another_namespace_than_requested_is_not_named(world: World) -> None:
     kubectl = await keeping(world)
-    (line,) = kept_lines(render(kubectl, options("-n", "default")))
+    (line,) = reservation_lines(render(kubectl, options("-n", "default")))
     assert line.startswith("Reserved for a gang of another namespace: 15 GiB on node n1 GPU 0")
-    (line,) = kept_lines(render(kubectl, options("-n", "tenant")))
+    (line,) = reservation_lines(render(kubectl, options("-n", "tenant")))
     assert line.startswith("Reserved for gang tenant/g: ")
 
 
-async def test_programs_read_it_too(world: World) -> None:
+async def test_structured_output_contains_them_too(world: World) -> None:
     kubectl = await keeping(world)
     document = both(lambda form: render(kubectl, options("-o", form)))
     share = {"gpu": 0, "units": 15, "MiB": 15360, "corePercent": 0}
@@ -127,7 +127,7 @@ async def test_programs_read_it_too(world: World) -> None:
 
 
 @pytest.mark.parametrize("form", ["", "json"])
-async def test_nothing_is_shown_where_nothing_is_kept(world: World, form: str) -> None:
+async def test_without_reservations_nothing_is_shown(world: World, form: str) -> None:
     kubectl = await keeping(world)
     flags = ("-o", form) if form else ()
     world.gangs.give_up_all()
@@ -137,7 +137,7 @@ async def test_nothing_is_shown_where_nothing_is_kept(world: World, form: str) -
 
     assert render(empty, options(*flags)) == nothing
     assert "kept" not in nothing.text.lower()
-    assert not [path for path in empty.asked if path.startswith(DECISIONS)]
+    assert not [path for path in empty.requests if path.startswith(DECISIONS)]
 
 
 async def test_unknown_reservations_are_a_warning(world: World) -> None:
@@ -152,10 +152,10 @@ async def test_unknown_reservations_are_a_warning(world: World) -> None:
     )
 
 
-def test_pods_of_no_gang_are_no_reason_to_ask(world: World) -> None:
+def test_pods_without_a_gang_cause_no_request(world: World) -> None:
     pod = msgspec.convert({"metadata": {"name": "waits", "labels": {"app": "x"}}}, Pod)
     found = json.loads(msgspec.json.encode(pod))
     kubectl = cluster([node("n1", "10.0.0.1", [device(0)])], [found], world)
     render(kubectl, options())
     render(kubectl, options("n1"))
-    assert not [path for path in kubectl.asked if path.startswith(DECISIONS)]
+    assert not [path for path in kubectl.requests if path.startswith(DECISIONS)]

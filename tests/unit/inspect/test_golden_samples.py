@@ -1,4 +1,4 @@
-"""The text of every documented sample, byte for byte (golden/SOURCES.md says where each comes from)."""
+"""The text of every documented sample, byte for byte (golden/SOURCES.md names their sources)."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Of a pod whose containers have different GPUs it is told which has which; of all others nothing more than before."""
+"""For a pod whose containers have different GPUs it is shown which has which; for all others nothing is added."""
 
 import re
 from typing import Any
@@ -34,7 +34,7 @@ THERE = gpu_node("n1", 8 * GIB, 8 * GIB, 8 * GIB, 8 * GIB)
 
 
 async def bound(labels: dict[str, str], *containers: tuple[str, dict[str, Any]]) -> World:
-    """The pod ``pod`` is asked about and bound to a node with four GPUs."""
+    """The pod ``pod`` is queried and bound to a node with four GPUs."""
     world = World()
     browser = Browser(world)
     world.add_node(THERE)
@@ -63,7 +63,7 @@ def of_node(*pods_: Pod) -> list[list[str]]:
 
 
 def with_gpus(name: str, devices: dict[str, list[Device]]) -> Pod:
-    """A pod whose containers were given 2 units each of some GPUs of the node ``n``."""
+    """A pod whose containers have 2 units each of some GPUs of the node ``n``."""
     made = pod(name, "n", 2)
     its = {container: tuple(share_of(one, 15, 2, 0) for one in some) for container, some in devices.items()}
     every = tuple(dict.fromkeys(share for shares in its.values() for share in shares))
@@ -72,7 +72,7 @@ def with_gpus(name: str, devices: dict[str, list[Device]]) -> Pod:
     return made
 
 
-async def test_why_says_which_container_has_which_gpu() -> None:
+async def test_why_shows_which_container_has_which_gpu() -> None:
     world = await pair()
 
     text = why(cluster(world), options("--why", "pod"), PLAIN).text
@@ -89,30 +89,30 @@ async def test_why_says_which_container_has_which_gpu() -> None:
     ]
 
 
-async def test_why_says_on_which_node_nothing_holds_containers_to_their_share() -> None:
+async def test_why_shows_on_which_node_shares_are_not_enforced() -> None:
     limits = {names.GPU_MEM: 4}
     world = await bound({}, ("main", limits))
 
-    def told() -> tuple[str, str]:
+    def lines_of_why() -> tuple[str, str]:
         document = both(lambda form: why(cluster(world), options("--why", "pod", "-o", form), PLAIN))
         text = why(cluster(world), options("--why", "pod"), PLAIN).text
         return document["record"]["holds"]["notHeld"], text
 
     trusts = "mode share trusts containers to keep to their share"
-    assert told()[0] == trusts
-    # It may have its share from a time at which the node held containers to it: of that nothing is said.
+    assert lines_of_why()[0] == trusts
+    # It may have its share from a time at which the node enforced it: then nothing is reported.
     assert (
         f"Node n1 does not hold containers to shares that it gives now: {trusts}. Containers that"
-        in told()[1]
+        in lines_of_why()[1]
     )
-    assert "It is not held" not in told()[1]
+    assert "It is not held" not in lines_of_why()[1]
     held = msgspec.structs.replace(THERE, mode=NodeMode.CGPU, isolation="preload (by CDI): mode cgpu")
     world.add_node(held)
-    assert (told()[0], "not hold" in told()[1]) == ("", False)
+    assert (lines_of_why()[0], "not hold" in lines_of_why()[1]) == ("", False)
 
 
 @pytest.mark.parametrize(
-    ("mode", "isolation", "told"),
+    ("mode", "isolation", "expected"),
     [
         (NodeMode.SHARE, "", "mode share trusts containers to keep to their share"),
         (NodeMode.CGPU, "none: libraries are switched off", "libraries are switched off"),
@@ -121,7 +121,7 @@ async def test_why_says_on_which_node_nothing_holds_containers_to_their_share() 
     ],
 )
 def test_without_the_scheduler_annotations_of_pod_and_node_show_it(
-    mode: NodeMode, isolation: str, told: str
+    mode: NodeMode, isolation: str, expected: str
 ) -> None:
     there = node("n", "10.0.0.1", [device(0)], mode=mode)
     assert there.metadata.annotations is not None
@@ -132,18 +132,18 @@ def test_without_the_scheduler_annotations_of_pod_and_node_show_it(
         "/api/v1/nodes/n": msgspec.to_builtins(there),
     }
 
-    def said(form: str | None = None) -> Shown:
+    def explained(form: str | None = None) -> Shown:
         return why(Answers(**known), options("--why", "pod", *(("-o", form) if form else ())), PLAIN)
 
-    assert both(said)["pod"].get("notHeld", "") == told
-    line = f"\n\n{not_held_text('n', told)}\n"
-    assert (line in said().text, "not hold" in said().text) == (bool(told), bool(told))
+    assert both(explained)["pod"].get("notHeld", "") == expected
+    line = f"\n\n{not_held_text('n', expected)}\n"
+    assert (line in explained().text, "not hold" in explained().text) == (bool(expected), bool(expected))
     for answer in ({"metadata": "broken"}, "Error from server (Forbidden): no"):
         known["/api/v1/nodes/n"] = answer
-        assert "not hold" not in said().text
+        assert "not hold" not in explained().text
 
 
-async def test_why_says_no_more_where_all_containers_have_the_same_gpus() -> None:
+async def test_why_adds_nothing_if_all_containers_have_the_same_gpus() -> None:
     limits = {names.GPU_MEM: 4}
     world = await bound({names.LABEL_POD_GPU_COUNT: "2"}, ("actor", limits), ("learner", limits))
 
@@ -154,14 +154,14 @@ async def test_why_says_no_more_where_all_containers_have_the_same_gpus() -> Non
     assert ["containers" in one for one in document["record"]["holds"]["gpus"]] == [False, False]
 
 
-async def test_pods_and_nodes_say_which_container_has_which_gpu_where_one_of_them_has_not_all(
+async def test_pods_and_nodes_show_which_container_has_which_gpu_if_they_differ(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gpus = [device(0), device(1)]
     apart = with_gpus("apart", {"actor": gpus[:1], "learner": gpus[1:]})
-    alike = with_gpus("alike", {"actor": gpus, "learner": gpus})
+    uniform = with_gpus("alike", {"actor": gpus, "learner": gpus})
 
-    def told(*pods_: Pod) -> tuple[list[str], Any, Any]:
+    def outputs(*pods_: Pod) -> tuple[list[str], Any, Any]:
         cluster_ = seen([node("n", "10.0.0.1", gpus)], pods_)
         use = RealUse({}, {}, frozenset({"n"}))
         monkeypatch.setattr(
@@ -175,32 +175,32 @@ async def test_pods_and_nodes_say_which_container_has_which_gpu_where_one_of_the
         document = both(lambda form: encoded(cluster_, "json" if form == "json" else "yaml"))
         return table, both(written)["pods"], document["nodes"][0]["pods"]
 
-    table, rows, of_node = told(apart, alike)
+    table, rows, of_node = outputs(apart, uniform)
     assert [line.split("  ")[-1].strip() for line in table] == [
         "CONTAINERS",
         *("actor", "learner"),
-        *("0", "0"),  # what they use ends the lines of the other
+        *("0", "0"),  # the use of each ends the lines of the other
     ]
     assert [one.get("containers") for one in rows] == [["actor"], ["learner"], None, None]
     assert {pod["name"]: [one.get("containers") for one in pod["shares"]] for pod in of_node} == {
         "apart": [["actor"], ["learner"]],
         "alike": [None, None],
     }
-    table, rows, of_node = told(alike)
+    table, rows, of_node = outputs(uniform)
     assert table[0].endswith("USED(%)")
 
 
-def test_details_say_which_container_has_which_gpu_of_such_a_pod_alone() -> None:
+def test_details_show_which_container_has_which_gpu_only_for_such_a_pod() -> None:
     gpus = [device(0), device(1)]
     apart = with_gpus("apart", {"actor": gpus[:1], "learner": gpus[1:]})
     some = with_gpus("some", {"main": gpus, "sidecar": gpus[1:]})
-    alike = with_gpus("alike", {"actor": gpus, "learner": gpus})
+    uniform = with_gpus("alike", {"actor": gpus, "learner": gpus})
     heading = ["NAME", "NAMESPACE", "GPU0(Allocated)", "GPU1(Allocated)"]
 
-    assert of_node(apart, some, alike) == [
+    assert of_node(apart, some, uniform) == [
         [*heading, "CONTAINERS"],
         ["apart", "default", "2", "2", "GPU0 actor; GPU1 learner"],
         ["some", "default", "2", "2", "GPU0 main; GPU1 main, sidecar"],
         ["alike", "default", "2", "2"],
     ]
-    assert of_node(alike) == [heading, ["alike", "default", "2", "2"]]
+    assert of_node(uniform) == [heading, ["alike", "default", "2", "2"]]

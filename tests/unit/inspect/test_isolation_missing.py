@@ -1,4 +1,4 @@
-"""Isolation that a node's mode asks for and that it cannot give is told beside the tables."""
+"""Isolation that a node's mode requires but that it cannot provide is reported next to the tables."""
 
 import json
 from typing import cast
@@ -12,7 +12,7 @@ from gpushare.inspect.sources.kubectl import Kubectl, Round
 from tests.unit.inspect.clusters import device, node
 
 WHY = "mode cgpu asks for isolation, and this node cannot: no NVIDIA driver"
-SAID = {
+REPORTED = {
     "a": f"none: {WHY}",
     "b": "none: mode cgpu asks for isolation, the node agent's --isolation none switches it off",
     "c": "preload: mode cgpu",
@@ -20,12 +20,12 @@ SAID = {
 
 
 class _Read:
-    """What was read: nodes whose agents say ``SAID``, and no pods."""
+    """A reading: nodes whose agents report ``REPORTED``, and no pods."""
 
     def finish(self) -> tuple[bytes, bytes]:
-        nodes = [msgspec.to_builtins(node(name, "10.0.0.1", [device(0)])) for name in SAID]
+        nodes = [msgspec.to_builtins(node(name, "10.0.0.1", [device(0)])) for name in REPORTED]
         for one in nodes:
-            one["metadata"]["annotations"][names.ANN_ISOLATION] = SAID[one["metadata"]["name"]]
+            one["metadata"]["annotations"][names.ANN_ISOLATION] = REPORTED[one["metadata"]["name"]]
         return json.dumps({"items": nodes}).encode(), b'{"items": []}'
 
 

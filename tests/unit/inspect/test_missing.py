@@ -1,4 +1,4 @@
-"""What is said where a pod or a namespace is not there."""
+"""Messages for a missing pod or namespace."""
 
 from typing import Any
 
@@ -25,22 +25,23 @@ def test_similar_names_are_suggested_for_a_missing_pod() -> None:
         "/api/v1/namespaces/default": itself,
     }
 
-    def said(pod: str) -> str:
+    def message(pod: str) -> str:
         with pytest.raises(InspectError) as found:
             why(Answers(**known), options("--why", pod), PLAIN)
         return str(found.value)
 
-    assert said("minee") == (
+    assert message("minee") == (
         'pod "minee" not found in namespace default (did you mean mine?); -n names another'
     )
-    assert said("job") == (
+    assert message("job") == (
         'pod "job" not found in namespace default (did you mean job-x2 or job-x3 or job-x4 or one of 1 more?); -n names another'
     )
     assert (
-        said("far") == 'pod "far" not found in namespace default (did you mean team/far?); -n names another'
+        message("far")
+        == 'pod "far" not found in namespace default (did you mean team/far?); -n names another'
     )
-    assert said("quite-another") == 'pod "quite-another" not found in namespace default; -n names another'
-    assert said("none/mine") == 'pod "mine" not found: there is no namespace none; -n names another'
+    assert message("quite-another") == 'pod "quite-another" not found in namespace default; -n names another'
+    assert message("none/mine") == 'pod "mine" not found: there is no namespace none; -n names another'
 
 
 def test_an_empty_result_names_the_namespace() -> None:
@@ -62,7 +63,7 @@ def test_an_empty_result_names_the_namespace() -> None:
             begun.finish = begun.outcomes
             return begun
 
-    def said(*words: str) -> list[str]:
+    def lines(*words: str) -> list[str]:
         kubectl = Finishing(**known)
         return [
             render(kubectl, options(view, *words), PLAIN).text
@@ -70,10 +71,10 @@ def test_an_empty_result_names_the_namespace() -> None:
         ]
 
     heads = ["No pod that requests GPU memory is pending", "No pod has GPU memory"]
-    assert said() == [f"{head}.\n" for head in heads]
+    assert lines() == [f"{head}.\n" for head in heads]
     for namespace in ("default", "shut"):
-        assert said("-n", namespace) == [f"{head} in namespace {namespace}.\n" for head in heads]
-    assert said("-n", "none") == [
+        assert lines("-n", namespace) == [f"{head} in namespace {namespace}.\n" for head in heads]
+    assert lines("-n", "none") == [
         f"{head} in namespace none: there is no such namespace.\n" for head in heads
     ]
 

@@ -1,4 +1,4 @@
-"""``--why`` names resources that look like ours and are none: of such a pod the scheduler knows nothing."""
+"""``--why`` names resources that look like ours but are not: the scheduler knows nothing of such a pod."""
 
 import pytest
 
@@ -12,7 +12,7 @@ async def world() -> World:
     return World()
 
 
-async def test_a_resource_that_is_nearly_ours_is_named(world: World) -> None:
+async def test_a_resource_similar_to_ours_is_named(world: World) -> None:
     world.create("pod", 6)
     spec = world.api.pods["default/pod"]["spec"]
     for name, key in (("init", "initContainers"), ("c", "containers")):
@@ -43,7 +43,7 @@ async def test_a_request_of_zero_units_is_a_warning(world: World) -> None:
 
 
 @pytest.mark.parametrize("resource", ["alyun.com/gpu-mem", "aliyun.com/gup-mem", "aliyun.com/gpu-count"])
-async def test_a_resource_is_named_wherever_its_slip_is_as_admission_does(
+async def test_a_misspelt_resource_is_named_wherever_it_occurs_as_in_admission(
     world: World, resource: str
 ) -> None:
     world.create("pod", 6)

@@ -1,4 +1,4 @@
-"""Which pods would have to move for one that waits: enough, to where they fit, and the least."""
+"""Which pods would have to move for a pending one: enough, to where they fit, and as little as possible."""
 
 import msgspec
 from hypothesis import given
@@ -28,7 +28,7 @@ from tests.unit.inspect.clusters import device, node, placed, pod, required, see
 from tests.unit.inspect.schema import faults
 
 
-def asks(units: int, core_percent: int = 0) -> Request:
+def request_of(units: int, core_percent: int = 0) -> Request:
     one = ContainerRequest("main", ContainerKind.APP, 0, units, core_percent)
     return Request(units, core_percent, (one,))
 
@@ -37,11 +37,11 @@ def outlook(cluster: ClusterUsage, request: Request) -> Outlook:
     return outlook_on(list(hosts_of(cluster)), request)
 
 
-def told(found: Outlook) -> tuple[str, list[str]]:
+def summary(found: Outlook) -> tuple[str, list[str]]:
     return str(found.spot), [f"{move.pod} to {move.target}" for move in found.moves]
 
 
-def test_the_cheapest_pod_moves_within_its_node_where_it_can() -> None:
+def test_the_cheapest_pod_moves_within_its_node_if_it_can() -> None:
     gpus = [device(0), device(1)]
     pods = [
         placed("nine", "n", gpus[0], 9),
@@ -53,49 +53,49 @@ def test_the_cheapest_pod_moves_within_its_node_where_it_can() -> None:
         [*pods, placed("full", "m", device(2), 15)],
     )
     # 3 free on one, 7 on the other.
-    assert told(outlook(cluster, asks(8))) == ("None", [])
-    assert told(outlook(cluster, asks(6))) == ("GPU 1 of n", [])
+    assert summary(outlook(cluster, request_of(8))) == ("None", [])
+    assert summary(outlook(cluster, request_of(6))) == ("GPU 1 of n", [])
     more = [*pods[:2], placed("ten", "n", gpus[1], 10)]
     cluster = seen([node("n", "10.0.0.1", gpus)], more)
-    assert told(outlook(cluster, asks(6))) == ("GPU 0 of n", ["default/three to GPU 1 of n"])
+    assert summary(outlook(cluster, request_of(6))) == ("GPU 0 of n", ["default/three to GPU 1 of n"])
 
 
-def test_two_pods_move_where_one_is_not_enough_and_to_other_nodes_where_their_own_has_no_room() -> None:
+def test_two_pods_move_if_one_is_not_enough_and_to_other_nodes_if_their_own_is_full() -> None:
     gpus = [device(0), device(1)]
     pods = [placed("a", "n", gpus[0], 4), placed("b", "n", gpus[0], 4), placed("big", "n", gpus[1], 9)]
     there = [*pods, placed("other", "m", device(2), 7)]
     cluster = seen([node("n", "10.0.0.1", gpus), node("m", "10.0.0.2", [device(2)])], there)
     # 7 free on one, 6 on the other, 8 elsewhere.
-    assert told(outlook(cluster, asks(13))) == (
+    assert summary(outlook(cluster, request_of(13))) == (
         "GPU 0 of n",
         ["default/a to GPU 1 of n", "default/b to GPU 2 of m"],
     )
     cluster = seen([node("n", "10.0.0.1", gpus), node("m", "10.0.0.2", [device(2)])], pods)
-    assert told(outlook(cluster, asks(13))) == ("GPU 2 of m", [])
+    assert summary(outlook(cluster, request_of(13))) == ("GPU 2 of m", [])
 
 
-def test_nothing_helps_where_all_there_is_would_not_do_or_the_kinds_differ() -> None:
+def test_no_move_is_found_if_the_total_does_not_suffice_or_the_kinds_differ() -> None:
     gpus = [device(0), device(1)]
     full = seen([node("n", "10.0.0.1", gpus)], [placed(f"p{one.index}", "n", one, 14) for one in gpus])
-    assert outlook(full, asks(8)) == Outlook(None)
+    assert outlook(full, request_of(8)) == Outlook(None)
     core = seen(
         [node("n", "10.0.0.1", gpus, mode=NodeMode.CORE_MEM)],
         [placed("p", "n", gpus[0], 1, core_percent=10)],
     )
-    assert outlook(core, asks(2)) == Outlook(None)
-    assert outlook(core, asks(2, 95)).moves == ()
+    assert outlook(core, request_of(2)) == Outlook(None)
+    assert outlook(core, request_of(2, 95)).moves == ()
     shut = seen([node("n", "10.0.0.1", gpus, cordoned="0,1")])
-    assert outlook(shut, asks(2)) == Outlook(None)
+    assert outlook(shut, request_of(2)) == Outlook(None)
 
 
 def test_compute_is_freed_like_memory() -> None:
     gpus = [device(0), device(1)]
     pods = [placed("a", "n", gpus[0], 1, core_percent=50), placed("b", "n", gpus[1], 1, core_percent=50)]
     cluster = seen([node("n", "10.0.0.1", gpus, mode=NodeMode.CORE_MEM)], pods)
-    assert told(outlook(cluster, asks(2, 60))) == ("GPU 0 of n", ["default/a to GPU 1 of n"])
+    assert summary(outlook(cluster, request_of(2, 60))) == ("GPU 0 of n", ["default/a to GPU 1 of n"])
 
 
-def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
+def test_the_report_names_each_pending_pod_and_the_sums() -> None:
     gpus = [device(0), device(1)]
     pods = [
         placed("nine", "n", gpus[0], 9),
@@ -123,7 +123,7 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
     assert "not a share of one GPU" in lines["pair"]
     assert "equal whole parts" in lines["odd"]
     assert "1 would fit after moves, 1 is blocked by something other than capacity, 1 would not fit" in text
-    # Of nobody nothing is summed up.
+    # Without pods there are no sums.
     room = "\n\n8 GiB are free on 2 GPUs, 5 GiB of them together.\n"
     assert fragments(cluster, nodes, pods, []) == f"No pod that requests GPU memory is pending.{room}"
     assert fragments(cluster, nodes, pods, waiting, namespace="x") == (
@@ -132,8 +132,8 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
     assert "six" not in fragments(cluster, nodes, pods, waiting, namespace="x")
     document = fragments_document(cluster, nodes, pods, waiting)
     assert faults(document) == []
-    told = {one["name"]: one for one in document["waiting"]}
-    assert {name: one["fits"] for name, one in told.items()} == {
+    entries = {one["name"]: one for one in document["waiting"]}
+    assert {name: one["fits"] for name, one in entries.items()} == {
         "six": "once moved",
         "two": "now",
         "huge": "not",
@@ -141,19 +141,19 @@ def test_the_report_names_each_pod_that_waits_and_the_sums() -> None:
         "odd": "not looked at",
     }
     here, there = {"node": "n", "gpu": 0}, {"node": "n", "gpu": 1}
-    assert told["six"]["goesTo"] == here
-    assert told["six"]["moves"] == [
+    assert entries["six"]["goesTo"] == here
+    assert entries["six"]["moves"] == [
         {"pod": "default/three", "units": 3, "mib": 3072, "from": here, "to": there}
     ]
-    assert (told["odd"]["asks"], told["huge"]["goesTo"]) == (None, None)
-    assert told["pair"]["asks"] == {"units": 4, "corePercent": 0, "gpus": 2, "wholeDevice": False}
+    assert (entries["odd"]["asks"], entries["huge"]["goesTo"]) == (None, None)
+    assert entries["pair"]["asks"] == {"units": 4, "corePercent": 0, "gpus": 2, "wholeDevice": False}
     assert (document["freeGPUs"], document["freeMiB"], document["largestMiB"]) == (2, 8192, 5120)
     assert fragments_document(cluster, nodes, pods, waiting, namespace="x")["waiting"] == []
     assert fragments_document(seen([]), [], [], [])["largestMiB"] == 0
 
 
 def waits(name: str, category: str, reason: str) -> dict[str, str]:
-    """As the scheduler tells of it."""
+    """As in the scheduler's decisions."""
     return {"uid": f"uid-default-{name}", "category": category, "reason": reason}
 
 
@@ -165,7 +165,7 @@ def test_pods_blocked_by_other_causes_are_counted_separately_with_the_cause() ->
         placed("ten", "n", gpus[1], 10),
     ]
     nodes = [node("n", "10.0.0.1", gpus)]
-    told = [
+    decisions = [
         waits("alone", "gang", "gang default/g: 1 of 2 pods are there"),
         waits("held", "quota", "elastic quota a: its max of 4 is used up"),
         waits("huge", "policy", "ResourcePolicy default/p: no unit"),
@@ -173,7 +173,7 @@ def test_pods_blocked_by_other_causes_are_counted_separately_with_the_cause() ->
     ]
     waiting = [pod("alone", "", 2), pod("held", "", 6), pod("huge", "", 14), pod("late", "", 2)]
 
-    text = fragments(seen(nodes, pods), nodes, pods, waiting, lambda: told)
+    text = fragments(seen(nodes, pods), nodes, pods, waiting, lambda: decisions)
 
     lines = {line.split()[1]: line for line in text.splitlines()[1:5]}
     room = "it fits: something else blocks it"
@@ -185,18 +185,18 @@ def test_pods_blocked_by_other_causes_are_counted_separately_with_the_cause() ->
     assert lines["huge"].split()[-2:] == ["-", "-"]
     assert lines["late"].endswith(f"  {room}"), "what it was told of room is no more so"
     assert "0 would fit after moves, 3 are blocked by something other than capacity, 1 would not fit" in text
-    document = fragments_document(seen(nodes, pods), nodes, pods, waiting, lambda: told)
+    document = fragments_document(seen(nodes, pods), nodes, pods, waiting, lambda: decisions)
     assert faults(document) == []
     notes = {one["name"]: (one["fits"], one["note"].partition(": elastic")[0]) for one in document["waiting"]}
     assert notes["held"] == ("once moved", "something else blocks it, too")
 
 
-def test_the_scheduler_is_not_asked_where_there_is_no_room_whatever_moves() -> None:
-    def asked() -> list[dict[str, str]]:
+def test_the_scheduler_is_not_queried_if_no_move_can_make_room() -> None:
+    def decisions() -> list[dict[str, str]]:
         raise AssertionError
 
     nodes = [node("n", "10.0.0.1", [device(0)])]
-    assert "1 would not fit" in fragments(seen(nodes), nodes, [], [pod("huge", "", 99)], asked)
+    assert "1 would not fit" in fragments(seen(nodes), nodes, [], [pod("huge", "", 99)], decisions)
 
 
 def test_a_request_for_several_gpus_is_shown_with_its_compute() -> None:
@@ -208,8 +208,8 @@ def test_a_request_for_several_gpus_is_shown_with_its_compute() -> None:
 
 
 def ways(nodes: list[Node], pods: list[Pod], waiting: Pod) -> tuple[str, list[str]]:
-    (told,) = fragments_document(seen(nodes, pods), nodes, pods, [waiting])["waiting"]
-    return told["fits"], [move["pod"] for move in told["moves"]]
+    (entry,) = fragments_document(seen(nodes, pods), nodes, pods, [waiting])["waiting"]
+    return entry["fits"], [move["pod"] for move in entry["moves"]]
 
 
 def test_units_of_another_size_are_not_taken_for_the_nodes_own() -> None:
@@ -222,7 +222,7 @@ def test_units_of_another_size_are_not_taken_for_the_nodes_own() -> None:
     assert ways(nodes, pods, pod("waits", "", 6)) == ("now", []), (
         "of the node's own units 6 are less than 1 GiB"
     )
-    # Beside it a node that counts as the pod was counted.
+    # Next to it a node that counts in the pod's unit.
     nodes.append(node("m", "10.0.0.2", [device(2)]))
     assert ways(nodes, pods, pod("waits", "", 6, counted)) == ("now", [])
 
@@ -231,7 +231,7 @@ def test_pods_allocated_in_another_unit_do_not_move() -> None:
     gpus = [device(0), device(1)]
     nodes = [node("n", "10.0.0.1", gpus)]
     pods = [placed("old", "n", gpus[0], 48, unit=MemoryUnit.MIB_128), placed("big", "n", gpus[1], 9)]
-    # It holds 6 GiB, and what comes anew would ask for 48 units again.
+    # It holds 6 GiB; recreated it would request 48 units again.
     assert ways(nodes, pods, pod("waits", "", 12)) == ("once moved", ["default/big"])
     pods[0] = placed("new", "n", gpus[0], 6)
     assert ways(nodes, pods, pod("waits", "", 12)) == ("once moved", ["default/new"])
@@ -257,12 +257,12 @@ def test_nodes_outside_a_pods_selection_are_no_targets() -> None:
     assert ways(nodes, pods, pod("waits", "", 12, affinity=required(term))) == ("not", [])
 
 
-def test_nobody_moves_to_a_node_that_he_does_not_want() -> None:
+def test_no_pod_moves_to_a_node_that_it_does_not_want() -> None:
     nodes = [node("n", "10.0.0.1", [device(0), device(2)]), node("m", "10.0.0.2", [device(1)])]
     for one in nodes:
         assert one.metadata.labels is not None
         one.metadata.labels["kubernetes.io/hostname"] = one.metadata.name
-    # 7 are free on both GPUs of n, 9 on the one of m: who moves for 12 units on n has to go to m.
+    # 7 are free on both GPUs of n, 9 on the one of m: a pod that makes room for 12 units on n has to go to m.
     pods = [
         placed("full", "n", device(0), 8),
         placed("other", "n", device(2), 8),
@@ -275,7 +275,7 @@ def test_nobody_moves_to_a_node_that_he_does_not_want() -> None:
     term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["m"]}]}
     pods[1].spec.affinity = required(term)
     assert ways(nodes, pods, waiting) == ("not", [])
-    # On its own node everybody may move.
+    # On its own node every pod may move.
     pods[2] = placed("there", "m", device(1), 15)
     pods[1] = placed("other", "n", device(2), 7)
     assert ways(nodes, pods, pod("waits", "", 15)) == ("once moved", ["default/other"])
@@ -303,7 +303,7 @@ def test_after_the_moves_everything_fits(pods: list[tuple[int, int]], units: int
     cluster = seen(
         [node("n", "10.0.0.1", [gpus[0], gpus[1]]), node("m", "10.0.0.2", [gpus[2], gpus[3]])], there
     )
-    found = outlook(cluster, asks(units))
+    found = outlook(cluster, request_of(units))
     if found.spot is None:
         assert all(15 - one < units for one in used.values())
         return
@@ -325,22 +325,22 @@ def _before(used: dict[int, int], found: Outlook, units: int) -> dict[int, int]:
     return before
 
 
-def test_a_node_with_many_pods_is_not_looked_at_in_one_go() -> None:
+def test_a_node_with_many_pods_is_not_examined_in_one_go() -> None:
     pods = tuple(Occupant(f"p{number}", 10 + number, 10240, 0) for number in range(20))
     host = Host("n", 1024, (Gpu(0, 1, 100, NO_CAP, pods),), False, 20, 0)
-    # Each alone has a place and is not enough, no two of them have.
+    # Each single pod has a target and is not enough; no two of them have.
     (place,) = roomiest([Host("m", 1024, (Gpu(0, 29, 100, 1, ()),), False, 0, 0)])
-    best = list(cheaper_ways(host, [place], asks(31), Outlook(None)))
+    best = list(cheaper_ways(host, [place], request_of(31), Outlook(None)))
     assert best[-1] == Outlook(None)
     assert len(best) > 150 / LOOKED_AT_ONCE, "of 190 pairs more than 150 are enough"
 
 
-def test_who_is_alike_is_looked_at_once() -> None:
-    alike = tuple(Occupant(f"p{number}", 2, 2048, 0) for number in range(40))
-    host = Host("n", 1024, (Gpu(0, 0, 100, NO_CAP, alike),), False, 40, 0)
+def test_identical_pods_are_examined_once() -> None:
+    identical = tuple(Occupant(f"p{number}", 2, 2048, 0) for number in range(40))
+    host = Host("n", 1024, (Gpu(0, 0, 100, NO_CAP, identical),), False, 40, 0)
     (place,) = roomiest([Host("m", 1024, (Gpu(0, 2, 100, NO_CAP, ()),), False, 0, 0)])
-    # One of them has a place and is not enough; of 780 pairs one says for all that there is none.
-    best = list(cheaper_ways(host, [place], asks(4), Outlook(None)))
+    # One of them has a target and is not enough; of 780 pairs one shows for all that there is none.
+    best = list(cheaper_ways(host, [place], request_of(4), Outlook(None)))
     assert (set(best), len(best) < 780 / LOOKED_AT_ONCE) == ({Outlook(None)}, True)
-    *_, found = cheaper_ways(host, [place], asks(2), Outlook(None))
+    *_, found = cheaper_ways(host, [place], request_of(2), Outlook(None))
     assert [move.pod for move in found.moves] == ["p0"]

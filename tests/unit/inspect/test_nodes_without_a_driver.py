@@ -38,12 +38,12 @@ def test_labels_and_chart_are_not_mentioned_if_no_node_works() -> None:
     assert remarks == (f"warning: node b: {FAULT}",)
 
 
-def test_a_node_that_is_asked_for_by_name_answers_with_the_cause() -> None:
+def test_a_node_requested_by_name_is_answered_with_the_cause() -> None:
     with pytest.raises(InspectError, match=r"^node b: node has no working GPU \(NVML: Driver Not Loaded\."):
         shown(broken(described=False), words=("b",))
 
 
-def test_gpus_that_are_known_from_before_stay_in_the_table() -> None:
+def test_gpus_known_from_before_stay_in_the_table() -> None:
     text, remarks = shown(broken(described=True))
     assert "0/15" in text
     assert remarks[0] == f"warning: node b is included, and accepts no new pods: {FAULT}"

@@ -50,7 +50,7 @@ def shown(nodes: list[dict[str, Any]], *arguments: str) -> tuple[str, tuple[str,
     return view.text, view.remarks
 
 
-def test_they_are_in_a_table_of_their_own_with_how_they_are_shared() -> None:
+def test_they_have_their_own_table_with_their_kind_of_sharing() -> None:
     without, _ = shown([OURS, *OTHERS])
     text, remarks = shown([OURS, *OTHERS], "--all")
     assert remarks == ()
@@ -63,7 +63,7 @@ def test_they_are_in_a_table_of_their_own_with_how_they_are_shared() -> None:
     ]
 
 
-def test_the_document_lists_them_with_the_flag_alone() -> None:
+def test_the_document_lists_them_only_with_the_flag() -> None:
     document = json.loads(shown([OURS, *OTHERS], "--all", "-o", "json")[0])
     assert not faults(document)
     assert [one["name"] for one in document["nodes"]] == ["ours"]
@@ -76,7 +76,7 @@ def test_the_document_lists_them_with_the_flag_alone() -> None:
     assert "otherNodes" not in json.loads(shown([OURS, *OTHERS], "-o", "json")[0])
 
 
-def test_a_node_that_both_serve_is_in_one_table_with_a_warning() -> None:
+def test_a_node_served_by_both_is_in_one_table_with_a_warning() -> None:
     both = json.loads(json.dumps(OURS))
     both["status"]["capacity"]["nvidia.com/gpu"] = "1"
     text, remarks = shown([both], "--all")
@@ -87,6 +87,6 @@ def test_a_node_that_both_serve_is_in_one_table_with_a_warning() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--all", "n1"], ["--all", "--pods"], ["--all", "--why", "pod"]])
-def test_the_flag_is_about_the_table_of_nodes(arguments: list[str]) -> None:
+def test_the_flag_applies_to_the_table_of_nodes(arguments: list[str]) -> None:
     with pytest.raises(UsageError, match="--all is about the table of nodes"):
         parse(arguments)

@@ -1,4 +1,4 @@
-"""The table of pods on GPUs: what it says of use that nobody knows, who comes first, and how it fits a screen."""
+"""The table of pods on GPUs: unknown use, order, and how it fits a screen."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ def test_usage_is_unknown_if_neither_gpu_nor_agent_reports_it(
     assert (row.used_mib, row.used_core_percent) == (used, used)
 
 
-def test_top_for_programs_is_one_document_that_begins_with_who_uses_most(
+def test_structured_top_is_one_document_sorted_by_use(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     gpu = device(0)
@@ -82,7 +82,7 @@ def test_usage_above_the_allocation_is_red() -> None:
     ("used_mib", "used_core_percent", "red"),
     [(116.0, 40.0, False), (116.5, 0.0, True), (0.0, 40.5, True), (None, None, False), (0.0, 31.0, False)],
 )
-def test_what_is_within_the_bounds_of_the_watchdog_is_measuring_and_not_red(
+def test_use_within_the_tolerance_of_the_watchdog_is_not_red(
     used_mib: float | None, used_core_percent: float | None, red: bool
 ) -> None:
     row = Row("default", "a", "u", "n1", 0, "GPU-0", 100, used_mib, 30, used_core_percent)
@@ -96,7 +96,7 @@ def test_a_narrow_screen_shortens_the_longest_names_and_shows_every_figure(width
     assert max(map(len, shown)) <= width
     assert [line.split()[-4:] for line in shown[1:]] == FIGURES
     names = [line.split()[1] for line in shown[1:]]
-    # What tells pods of one owner apart is at the end.
+    # The end of the names distinguishes pods of one owner.
     assert [name[-4:] for name in names] == ["bcde", "wxyz"]
     assert all(name.startswith("infe") for name in names)
     assert table([], PLAIN, width) == table([], PLAIN)
@@ -113,24 +113,24 @@ def test_a_narrow_screen_shortens_the_longest_names_and_shows_every_figure(width
         (24, "NAME USED USED%"),
     ],
 )
-def test_a_screen_that_is_narrower_goes_without_what_says_least(width: int, heading: str) -> None:
+def test_a_narrower_screen_drops_the_least_important_columns(width: int, heading: str) -> None:
     shown = table(SOME, PLAIN, width)
     assert max(map(len, shown)) <= width
     assert shown[0].split() == heading.split()
     first, second = (line.split() for line in shown[1:])
     of = {"ALLOC": 0, "USED": 1, "ALLOC%": 2, "USED%": 3}
-    kept = [
+    shown_columns = [
         of[one.replace("(MiB)", "").replace("(%)", "%")]
         for one in shown[0].split()
         if one[:4] in ("ALLO", "USED")
     ]
-    assert first[-len(kept) :] == [FIGURES[0][at] for at in kept]
-    assert second[-len(kept) :] == [FIGURES[1][at] for at in kept]
-    # What a column leaves is for the names.
+    assert first[-len(shown_columns) :] == [FIGURES[0][at] for at in shown_columns]
+    assert second[-len(shown_columns) :] == [FIGURES[1][at] for at in shown_columns]
+    # The space of a dropped column is used for the names.
     assert all(len(line[shown[0].split().index("NAME")]) >= 9 for line in (first, second))
 
 
-def test_a_screen_says_which_container_has_which_gpu_where_there_is_room_for_it() -> None:
+def test_a_screen_shows_which_container_has_which_gpu_if_there_is_room() -> None:
     some = [SOME[0]._replace(containers=("actor",)), SOME[1]._replace(containers=("learner-of-all", "log"))]
     for width in (200, 100, 80):
         head, first, second = table(some, PLAIN, width)
@@ -139,6 +139,6 @@ def test_a_screen_says_which_container_has_which_gpu_where_there_is_room_for_it(
     assert table(some, PLAIN, 60) == table(SOME, PLAIN, 60)
 
 
-def test_a_screen_too_narrow_for_anything_has_lines_that_are_cut_and_keep_their_colour() -> None:
+def test_a_screen_too_narrow_for_anything_cuts_lines_which_keep_their_colour() -> None:
     lines = table([SOME[0]._replace(used_mib=5000.0)], Paint(Terminal()), 12)  # type: ignore[arg-type]
     assert [(line[:4], line[-4:]) for line in lines] == [("\x1b[1m", "\x1b[0m"), ("\x1b[31", "\x1b[0m")]

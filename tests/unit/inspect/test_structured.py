@@ -13,7 +13,7 @@ from tests.unit.inspect.clusters import device, foreign_node, node, placed, pod,
 from tests.unit.inspect.schema import faults
 
 
-def test_json_says_everything_in_the_published_schema() -> None:
+def test_json_contains_everything_in_the_published_schema() -> None:
     gpus = [device(0), device(1, healthy=False, reason="XID 79")]
     pods = [placed("cuda-0", "alpha", gpus[0], 2, core_percent=30), pod("new", "alpha", 1, core_percent=5)]
     cluster = seen([node("alpha", "10.0.0.1", gpus, mode=NodeMode.CORE_MEM)], pods)
@@ -89,7 +89,7 @@ def test_json_says_everything_in_the_published_schema() -> None:
     }
 
 
-def test_yaml_holds_what_json_holds() -> None:
+def test_yaml_contains_the_same_as_json() -> None:
     gpu = device(0, model="Größe: 'Tesla' #4")
     nodes = [node("a", "10.0.0.1", [gpu]), node("b", "10.0.0.2", [gpu], unit=MemoryUnit.MIB_128)]
     broken = pod("broken", "a", 3, {names.ANN_MEM_INDEX: "x", names.ANN_MEM_POD: "1"})
@@ -142,7 +142,7 @@ def test_a_cordoned_gpu_is_marked_and_keeps_its_figures() -> None:
     assert "unhealthy: XID 79, cordoned" in table
 
 
-def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_healthy_and_says_so() -> None:
+def test_a_gpu_that_waits_for_its_holder_is_healthy_and_marked_so() -> None:
     why = "held whole by pod default/whole until it ends"
     cluster = seen(
         [
@@ -165,11 +165,11 @@ def test_a_cordoned_node_is_marked_and_keeps_its_figures() -> None:
     shut.spec.unschedulable = True
     cluster = seen([open_, shut], [placed("here", "b", device(0), 2)])
     read = json.loads(encoded(cluster, "json"))
-    told = "node b is cordoned: no new pods are placed there until `kubectl uncordon b`; running pods stay"
-    assert cluster.cordoned == (told,)
+    warning = "node b is cordoned: no new pods are placed there until `kubectl uncordon b`; running pods stay"
+    assert cluster.cordoned == (warning,)
     assert [one.get("cordoned") for one in read["nodes"]] == [None, True]
     assert [one["memory"]["allocatedUnits"] for one in read["nodes"]] == [0, 2]
-    assert read["warnings"] == [told]
+    assert read["warnings"] == [warning]
     assert faults(read) == []
 
 

@@ -1,4 +1,4 @@
-"""``--why`` says of a pod that its share is smaller than what a CUDA context takes."""
+"""``--why`` reports that a pod's share is smaller than a CUDA context."""
 
 from typing import Any
 
@@ -27,47 +27,47 @@ def a_node(context_mib: int, mode: NodeMode = NodeMode.CGPU) -> Node:
     return there
 
 
-def said(its: Any, path: str, answer: Any) -> list[str]:
+def warnings_of(its: Any, path: str, answer: Any) -> list[str]:
     kubectl = Answers(**{POD: msgspec.to_builtins(its), path: answer})
     shown = why(kubectl, options("--why", "pod"), Paint())
-    told = [one for one in shown.remarks if "CUDA context" in one]
+    warnings = [one for one in shown.remarks if "CUDA context" in one]
     document = both(lambda form: why(kubectl, options("--why", "pod", "-o", form), Paint()))
-    assert [f"warning: {one}" for one in document["warnings"] if "CUDA context" in one] == told
-    return told
+    assert [f"warning: {one}" for one in document["warnings"] if "CUDA context" in one] == warnings
+    return warnings
 
 
-def test_a_pod_that_runs_is_held_against_its_node() -> None:
+def test_a_running_pod_is_compared_with_its_node() -> None:
     its = placed("pod", "n", device(0), 1)
-    (told,) = said(its, NODE, msgspec.to_builtins(a_node(1500)))
-    assert told.startswith("warning: container ")
-    assert " MiB of GPU 0 of node n, less than the 1500 MiB that a CUDA context takes there; " in told
-    assert told.endswith("ask for 2 units of 1GiB or more of each GPU")
-    assert said(its, NODE, msgspec.to_builtins(a_node(518))) == []
-    assert said(its, NODE, msgspec.to_builtins(a_node(1500, NodeMode.SHARE))) == []
+    (warning,) = warnings_of(its, NODE, msgspec.to_builtins(a_node(1500)))
+    assert warning.startswith("warning: container ")
+    assert " MiB of GPU 0 of node n, less than the 1500 MiB that a CUDA context takes there; " in warning
+    assert warning.endswith("ask for 2 units of 1GiB or more of each GPU")
+    assert warnings_of(its, NODE, msgspec.to_builtins(a_node(518))) == []
+    assert warnings_of(its, NODE, msgspec.to_builtins(a_node(1500, NodeMode.SHARE))) == []
 
 
-def test_a_pod_that_waits_is_held_against_the_nodes_that_there_are() -> None:
+def test_a_pending_pod_is_compared_with_all_nodes() -> None:
     its = pod("pod", "", 1)
-    (told,) = said(its, NODES, {"items": [msgspec.to_builtins(a_node(1500))]})
+    (warning,) = warnings_of(its, NODES, {"items": [msgspec.to_builtins(a_node(1500))]})
     assert (
         " of a GPU of node n, less than the 1500 MiB that a CUDA context takes there, the least of 1 GPU"
-        in told
+        in warning
     )
-    assert said(its, NODES, {"items": [msgspec.to_builtins(a_node(one)) for one in (1500, 518)]}) == []
+    assert warnings_of(its, NODES, {"items": [msgspec.to_builtins(a_node(one)) for one in (1500, 518)]}) == []
 
 
 @pytest.mark.parametrize(
     "answer",
     ["Error from server (Forbidden): no", {"metadata": "broken"}, {"items": [{"metadata": "broken"}]}],
 )
-def test_what_cannot_be_read_is_passed_over(answer: Any) -> None:
-    assert said(placed("pod", "n", device(0), 1), NODE, answer) == []
-    assert said(pod("pod", "", 1), NODES, answer) == []
+def test_unreadable_answers_are_ignored(answer: Any) -> None:
+    assert warnings_of(placed("pod", "n", device(0), 1), NODE, answer) == []
+    assert warnings_of(pod("pod", "", 1), NODES, answer) == []
 
 
 def test_nodes_are_not_read_for_shares_into_which_any_context_fits() -> None:
     def read(path: str) -> Any:
         pytest.fail(f"{path} is read")
 
-    assert said(pod("pod", "", 16), "/api/v1/nodes", read) == []
-    assert said(placed("pod", "n", device(0), 4), "/api/v1/nodes?", read) == []
+    assert warnings_of(pod("pod", "", 16), "/api/v1/nodes", read) == []
+    assert warnings_of(placed("pod", "n", device(0), 4), "/api/v1/nodes?", read) == []

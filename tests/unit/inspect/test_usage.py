@@ -46,12 +46,12 @@ def test_memory_on_no_gpu_yet_counts_for_the_node() -> None:
     assert figures(cluster) == {"n": ["0/15", "0/15"]}
 
 
-def test_a_pod_that_waits_for_several_gpus_waits_with_all_that_it_asks_for() -> None:
+def test_a_pod_pending_for_several_gpus_counts_with_its_whole_request() -> None:
     waiting = pod("a", "n", 6, labels={names.LABEL_POD_GPU_COUNT: "2"})
     assert seen([foreign_node("n", "10.0.0.1", 2, 15)], [waiting]).nodes[0].pending_units == 6
 
 
-def test_a_pod_that_waits_for_a_gpu_per_container_waits_with_the_compute_of_all() -> None:
+def test_a_pod_pending_for_a_gpu_per_container_counts_with_the_compute_of_all() -> None:
     waiting = pod("a", "n", 6, core_percent=30, labels={names.LABEL_POD_APART: "true"})
     (main,) = waiting.spec.containers
     waiting.spec.containers = [main, msgspec.structs.replace(main, name="other")]
@@ -93,28 +93,28 @@ def test_allocations_in_another_unit_are_converted_once_per_gpu() -> None:
 
 @given(
     total_mib=st.integers(2048, 200_000),
-    given_in=st.sampled_from(list(MemoryUnit)),
+    allocated_in=st.sampled_from(list(MemoryUnit)),
     shown_in=st.sampled_from(list(MemoryUnit)),
     data=st.data(),
 )
 def test_figures_are_never_above_the_total_and_never_too_small(
-    total_mib: int, given_in: MemoryUnit, shown_in: MemoryUnit, data: st.DataObject
+    total_mib: int, allocated_in: MemoryUnit, shown_in: MemoryUnit, data: st.DataObject
 ) -> None:
     gpu = device(0, total_mib)
-    free = given_in.count_in(total_mib)
-    asked: list[int] = []
-    while free and len(asked) < 5:
-        asked.append(data.draw(st.integers(1, free)))
-        free -= asked[-1]
-    pods = [placed(f"p{n}", "n", gpu, units, unit=given_in) for n, units in enumerate(asked)]
+    free = allocated_in.count_in(total_mib)
+    requested: list[int] = []
+    while free and len(requested) < 5:
+        requested.append(data.draw(st.integers(1, free)))
+        free -= requested[-1]
+    pods = [placed(f"p{n}", "n", gpu, units, unit=allocated_in) for n, units in enumerate(requested)]
     shown = seen([node("n", "10.0.0.1", [gpu], unit=shown_in)], pods).nodes[0].gpus[0]
     assert shown.used_units <= shown.total_units == shown_in.count_in(total_mib)
     assert shown.used_units * total_mib >= shown.used_mib * shown.total_units
-    if given_in is shown_in:
-        assert shown.used_units == given_in.count_in(total_mib) - free
+    if allocated_in is shown_in:
+        assert shown.used_units == allocated_in.count_in(total_mib) - free
 
 
-def test_compute_is_counted_where_the_node_has_it() -> None:
+def test_compute_is_counted_if_the_node_has_it() -> None:
     gpus = [device(0), device(1)]
     nodes = [node("core", "10.0.0.1", gpus, mode=NodeMode.CORE_MEM), node("mem", "10.0.0.2", gpus)]
     pods = [placed(f"p{n}", "core", gpus[0], 2, core_percent=30) for n in range(3)]
@@ -137,7 +137,7 @@ def test_node_that_advertises_nothing_is_shown_while_pods_hold_its_gpus() -> Non
     assert figures(seen([switched], [placed("a", "n", gpu, 3)])) == {"n": ["3/15"]}
 
 
-def test_node_that_shares_no_longer_keeps_its_figures_while_pods_hold_memory() -> None:
+def test_node_that_no_longer_shares_keeps_its_figures_while_pods_hold_memory() -> None:
     gpu = device(0)
     off = node("n", "10.0.0.2", [gpu], mode=NodeMode.DEFAULT, advertised=False)
     assert seen([off]).nodes == ()
@@ -147,7 +147,7 @@ def test_node_that_shares_no_longer_keeps_its_figures_while_pods_hold_memory() -
     assert one.closed == "node shares no GPU memory (it is in mode default, label ack.node.gpu.schedule)"
 
 
-def test_malformed_pod_is_named_and_not_guessed_at() -> None:
+def test_malformed_pod_is_named_and_not_guessed() -> None:
     nodes = [foreign_node("n", "10.0.0.1", 1, 15)]
     broken = pod("broken", "n", 3, {names.ANN_ALLOCATION: "{", names.ANN_ASSIGNED: "true"})
     cluster = usage_of(nodes, [broken, pod("whole", "n", 2, first_generation(0, 2))])
@@ -165,7 +165,7 @@ def test_pod_whose_request_breaks_the_rules_is_named() -> None:
     assert "pod default/odd: aliyun.com/gpu-core.percentage must be a multiple of 5" in warning
 
 
-def test_pod_on_a_gpu_that_is_gone_is_named() -> None:
+def test_pod_on_a_missing_gpu_is_named() -> None:
     gone = GpuShare("GPU-gone", 0, 3 * 1024, 3, 15)
     lost = with_allocation(pod("lost", "n", 3), [gone], GIB)
     cluster = usage_of([node("n", "10.0.0.1", [device(0)])], [lost])
@@ -186,14 +186,14 @@ def test_our_pods_from_before_the_node_was_described_are_found_by_index() -> Non
     assert figures(seen([node("n", "10.0.0.1", [device(0), device(1)])], [ours])) == {"n": ["0/15", "3/15"]}
 
 
-def test_a_node_that_offers_nothing_for_a_slip_in_its_label_is_named() -> None:
-    """Its agent takes back what it offered: without a word the node would vanish from the table."""
-    slip = Node(
+def test_a_node_that_offers_nothing_because_of_a_misspelt_label_is_named() -> None:
+    """Its agent withdraws what it offered: without a warning the node would vanish from the table."""
+    mislabelled = Node(
         metadata=ObjectMeta(name="slip", labels={names.LABEL_MODE: "cgpuu"}),
         status=NodeStatus(capacity={names.GPU_MEM: "0"}),
     )
     without = Node(metadata=ObjectMeta(name="without", labels={names.LABEL_MODE: "topology"}))
-    cluster = usage_of([slip, without, foreign_node("fine", "10.0.0.2", 1, 15)], [])
+    cluster = usage_of([mislabelled, without, foreign_node("fine", "10.0.0.2", 1, 15)], [])
     assert figures(cluster) == {"fine": ["0/15"]}
     (warning,) = cluster.warnings
     assert warning.startswith("node slip: label ack.node.gpu.schedule=cgpuu is unknown; use one of ")
@@ -219,11 +219,11 @@ def test_unit_of_a_foreign_node_follows_from_the_size_of_its_gpus(
     assert figures(cluster) == {"n": [f"0/{units_per_gpu}"] * 2}
 
 
-def test_node_whose_label_has_a_slip_is_shown_and_named() -> None:
-    slip = node("n", "10.0.0.1", [device(0)])
-    assert slip.metadata.labels is not None
-    slip.metadata.labels[names.LABEL_MODE] = "sharre"
-    cluster = usage_of([slip], [placed("a", "n", device(0), 3)])
+def test_node_with_a_misspelt_label_is_shown_and_named() -> None:
+    mislabelled = node("n", "10.0.0.1", [device(0)])
+    assert mislabelled.metadata.labels is not None
+    mislabelled.metadata.labels[names.LABEL_MODE] = "sharre"
+    cluster = usage_of([mislabelled], [placed("a", "n", device(0), 3)])
     assert figures(cluster) == {"n": ["3/15"]}
     (warning,) = cluster.warnings
     assert warning.startswith("node n: label ack.node.gpu.schedule=sharre is unknown; use one of")
@@ -242,7 +242,7 @@ def test_percent_is_cut_off(used: int, total: int) -> None:
 
 
 def counting(name: str, gpus: list[int]) -> Pod:
-    """A pod that has whole GPUs of node ``n`` by their number; without any it has no record yet."""
+    """A pod that has whole GPUs of node ``n`` by index; without any it has no record yet."""
     waiting = pod(name, "n", 0)
     waiting.spec.containers[0].resources = ResourceRequirements(limits={names.GPU_WHOLE: str(len(gpus) or 1)})
     return (
@@ -250,22 +250,22 @@ def counting(name: str, gpus: list[int]) -> Pod:
     )
 
 
-def test_whole_gpus_by_their_number_are_no_memory_and_not_shown() -> None:
+def test_whole_gpus_by_number_are_no_memory_and_not_shown() -> None:
     there = node("n", "10.0.0.1", [device(0), device(1)], mode=NodeMode.TOPOLOGY, advertised=False)
     assert seen([there], [counting("a", [0]), counting("waits", [])]).nodes == ()
 
 
-def test_whole_gpus_are_counted_where_memory_is_shared_too() -> None:
+def test_whole_gpus_are_also_counted_where_memory_is_shared() -> None:
     gpus = [device(0), device(1), device(2)]
     pods = [counting("a", [0, 2]), counting("waits", []), placed("b", "n", gpus[1], 3)]
-    for mode in (NodeMode.SHARE, NodeMode.TOPOLOGY):  # switched there with pods on it, or away
+    for mode in (NodeMode.SHARE, NodeMode.TOPOLOGY):  # mode changed to or from it while pods are running
         there = node("n", "10.0.0.1", gpus, mode=mode, advertised=mode.shares_memory)
         cluster = seen([there], pods)
         assert figures(cluster) == {"n": ["15/15", "3/15", "15/15"]}
         assert not cluster.nodes[0].has_pending
 
 
-def test_a_request_that_cannot_be_read_does_not_hide_what_its_pod_holds() -> None:
+def test_an_unreadable_request_does_not_hide_what_its_pod_holds() -> None:
     gpu = device(0)
     broken = placed("a", "n", gpu, 3)
     assert broken.metadata.labels is not None

@@ -1,4 +1,4 @@
-"""Why it is not known what pods use, where GPUs are lost: not what the agent is set to, but that."""
+"""Why use by pods is unknown if GPUs are lost: because of the loss, not because of the agent's settings."""
 
 import pytest
 
@@ -12,7 +12,7 @@ UNKNOWN = "warning: GPU usage of pods is unknown on "
 
 
 def remarks(monkeypatch: pytest.MonkeyPatch, use: RealUse, *healthy: bool) -> tuple[str, ...]:
-    """On a node with as many GPUs, a pod on each."""
+    """On a node with this many GPUs, a pod on each."""
     gpus = [
         device(index, healthy=well, reason="" if well else "GPU is lost")
         for index, well in enumerate(healthy)
@@ -46,5 +46,5 @@ def test_usage_of_one_lost_gpu_among_others_is_reported_as_unknown(
     assert remarks(monkeypatch, looked, True, False) == (
         f"{UNKNOWN}GPU 1 of node n: it is out of service: GPU is lost",
     )
-    told = RealUse({("default/p1", device(1).uuid): Use(5.0, 1.0)}, {}, frozenset({"n"}))
-    assert remarks(monkeypatch, told, True, False) == ()
+    real_use = RealUse({("default/p1", device(1).uuid): Use(5.0, 1.0)}, {}, frozenset({"n"}))
+    assert remarks(monkeypatch, real_use, True, False) == ()

@@ -1,4 +1,4 @@
-"""What ``--why`` and ``--pending`` write of what a real scheduler tells, and that it is as the schema says."""
+"""Output of ``--why`` and ``--pending`` for a real scheduler's answers, and that it matches the schema."""
 
 import json
 from typing import Any
@@ -34,7 +34,7 @@ DECISIONS = f"{proxy_path('kube-system/ack-co-scheduler')}/gpushare/decisions"
 
 
 class Answers(Kubectl):
-    """A kubectl that knows answers by path: a text, or a function of the path, or what it complains of."""
+    """A kubectl with answers by path: a text, or a function of the path, or its error."""
 
     def __init__(self, **known: Any) -> None:
         super().__init__(program="none")
@@ -65,7 +65,7 @@ class _Round:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to end."""
+        """Nothing to stop."""
 
     def outcomes(self) -> list[bytes | KubectlFailed]:
         return self._outcomes
@@ -108,7 +108,7 @@ def options(*words: str) -> Options:
 
 
 def both(shown_in: Any) -> Any:
-    """The document, the same as JSON and as YAML, and as the schema says."""
+    """The document, the same as JSON and as YAML, and valid by the schema."""
     as_json, as_yaml = shown_in("json"), shown_in("yaml")
     document = json.loads(as_json.text if isinstance(as_json, Shown) else as_json)
     assert yaml.safe_load(as_yaml.text if isinstance(as_yaml, Shown) else as_yaml) == document
@@ -116,7 +116,7 @@ def both(shown_in: Any) -> Any:
     return document
 
 
-async def test_a_pod_that_waits(browser: Browser, world: World) -> None:
+async def test_a_pending_pod(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 11 * GIB))
     world.add_node(gpu_node("n2", 2 * GIB))
     world.add_node(gpu_node("n3", 2 * GIB))
@@ -145,7 +145,7 @@ async def test_a_pod_that_waits(browser: Browser, world: World) -> None:
     assert "is no longer stored" in why(kubectl, options("--why", "waits", "-d"), PLAIN).text
 
 
-async def test_a_pod_that_is_bound_and_one_for_which_binding_failed(browser: Browser, world: World) -> None:
+async def test_a_bound_pod_and_one_whose_binding_failed(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB, 4 * GIB))
     await ask(browser, world, "late", "n1", mem=7)
     world.create("pod", 6)
@@ -205,15 +205,15 @@ async def test_a_gpu_that_is_gone_from_the_node_is_reported(
     assert f"Out of service: {cause}. The pod" in why(cluster(world), options("--why", "pod"), PLAIN).text
 
 
-async def test_to_a_pod_that_holds_a_gpu_from_before_a_change_of_mode_nothing_is_out_of_service(
+async def test_a_gpu_kept_back_for_a_pod_from_before_a_mode_change_is_in_service_for_that_pod(
     browser: Browser, world: World
 ) -> None:
     sound = gpu_node("n1", 8 * GIB)
     world.add_node(sound)
     await give(browser, world, "pod", "n1", 8)
-    why_kept = "held whole by pod default/pod until it ends"
-    kept = msgspec.structs.replace(sound.devices[0], healthy=False, reason=why_kept, kept_back=True)
-    world.add_node(msgspec.structs.replace(sound, devices=(kept,)))
+    reason = "held whole by pod default/pod until it ends"
+    kept_back = msgspec.structs.replace(sound.devices[0], healthy=False, reason=reason, kept_back=True)
+    world.add_node(msgspec.structs.replace(sound, devices=(kept_back,)))
     assert "Out of service" not in why(cluster(world), options("--why", "pod"), PLAIN).text
 
 
@@ -227,7 +227,7 @@ async def test_a_reason_with_brackets_in_the_middle_stays_in_one_piece(
     assert f"1      {full}  n1\n" in text
 
 
-async def test_scores_and_nodes_left_out_and_room_that_is_kept(browser: Browser, world: World) -> None:
+async def test_scores_nodes_left_out_and_reservations(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.add_node(gpu_node("n2", 16 * GIB))
     labels = {LABEL_GANG_NAME: "g", LABEL_GANG_LEAST: "1"}
@@ -309,7 +309,7 @@ async def test_the_reason_why_the_scheduler_did_not_answer_is_reported(
     assert words in remark
 
 
-async def test_of_several_replicas_the_one_that_leads_counts(world: World) -> None:
+async def test_of_several_replicas_the_leader_counts(world: World) -> None:
     standby = {"scheduler": {"name": "b", "firstAsked": None, "lastAsked": None}, "waiting": []}
     leader = {"scheduler": {"name": "a", "firstAsked": 1.0, "lastAsked": 9.0}, "waiting": []}
     turns = iter([standby] * 4 + [leader] + [standby] * 9)
@@ -327,15 +327,17 @@ async def test_of_several_replicas_the_one_that_leads_counts(world: World) -> No
         (None, ("warning: kube-scheduler has not called the replica that answered; another one may lead",)),
     ],
 )
-async def test_one_to_which_no_pod_has_come_says_whether_it_leads(
+async def test_a_replica_without_pods_reports_whether_it_leads(
     leads: bool | None, remarks: tuple[str, ...]
 ) -> None:
-    asked = {"name": "a", "firstAsked": None, "lastAsked": None, "leads": leads}
-    shown = waiting(Answers(**{DECISIONS: {"scheduler": asked, "waiting": []}}), options("--pending"), PLAIN)
+    decisions_of = {"name": "a", "firstAsked": None, "lastAsked": None, "leads": leads}
+    shown = waiting(
+        Answers(**{DECISIONS: {"scheduler": decisions_of, "waiting": []}}), options("--pending"), PLAIN
+    )
     assert shown == Shown("No pod that requests GPU memory is pending.\n", remarks)
 
 
-async def test_who_says_that_it_leads_counts_though_another_was_asked_before() -> None:
+async def test_the_reported_leader_counts_although_another_was_queried_before() -> None:
     one = {
         "key": "default/pod",
         "since": 0,
@@ -364,12 +366,12 @@ async def test_the_suggestion_of_a_scheduler_of_version_0_1_0_is_read() -> None:
         "remedy": "less",
     }
     leader = {"name": "a", "firstAsked": 1.0, "lastAsked": 1.0, "leads": True}
-    told = {"scheduler": leader, "waiting": [one]}
-    shown = waiting(Answers(**{DECISIONS: told}), options("--pending"), PLAIN)
+    decisions = {"scheduler": leader, "waiting": [one]}
+    shown = waiting(Answers(**{DECISIONS: decisions}), options("--pending"), PLAIN)
     assert "suggestion: less" in shown.text
 
 
-async def test_one_that_led_before_is_not_enough_of_an_answer() -> None:
+async def test_the_answer_of_a_former_leader_is_not_sufficient() -> None:
     one = {
         "key": "default/pod",
         "since": 0,
@@ -388,7 +390,7 @@ async def test_one_that_led_before_is_not_enough_of_an_answer() -> None:
     assert "default" in shown.text
 
 
-async def test_all_that_wait(browser: Browser, world: World) -> None:
+async def test_all_pending_pods(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await ask(browser, world, "large", "n1", mem=99)
     await ask(browser, world, "never", "n1", mem="x")
@@ -411,7 +413,7 @@ async def test_all_that_wait(browser: Browser, world: World) -> None:
     assert "large" not in waiting(kubectl, options("--pending", "-n", "other"), PLAIN).text
 
 
-async def test_without_the_scheduler_waiting_pods_say_what_kube_scheduler_wrote(world: World) -> None:
+async def test_without_the_scheduler_pending_pods_show_kube_schedulers_message(world: World) -> None:
     for name, mem in (("pod", 6), ("plain", None)):
         world.create(name, mem)
     pod, plain = (world.api.pods[f"default/{name}"] for name in ("pod", "plain"))
@@ -422,13 +424,13 @@ async def test_without_the_scheduler_waiting_pods_say_what_kube_scheduler_wrote(
         ("aliyun.com/gpu-mem: 6", "0/3 nodes")
     ]
     assert document["source"] == "conditions"
-    # As Kubernetes counts: an init container is gone before the others start.
+    # As Kubernetes counts: an init container ends before the others start.
     pod["spec"]["initContainers"] = [{"name": "i", "resources": {"limits": {names.GPU_MEM: "4"}}}]
     pod["metadata"]["labels"] = {names.LABEL_POD_GPU_COUNT: "2"}
     plain["spec"]["containers"][0]["resources"] = {"limits": {names.GPU_CORE: "30"}}
     document = both(lambda form: waiting(kubectl, options("--pending", "-o", form), PLAIN))
-    told = {one["key"]: (one["asks"], one["category"]) for one in document["waiting"]}
-    assert told == {
+    pending = {one["key"]: (one["asks"], one["category"]) for one in document["waiting"]}
+    assert pending == {
         "default/pod": (f"{names.GPU_MEM}: 6, {names.LABEL_POD_GPU_COUNT}: 2", ""),
         "default/plain": ("", "request"),
     }
@@ -444,7 +446,7 @@ def event(reason: str, message: str, minute: int, kind: str = "Pod") -> dict[str
 
 
 async def test_the_last_events_of_a_deleted_pod_are_shown(world: World) -> None:
-    ended = event("Preempted", "ended for pod default/y", 2)
+    preempted = event("Preempted", "ended for pod default/y", 2)
     rest = [event("Killing", "Stopping container c", 3), event("Started", "Started container c", 1)]
     alien = event("Scaled", "a Deployment of that name", 4, "Deployment")
 
@@ -458,8 +460,8 @@ async def test_the_last_events_of_a_deleted_pod_are_shown(world: World) -> None:
     assert gone(*rest, alien) == (
         f"{head}; its last events:\n  Started: Started container c\n  Killing: Stopping container c"
     )
-    assert gone(ended) == f"{head}: Preempted: ended for pod default/y"
-    assert gone(*rest, ended) == (
+    assert gone(preempted) == f"{head}: Preempted: ended for pod default/y"
+    assert gone(*rest, preempted) == (
         f"{head}: Preempted: ended for pod default/y; its last events:\n  Started: Started container c\n"
         "  Preempted: ended for pod default/y\n  Killing: Stopping container c"
     )
@@ -479,7 +481,7 @@ async def test_a_recreated_pod_is_not_explained_by_its_predecessors_record(
     assert "the scheduler's record is about another pod of that name" in shown.remarks[0]
 
 
-def test_nodes_are_as_the_schema_says() -> None:
+def test_nodes_match_the_schema() -> None:
     gpus = [device(0), device(1, healthy=False, reason='XID "79": lost')]
     some = seen([node("n1", "10.0.0.1", gpus)], [placed("train", "n1", gpus[0], 6, core_percent=20)])
     assert both(lambda form: encoded(some, form))["nodes"][0]["name"] == "n1"
@@ -499,7 +501,7 @@ def test_nodes_are_as_the_schema_says() -> None:
         ("--scheduler", "x", "--pending"),
     ],
 )
-def test_what_does_not_go_together_is_refused(words: tuple[str, ...]) -> None:
+def test_contradictory_options_are_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError):
         parse(words)
 
@@ -536,6 +538,6 @@ def test_texts_stay_texts_in_yaml(value: str) -> None:
     assert yaml.safe_load(written(document, "yaml")) == document
 
 
-def test_the_schema_finds_what_is_wrong() -> None:
+def test_the_schema_finds_errors() -> None:
     assert faults({"version": 2}) != []
     assert faults({"version": 1, "kind": "Waiting", "source": "x", "waiting": [], "warnings": []}) != []

@@ -34,7 +34,7 @@ class Script:
 
 
 def watched(script: Script, out: io.StringIO, interval_s: float = 2.0) -> str:
-    """What was written on ``out``; complaints come back."""
+    """The output on ``out``; complaints are returned."""
     complaints = io.StringIO()
     with pytest.raises(KeyboardInterrupt):
         watch(script.render, out, complaints, interval_s=interval_s, pause=script.pause, jitter=lambda: 1.0)

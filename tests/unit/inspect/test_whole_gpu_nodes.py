@@ -1,4 +1,4 @@
-"""Nodes that give whole GPUs are in no table of shares, and it is said where they are shown."""
+"""Nodes that allocate whole GPUs are in no table of shares, and a warning says where they are shown."""
 
 import json
 from typing import cast
@@ -21,7 +21,7 @@ def whole(name: str) -> Node:
 
 
 class _Read:
-    """What was read: nodes, or one alone, and no pods."""
+    """A reading: nodes, or a single one, and no pods."""
 
     def __init__(self, *nodes: Node, alone: bool) -> None:
         listed = [msgspec.to_builtins(node) for node in nodes]

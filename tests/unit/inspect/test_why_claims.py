@@ -16,11 +16,13 @@ from tests.unit.inspect.test_views import DECISIONS, PLAIN, Answers, options
 
 CLAIMS, SLICES = "/apis/resource.k8s.io/v1/resourceclaims", "/apis/resource.k8s.io/v1/resourceslices"
 OF_TEAM = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
-SAYS = "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable"
+UNSCHEDULABLE = "0/1 nodes are available: 1 cannot allocate all claims. still not schedulable"
 
 
 def pod(name: str, claim: str, at: str = "") -> dict[str, Any]:
-    says = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SAYS}]
+    conditions = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": UNSCHEDULABLE}
+    ]
     return {
         "metadata": {
             "namespace": "team",
@@ -35,7 +37,7 @@ def pod(name: str, claim: str, at: str = "") -> dict[str, Any]:
         },
         "status": {
             "phase": "Running" if at else "Pending",
-            "conditions": [] if at else says,
+            "conditions": [] if at else conditions,
             "resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": claim}],
         },
     }
@@ -105,7 +107,7 @@ def test_a_claim_that_is_not_allocated_comes_with_the_reason_and_what_is_free() 
     shown = why(answers, options("--why", "late", "-n", "team"), PLAIN)
     assert shown.remarks == (), "that the scheduler's extender does not answer is of no interest"
     text = shown.text.splitlines()
-    assert f"kube-scheduler says:  {SAYS}" in text
+    assert f"kube-scheduler says:  {UNSCHEDULABLE}" in text
     assert "ResourceClaim large requests 14Gi and 80% compute of a GPU, and is not allocated." in text
     table = text[text.index("Free for claims, of 2 GPUs:") + 1 :]
     assert [line.split() for line in table[1:3]] == [
@@ -128,7 +130,7 @@ def test_a_claim_that_is_not_allocated_comes_with_the_reason_and_what_is_free() 
 
 
 def plain(name: str, claim: str = "", at: str = "") -> dict[str, Any]:
-    """A pod that requests a share by extended resource, with the ``claim`` that was made for it."""
+    """A pod that requests a share by extended resource, with the ``claim`` that was created for it."""
     found = pod(name, "", at)
     del found["spec"]["resourceClaims"], found["status"]["resourceClaimStatuses"]
     found["spec"]["containers"] = [{"name": "main", "resources": {"limits": {names.GPU_SHARE: "1"}}}]
@@ -145,7 +147,7 @@ def plain(name: str, claim: str = "", at: str = "") -> dict[str, Any]:
     return found
 
 
-def test_a_share_by_extended_resource_is_explained_before_and_after_its_claim_is_made() -> None:
+def test_a_share_by_extended_resource_is_explained_before_and_after_its_claim_exists() -> None:
     full = allocated("o", (0, "8Gi", 0))
     text = lines(kubectl(plain("late"), full, slices=offered([])))
     assert f"It requests 1 of {names.GPU_SHARE}; its ResourceClaim is made with its node." in text
@@ -156,7 +158,7 @@ def test_a_share_by_extended_resource_is_explained_before_and_after_its_claim_is
     assert not any("no record of a GPU" in line for line in text)
 
 
-def test_what_does_not_fit_is_named() -> None:
+def test_amounts_that_do_not_fit_are_named() -> None:
     cordoned = [{"key": "gpushare.dev/cordoned", "effect": "NoSchedule"}]
     for claim, others, slices, expected in (
         (requesting("c", "100Gi"), [], offered([]), "c: no GPU offers 102400 MiB, the most is 15360 MiB."),
@@ -210,7 +212,7 @@ def test_a_claim_that_is_allocated_comes_with_what_it_holds() -> None:
     }
 
 
-def test_claims_of_other_drivers_are_no_business_of_ours() -> None:
+def test_claims_of_other_drivers_are_ignored() -> None:
     claim = requesting("nic", "1Gi")
     claim["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "nics"
     document = json.loads(
@@ -225,7 +227,7 @@ def test_pods_with_claims_are_among_the_pending() -> None:
     shown = waiting(kubectl(pod("late", "c"), requesting("c", "3Gi", "30")), options("--pending"), PLAIN)
     (row,) = (line for line in shown.text.splitlines() if line.startswith("team"))
     assert "3Gi and 30% compute of a GPU through claim c" in row
-    assert row.endswith(f"claim     {SAYS}")
+    assert row.endswith(f"claim     {UNSCHEDULABLE}")
     answers = kubectl(pod("late", "c"), requesting("c", "3Gi"))
     answers.known = {
         DECISIONS: {"scheduler": {"name": "s", "firstAsked": 1.0}, "waiting": []},
