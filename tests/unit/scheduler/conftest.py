@@ -37,7 +37,7 @@ def without_nodes(world: World) -> None:
 
 @pytest.fixture
 def browser(world: World) -> "Browser":
-    """Asks this world over HTTP."""
+    """Sends HTTP requests to this world."""
     from tests.unit.scheduler.server.test_app import (
         Browser,  # its assertions are rewritten once tests are collected
     )

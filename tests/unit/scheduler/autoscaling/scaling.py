@@ -1,4 +1,4 @@
-"""A scheduler that makes placeholder pods, and an API server where pods can be made and deleted."""
+"""A scheduler that creates placeholder pods, and an API server where pods can be created and deleted."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ LIMITS = PlaceholderLimits("placeholders", wait_s=WAIT_S, most=2)
 
 
 class ScalingApi(Api):
-    """With pods that can be made and deleted; ``failing`` scripts what the next write meets."""
+    """With pods that can be created and deleted; ``failing`` scripts the results of the next writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class ScalingApi(Api):
 
 
 class Scaling(World):
-    """A scheduler that makes placeholder pods."""
+    """A scheduler that creates placeholder pods."""
 
     def __init__(self, api: ScalingApi | None = None, limits: PlaceholderLimits = LIMITS) -> None:
         super().__init__(api or ScalingApi())
@@ -115,7 +115,7 @@ class Scaling(World):
         self.view.remove_pod(record)
 
     def there(self) -> dict[str, tuple[set[str], set[str]]]:
-        """Pods that have a placeholder pod, the hosts where it may not be, and its kinds."""
+        """Pods that have a placeholder pod, the hosts excluded for it, and its kinds."""
         return {
             one.stands_for.removeprefix("uid-"): (set(one.likeness.hosts), set(one.likeness.kinds))
             for key, raw in self.api.pods.items()
@@ -125,7 +125,7 @@ class Scaling(World):
         }
 
     def watch(self) -> None:
-        """Let the watch tell what there is."""
+        """Let the watch deliver the current state."""
         seen = {}
         for key, raw in self.api.pods.items():
             found = decode_placeholder(msgspec.json.encode(raw)) if key.startswith("placeholders/") else None
@@ -143,5 +143,5 @@ class Scaling(World):
         await self.placeholders.look()
         self.watch()
 
-    def said(self) -> list[tuple[str, str]]:
+    def recorded_events(self) -> list[tuple[str, str]]:
         return [(name, reason) for name, reason, _ in self.events.notes]

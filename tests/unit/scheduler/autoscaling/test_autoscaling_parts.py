@@ -1,4 +1,4 @@
-"""The autoscaling plugin: what was asked for runs, and follows nodes; nothing of it is imported where nothing was asked for."""
+"""The autoscaling plugin: enabled parts run and follow nodes; nothing is imported unless enabled."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ from tests.unit.scheduler.autoscaling.test_startup_taints import OURS, node
 from tests.unit.scheduler.world import World
 
 
-def autoscaler(asked: Autoscaling) -> tuple[Autoscaler, Metrics]:
+def autoscaler(enabled: Autoscaling) -> tuple[Autoscaler, Metrics]:
     world, metrics = World(), Metrics()
     session = Session(Access("http://127.0.0.1:1"))
     client = Client(session)
@@ -55,19 +55,19 @@ def autoscaler(asked: Autoscaling) -> tuple[Autoscaler, Metrics]:
         gauge=metrics.watch,
         gauge_by=metrics.watch_by,
     )
-    return Autoscaler(handle, asked, NO_QUOTAS), metrics
+    return Autoscaler(handle, enabled, NO_QUOTAS), metrics
 
 
 @pytest.mark.parametrize(
-    ("asked", "runs"),
+    ("enabled", "runs"),
     [
         (Autoscaling(startup_taint=True), {"startup taints"}),
         (Autoscaling(PlaceholderLimits("s")), {"placeholder pods", "their watch"}),
         (Autoscaling(PlaceholderLimits("s"), True), {"startup taints", "placeholder pods", "their watch"}),
     ],
 )
-def test_what_was_asked_for_runs_and_has_its_metric(asked: Autoscaling, runs: set[str]) -> None:
-    made, metrics = autoscaler(asked)
+def test_an_enabled_part_runs_and_has_its_metric(enabled: Autoscaling, runs: set[str]) -> None:
+    made, metrics = autoscaler(enabled)
     made.post_filter("uid", ["n"])
     running = list(made.tasks())
     assert {name for name, _ in running} == runs
@@ -90,14 +90,14 @@ def test_marks_are_read_from_labels_and_forgotten_with_the_node() -> None:
     assert not marks
 
 
-def test_what_was_seen_of_a_node_that_was_replaced_between_two_lists_stays_when_the_old_one_goes() -> None:
+def test_marks_of_a_node_replaced_between_two_lists_stay_when_the_old_one_goes() -> None:
     made, _ = autoscaler(Autoscaling(PlaceholderLimits("s"), True))
     framework = Framework([Enabled("autoscaling", made)])
     nodes = framework.nodes(World().view)
     decode = nodes.decoder(NodeReader(unit=MemoryUnit.GIB, isolated_cap=16).decode)
     _, old = decode(msgspec.json.encode(node(OURS, units=0)))
     nodes.upsert(old)
-    # As an informer does that lists again: it decodes the whole list, then removes what is gone, then adds what has come.
+    # As an informer does after a relist: it decodes the whole list, then removes missing objects, then adds new ones.
     _, new = decode(msgspec.json.encode(node(OURS)))
     nodes.remove("n", old)
     nodes.upsert(new)
@@ -109,7 +109,7 @@ def test_what_was_seen_of_a_node_that_was_replaced_between_two_lists_stays_when_
     assert not made._marks
 
 
-def test_nothing_is_imported_where_nothing_is_asked_for() -> None:
+def test_nothing_is_imported_if_nothing_is_enabled() -> None:
     code = "import sys, gpushare.scheduler.main; print([name for name in sys.modules if 'placeholder_pods' in name])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout.strip() == "[]"
@@ -136,19 +136,19 @@ def test_nothing_is_imported_where_nothing_is_asked_for() -> None:
         ),
     ],
 )
-def test_the_command_line_says_what_is_asked_for(options: list[str], expected: Autoscaling | None) -> None:
+def test_the_command_line_enables_the_parts(options: list[str], expected: Autoscaling | None) -> None:
     assert autoscaling_of(read(ROLE, options, {})) == expected
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--placeholder-pods", "No"], "--placeholder-pods No: write"),
         (["--placeholder-pods-max", "0"], "1 to 100"),
     ],
 )
-def test_a_mistake_is_reported(options: list[str], says: str) -> None:
-    with pytest.raises((ValueError, InvalidSettings), match=says):
+def test_a_mistake_is_reported(options: list[str], message: str) -> None:
+    with pytest.raises((ValueError, InvalidSettings), match=message):
         autoscaling_of(read(ROLE, options, {}))
 
 

@@ -1,4 +1,4 @@
-"""A pod that a node's sum holds and no GPU does gets one placeholder pod, of the right kind, for as long as it needs it; no other pod does."""
+"""A pod that fits a node's sum but no GPU gets one placeholder pod of the right kind for as long as needed; no other pod does."""
 
 import asyncio
 from typing import Any
@@ -18,7 +18,7 @@ from tests.unit.scheduler.world import gpu_node, pod_object
 
 @pytest.fixture
 async def scaling() -> Scaling:
-    """Two nodes of two GPUs, six units free on each; and a pod of eight that waits."""
+    """Two nodes of two GPUs, six units free on each; and a pending pod of eight."""
     made = Scaling()
     for node in ("n1", "n2"):
         made.node(node, 16, 16)
@@ -32,12 +32,12 @@ async def scaling() -> Scaling:
 BOTH = ({"host-n1", "host-n2"}, {"two"})
 
 
-async def test_it_is_made_once_the_pod_has_waited_and_goes_when_that_has_its_node(scaling: Scaling) -> None:
+async def test_it_is_created_after_a_wait_and_deleted_once_the_pod_has_a_node(scaling: Scaling) -> None:
     await scaling.look(WAIT_S - 1)
     assert not scaling.there()
     await scaling.look(1)
     assert scaling.there() == {"large": BOTH}
-    assert scaling.said() == [("large", "ScaleUpRequested")]
+    assert scaling.recorded_events() == [("large", "ScaleUpRequested")]
     assert "status" not in scaling.api.pods["placeholders/stand-in-uid-large"]
     await scaling.look(1)
     (condition,) = scaling.api.pods["placeholders/stand-in-uid-large"]["status"]["conditions"]
@@ -59,7 +59,7 @@ async def test_it_is_made_once_the_pod_has_waited_and_goes_when_that_has_its_nod
     assert scaling.placeholders.count == 0
 
 
-async def test_it_is_no_pod_of_ours_nor_of_the_report(scaling: Scaling) -> None:
+async def test_it_is_neither_our_pod_nor_in_the_report(scaling: Scaling) -> None:
     await scaling.look(WAIT_S)
     scaling.api.pods["default/s"] = scaling.api.pods["placeholders/stand-in-uid-large"]
     waiting = set(scaling.view.waiting)
@@ -67,7 +67,7 @@ async def test_it_is_no_pod_of_ours_nor_of_the_report(scaling: Scaling) -> None:
     assert set(scaling.view.waiting) == waiting
 
 
-async def test_it_goes_with_its_pod(scaling: Scaling) -> None:
+async def test_it_is_deleted_with_its_pod(scaling: Scaling) -> None:
     await scaling.look(WAIT_S)
     scaling.end("large")
     await scaling.look(1)
@@ -76,7 +76,7 @@ async def test_it_goes_with_its_pod(scaling: Scaling) -> None:
     assert not scaling.placeholders._refused
 
 
-async def test_it_goes_when_room_is_made_or_a_quota_keeps_its_pod_back(scaling: Scaling) -> None:
+async def test_it_is_deleted_when_room_is_made_or_a_quota_holds_its_pod_back(scaling: Scaling) -> None:
     await scaling.look(WAIT_S)
     request = scaling.view.waiting["uid-large"].request
     assert request is not None
@@ -88,7 +88,7 @@ async def test_it_goes_when_room_is_made_or_a_quota_keeps_its_pod_back(scaling: 
     assert not scaling.there()
 
 
-async def test_a_full_sum_is_seen_without_one_and_so_is_room_that_is_there(scaling: Scaling) -> None:
+async def test_a_full_sum_or_existing_room_needs_none(scaling: Scaling) -> None:
     scaling.create("wide", 13)
     assert not scaling.ask("wide")
     scaling.create("small", 7)
@@ -98,7 +98,7 @@ async def test_a_full_sum_is_seen_without_one_and_so_is_room_that_is_there(scali
     assert not scaling.there(), "a GPU is free by now, and no node's sum is 13 but that one's"
 
 
-async def test_no_node_is_asked_for_that_would_not_do(scaling: Scaling) -> None:
+async def test_no_unsuitable_node_is_requested(scaling: Scaling) -> None:
     scaling.node("four", 15, 15, 15, 15, kind="four")
     scaling.node("big", 32, 32, kind="big")
     for number in range(2):
@@ -107,7 +107,7 @@ async def test_no_node_is_asked_for_that_would_not_do(scaling: Scaling) -> None:
     assert not scaling.ask("huge")
     await scaling.look(WAIT_S)
     assert scaling.there()["huge"] == ({"host-big"}, {"big"})
-    # Not even where the sum would do and nothing is known of the kind, or all of its kind are too small.
+    # Not even if the sum would suffice and the kind is unknown, or all of its kind are too small.
     scaling.create("vast", 24)
     assert not scaling.ask("vast", "four")
     await scaling.look(WAIT_S)
@@ -124,12 +124,12 @@ async def test_nodes_without_an_instance_type_are_reported_once() -> None:
     for _ in range(3):
         await scaling.look(WAIT_S)
         assert not scaling.ask("large")
-    assert scaling.said() == [("large", "ScaleUpNotPossible")]
+    assert scaling.recorded_events() == [("large", "ScaleUpNotPossible")]
     assert INSTANCE_TYPE in scaling.events.notes[0][2]
     assert not scaling.there()
 
 
-async def test_a_node_that_came_and_was_taken_by_others_is_followed_by_another_stand_in(
+async def test_a_new_node_that_others_filled_is_followed_by_another_placeholder(
     scaling: Scaling,
 ) -> None:
     await scaling.look(WAIT_S)
@@ -149,7 +149,7 @@ async def test_a_node_that_came_and_was_taken_by_others_is_followed_by_another_s
     assert scaling.there() == {"large": ({*BOTH[0], "host-n3"}, {"two"})}
 
 
-async def test_a_node_that_never_will_do_is_named_too_and_one_that_has_just_come_is_not(
+async def test_an_unsuitable_node_is_excluded_too_and_a_new_one_is_not(
     scaling: Scaling,
 ) -> None:
     cordoned = gpu_node("n3", 16384, 16384)
@@ -162,7 +162,7 @@ async def test_a_node_that_never_will_do_is_named_too_and_one_that_has_just_come
     assert scaling.there() == {"large": ({*BOTH[0], "host-n3"}, {"two"})}
 
 
-async def test_there_are_no_more_than_allowed_the_most_important_first(scaling: Scaling) -> None:
+async def test_there_are_no_more_than_allowed_the_highest_priority_first(scaling: Scaling) -> None:
     scaling.clock.now_s += 1
     for name, priority in (("a", 0), ("b", 7), ("c", 5)):
         scaling.create(name, 8, priority=priority)
@@ -175,7 +175,9 @@ async def test_there_are_no_more_than_allowed_the_most_important_first(scaling: 
     assert set(scaling.there()) == {"c", "large"}
 
 
-async def test_only_the_one_whose_kube_scheduler_leads_writes_and_the_next_goes_on(scaling: Scaling) -> None:
+async def test_only_the_replica_with_the_leading_kube_scheduler_writes_and_the_next_continues(
+    scaling: Scaling,
+) -> None:
     scaling.scaling_api.holder = "elsewhere_1"
     await scaling.look(WAIT_S)
     assert not scaling.there()
@@ -212,10 +214,10 @@ async def test_a_pod_with_other_demands_on_a_node_gets_an_event_and_no_placehold
     for _ in range(3):
         await scaling.look(WAIT_S)
     assert not scaling.there()
-    assert scaling.said() == [("large", "ScaleUpNotPossible")]
+    assert scaling.recorded_events() == [("large", "ScaleUpNotPossible")]
 
 
-async def test_gangs_and_whole_gpus_and_pods_that_are_being_bound_get_none(scaling: Scaling) -> None:
+async def test_gangs_whole_gpus_and_pods_being_bound_get_none(scaling: Scaling) -> None:
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "1"}
     scaling.create("member", 8, labels=gang)
     assert not scaling.ask("member")
@@ -229,7 +231,7 @@ async def test_gangs_and_whole_gpus_and_pods_that_are_being_bound_get_none(scali
     assert set(scaling.there()) == {"large"}
 
 
-async def test_several_gpus_are_looked_at_like_one(scaling: Scaling) -> None:
+async def test_several_gpus_are_handled_like_one(scaling: Scaling) -> None:
     scaling.create("pair", 16, labels={names.LABEL_POD_GPU_COUNT: "2"})
     for name in ("n1", "n2"):
         scaling.end(f"{name}-0")
@@ -238,7 +240,7 @@ async def test_several_gpus_are_looked_at_like_one(scaling: Scaling) -> None:
     assert scaling.there()["pair"] == BOTH
 
 
-async def test_where_the_sum_of_compute_is_used_up_it_is_seen_without_one() -> None:
+async def test_an_exhausted_sum_of_compute_needs_none() -> None:
     for core, made in ((60, True), (90, False)):
         scaling = Scaling()
         scaling.node("n", 16, 16, mode=NodeMode.CORE_MEM)
@@ -251,7 +253,7 @@ async def test_where_the_sum_of_compute_is_used_up_it_is_seen_without_one() -> N
         assert bool(scaling.there()) is made
 
 
-async def test_the_compute_of_a_gpu_per_container_is_added_up() -> None:
+async def test_the_compute_of_a_gpu_per_container_is_summed() -> None:
     """40% and 20% are free: twice 30% is as much in all, so that cluster-autoscaler sees room; twice 40% is not."""
     for core, made in ((30, True), (40, False)):
         scaling = Scaling()
@@ -275,7 +277,7 @@ async def test_a_failed_request_is_retried_and_a_forbidden_one_reported(scaling:
         await scaling.look(WAIT_S)
     scaling.scaling_api.failing.append(ApiError(403, "Forbidden", "pods is forbidden", ""))
     await scaling.look(SETTLE_S)
-    assert scaling.said() == [("large", "ScaleUpNotPossible")]
+    assert scaling.recorded_events() == [("large", "ScaleUpNotPossible")]
     assert "forbidden" in scaling.events.notes[0][2]
     await scaling.look(1)
     assert not scaling.there(), "not at once"
@@ -295,7 +297,7 @@ async def test_a_failed_request_is_retried_and_a_forbidden_one_reported(scaling:
     await scaling.look()
 
 
-async def test_a_pod_that_is_gone_or_another_or_bound_when_it_is_read_gets_none(scaling: Scaling) -> None:
+async def test_a_pod_that_is_gone_replaced_or_bound_when_it_is_read_gets_none(scaling: Scaling) -> None:
     pod = scaling.api.pods["default/large"]
 
     def gone() -> None:
@@ -329,7 +331,7 @@ async def test_more_nodes_than_a_pod_may_name_are_reported(scaling: Scaling) -> 
     assert str(MOST_NAMED) in scaling.events.notes[0][2]
 
 
-async def test_the_label_that_means_a_kind_may_be_changed(scaling: Scaling) -> None:
+async def test_the_label_for_the_kind_of_nodes_is_configurable(scaling: Scaling) -> None:
     await scaling.look(WAIT_S)
     other = PlaceholderLimits("placeholders", kind_label="pool", wait_s=WAIT_S)
     scaling.placeholders._limits = other
@@ -341,7 +343,7 @@ async def test_the_label_that_means_a_kind_may_be_changed(scaling: Scaling) -> N
     assert one.likeness.key == "pool"
 
 
-async def test_few_pods_are_remembered_and_a_stand_in_that_was_replaced_stays() -> None:
+async def test_the_number_of_remembered_pods_is_bounded_and_a_replaced_placeholder_stays() -> None:
     scaling = Scaling()
     scaling.refused("uid-x", [])
     assert not scaling.placeholders._refused
@@ -366,8 +368,8 @@ async def test_few_pods_are_remembered_and_a_stand_in_that_was_replaced_stays() 
     assert scaling.placeholders.count == 1
 
 
-@pytest.mark.no_cover  # it would take several times as long; other tests go through the same lines
-async def test_where_very_many_are_refused_again_and_again_a_node_is_asked_for_all_the_same(
+@pytest.mark.no_cover  # would take several times as long; other tests cover the same lines
+async def test_with_very_many_repeated_refusals_a_node_is_requested_all_the_same(
     scaling: Scaling,
 ) -> None:
     pods = [f"large-{number}" for number in range(300)]
@@ -396,7 +398,7 @@ async def test_it_waits_while_no_pod_is_refused() -> None:
     running.cancel()
 
 
-async def test_it_looks_by_itself_and_goes_on_after_a_failure(scaling: Scaling) -> None:
+async def test_it_runs_by_itself_and_continues_after_a_failure(scaling: Scaling) -> None:
     scaling.scaling_api.failing.append(ApiError(500, "InternalError", "no", ""))
     running = asyncio.create_task(scaling.placeholders.run())
     for seconds in (WAIT_S, LOOK_S, LOOK_S, SETTLE_S):

@@ -1,4 +1,4 @@
-"""A node loses its startup taint when it has its GPUs, no earlier, and nothing else of it."""
+"""A node loses its startup taint when it has its GPUs, no earlier, and keeps everything else."""
 
 import asyncio
 import socket
@@ -37,7 +37,7 @@ def node(*taints: dict[str, str], units: int = 15) -> dict[str, Any]:
 
 
 class Api:
-    """One node, and who leads."""
+    """One node, and the leader."""
 
     def __init__(self, *taints: dict[str, str]) -> None:
         self.nodes = [node(*taints)]
@@ -80,7 +80,7 @@ class Tainted:
         running.cancel()
 
 
-async def test_it_goes_once_the_gpus_are_there_and_other_taints_stay_as_they_are(
+async def test_it_is_removed_once_the_gpus_are_there_and_other_taints_stay(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tainted = Tainted(Api(OTHER, OURS))
@@ -116,7 +116,7 @@ async def test_a_node_that_lost_its_gpus_or_is_gone_is_left_alone() -> None:
         assert not tainted.taints._ready
 
 
-async def test_gpus_that_come_back_while_the_node_is_read_without_them_are_not_missed() -> None:
+async def test_gpus_that_come_back_during_a_read_of_the_node_without_them_are_not_missed() -> None:
     tainted = Tainted(Api(OURS))
     read = tainted.api.list_tainted
     reads = 0
@@ -127,7 +127,7 @@ async def test_gpus_that_come_back_while_the_node_is_read_without_them_are_not_m
         tainted.api.nodes = [node(OURS, units=0 if reads == 1 else 15)]
         found = await read(name)
         if reads == 1:
-            # Its kubelet is there again before the answer is.
+            # Its kubelet is back before the answer arrives.
             tainted.see(node(OURS, units=0))
             tainted.see(node(OURS))
         return found
@@ -138,7 +138,7 @@ async def test_gpus_that_come_back_while_the_node_is_read_without_them_are_not_m
     assert tainted.api.written == [("n", [], "7")]
 
 
-async def test_only_the_one_whose_kube_scheduler_leads_writes() -> None:
+async def test_only_the_replica_with_the_leading_kube_scheduler_writes() -> None:
     tainted = Tainted(Api(OURS), ("kube-system", "co"))
     tainted.api.holder = "somebody_else"
     tainted.see(node(OURS))
@@ -150,7 +150,7 @@ async def test_only_the_one_whose_kube_scheduler_leads_writes() -> None:
 
 
 @pytest.mark.parametrize("status", [409, 404, 500])
-async def test_a_write_that_fails_is_made_again_on_what_is_there_then(status: int) -> None:
+async def test_a_failed_write_is_repeated_on_the_current_state(status: int) -> None:
     tainted = Tainted(Api(OURS))
     tainted.api.failing.append(ApiError(status, "Failed", "no", ""))
     tainted.see(node(OURS))

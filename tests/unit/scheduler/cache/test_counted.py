@@ -1,4 +1,4 @@
-"""Every reason and every suggestion reads right for one and for several: pods, GPUs, nodes."""
+"""Every reason and every suggestion is grammatical for one and for several: pods, GPUs, nodes."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ COUNTED: dict[str, Callable[[int], str]] = {
 }
 
 
-#: GPUs by their numbers, which are no counts, and of how many some are there.
+# : GPUs by their indices, which are no counts, and of how many some are present.
 NUMBERED = re.compile(r"\bGPUs \d+(?:, \d+)* and \d+\b|\bGPU \d+\b|\bof \d+(?= (?:is|are) there\b)")
 
 
@@ -60,8 +60,8 @@ def right(text: str) -> None:
 
 
 def texts_of_a_node() -> Iterator[str]:
-    """Whatever a node is refused with."""
-    yield from (says for _, _, _, says, _ in CASES.values())
+    """All reasons for which a node is refused."""
+    yield from (reason for _, _, _, reason, _ in CASES.values())
     yield from (write(count) for write in COUNTED.values() for count in (1, 2))
     yield reasons.UNKNOWN_NODE
     yield NodeMode.MPS.one_gpu_text
@@ -73,12 +73,12 @@ def texts_of_a_node() -> Iterator[str]:
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("subject", COUNTED)
-def test_what_is_counted_in_a_reason_reads_right(subject: str, count: int) -> None:
+def test_counts_in_a_reason_are_grammatical(subject: str, count: int) -> None:
     right(COUNTED[subject](count))
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_each_reason_of_a_node_reads_right_for_one_node_and_for_several(count: int) -> None:
+def test_each_reason_of_a_node_is_grammatical_for_one_node_and_for_several(count: int) -> None:
     for text in texts_of_a_node():
         right(on_nodes(count, text))
         head = text.partition(" (")[0].partition("; ")[0]
@@ -92,7 +92,7 @@ def test_each_reason_of_a_node_reads_right_for_one_node_and_for_several(count: i
         right(reason_text(Summary(9 * count, 0, 0, 5 * count, groups, ())))
 
 
-def test_what_counts_nodes_says_so_plainly() -> None:
+def test_counts_of_nodes_are_marked_as_such() -> None:
     text = reasons.standing_refusals(gpu_node("n", 8192, mode=NodeMode.CGPU))[1]
     head = "node gives out no compute"
     assert on_nodes(1, head) == "1 node gives out no compute"
@@ -110,7 +110,7 @@ def test_what_counts_nodes_says_so_plainly() -> None:
 
 
 @pytest.mark.parametrize("least", [1, 2, 3])
-def test_what_is_said_of_a_gang_reads_right(world: World, least: int) -> None:
+def test_reasons_of_a_gang_are_grammatical(world: World, least: int) -> None:
     world.add_node(gpu_node("n1", 2048))
     gang = Gang("default/g", least)
     labels = {
@@ -121,8 +121,8 @@ def test_what_is_said_of_a_gang_reads_right(world: World, least: int) -> None:
         world.create(f"p{number}", 4, labels=labels)
         request = world.view.waiting["uid-p0"].request
         assert request is not None
-        said = world.gangs.verdict("uid-p0", "default/p0", gang, request, ["n1"])
-        assert said is not None
-        right("; ".join((said.refused | said.hopeless).values()))
+        verdict = world.gangs.verdict("uid-p0", "default/p0", gang, request, ["n1"])
+        assert verdict is not None
+        right("; ".join((verdict.refused | verdict.hopeless).values()))
         for one in world.decisions.waiting():
             right(one.suggestion)

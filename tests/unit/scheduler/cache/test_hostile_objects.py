@@ -1,4 +1,4 @@
-"""No text in an object or a body ends the process: what cannot be read is refused in words, and the rest goes on."""
+"""No text in an object or a body ends the process: unreadable ones are refused with a message, and the rest continues."""
 
 import json
 
@@ -60,7 +60,7 @@ def test_no_annotation_or_label_of_a_node_ends_the_watch(world: World) -> None:
             assert record.devices.devices == ()
 
 
-def test_what_is_nested_too_deep_is_called_so() -> None:
+def test_texts_nested_too_deep_are_reported_as_such() -> None:
     with pytest.raises(
         MalformedAllocation, match=r"pod default/p: annotation gpushare\.dev/allocation cannot be read"
     ):
@@ -81,18 +81,18 @@ def test_what_is_nested_too_deep_is_called_so() -> None:
         b'{"Pod":{},"Nodes":{"items":[{"metadata":{"name":"\xff"}}]}}',
     ],
 )
-def test_a_body_that_cannot_be_read_is_refused_as_one(world: World, body: bytes) -> None:
+def test_an_unreadable_body_is_refused_as_one(world: World, body: bytes) -> None:
     with pytest.raises(protocol.WireError, match="not an ExtenderArgs object"):
         filter_nodes(world.view, Bodies().read(body), world.framework())
 
 
 @pytest.mark.parametrize("body", [DEEP.encode(), b'{"PodNamespace":"\xff"}'])
-def test_a_binding_that_cannot_be_read_is_refused_as_one(body: bytes) -> None:
+def test_an_unreadable_binding_is_refused_as_one(body: bytes) -> None:
     with pytest.raises(protocol.WireError, match="not an ExtenderBindingArgs object"):
         protocol.read_binding(body)
 
 
-def test_a_list_of_no_nodes_is_one(world: World) -> None:
+def test_an_empty_list_of_nodes_is_valid(world: World) -> None:
     body = json.dumps({"Pod": pod_object("a", 1), "Nodes": {"metadata": {}, "items": None}}).encode()
     assert (
         json.loads(filter_nodes(world.view, Bodies().read(body), world.framework()))["Nodes"]["items"] == []

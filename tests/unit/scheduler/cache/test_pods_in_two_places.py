@@ -1,4 +1,4 @@
-"""A pod whose containers have another GPU than its record says is counted on both until that is put right."""
+"""A pod whose containers have another GPU than its record is counted on both until that is corrected."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def recorded(**annotations: str):
     ("record", "also", "held"),
     [(0, 1, {"GPU-0": 4096, "GPU-1": 4096}), (1, 1, {"GPU-1": 4096})],
 )
-def test_what_it_also_holds_is_added_once(record, also, held):
+def test_the_additional_gpu_is_added_once(record, also, held):
     found = recorded(
         **{names.ANN_SHARE: RECORD.format(record, 4096), names.ANN_ALSO: RECORD.format(also, 4096)}
     )
@@ -32,7 +32,7 @@ def test_what_it_also_holds_is_added_once(record, also, held):
     assert {share.uuid: share.mib for share in found.allocation.gpus} == held
 
 
-def test_what_it_also_holds_must_be_readable():
+def test_the_additional_allocation_must_be_readable():
     found = recorded(**{names.ANN_SHARE: RECORD.format(0, 4096), names.ANN_ALSO: "[]"})
     assert found.allocation is None
     assert "cannot be read" in found.problem

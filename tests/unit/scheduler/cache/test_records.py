@@ -1,4 +1,4 @@
-"""What of a pod the scheduler counts."""
+"""Which part of a pod the scheduler counts."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""A pod is resized in place, or asks for processors as a whole: its share stays, and what it asks for is counted as Kubernetes does."""
+"""A pod is resized in place, or has pod-level CPU requests: its share stays, and its request is counted as in Kubernetes."""
 
 import copy
 import json
@@ -41,13 +41,13 @@ async def test_its_share_stays_as_it_is(how: dict[str, Any]) -> None:
         world.api.pods["default/p"] = resized(world.api.pods["default/p"], cpu)
         world.look("p")
         assert world.ledger.held("uid-p") == before
-    # What is at its node under way does not matter either.
+    # A pending resize at its node has no effect either.
     world.api.pods["default/p"]["status"]["resize"] = "InProgress"
     world.look("p")
     assert world.ledger.held("uid-p") == before
 
 
-def test_the_processors_that_are_free_follow_for_the_policy_fragmentation() -> None:
+def test_free_processors_follow_for_the_policy_fragmentation() -> None:
     world = view()
     world.upsert_node(reader().read(node_object(cpu="8")))
     plain, shared = pod("plain", cpu=2, node="n1"), pod("shared", mem=4, cpu=1, node="n1")
@@ -63,7 +63,7 @@ def test_the_processors_that_are_free_follow_for_the_policy_fragmentation() -> N
     assert free_cpu(world) == 500
 
 
-def test_a_policys_unit_holds_what_its_pods_ask_for_now() -> None:
+def test_a_policys_unit_holds_the_current_requests_of_its_pods() -> None:
     world = PolicyWorld()
     world.rules({"maxResources": {"cpu": "4"}}, {})
     first = pod_object("first", labels={"app": "x"}, node="a1")
@@ -76,7 +76,7 @@ def test_a_policys_unit_holds_what_its_pods_ask_for_now() -> None:
     assert world.ask("next", "a1", "b1")[0] == ["b1"]
 
 
-def test_a_quota_counts_what_its_pods_ask_for_now_and_lets_others_in_when_that_is_less() -> None:
+def test_a_quota_counts_current_requests_and_admits_others_when_they_shrink() -> None:
     world = World()
     leaf = {"name": "team", "namespaces": ["default"], "max": {"cpu": 4}}
     written = {"metadata": {"name": "t", "uid": "t"}, "spec": {"root": {"name": "root", "children": [leaf]}}}

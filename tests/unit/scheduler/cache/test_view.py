@@ -1,4 +1,4 @@
-"""What the informers see becomes holdings, waiting pods and nodes, in any order."""
+"""Informer events become holdings, waiting pods and nodes, in any order."""
 
 from gpushare.api import names
 from gpushare.api.node.device import NodeDevices, devices_annotation
@@ -18,7 +18,7 @@ def test_pods_without_gpu_requests_are_not_kept(world: World) -> None:
     assert world.view.waiting == {}
 
 
-def test_a_waiting_pod_is_kept_until_it_is_bound_finished_or_gone(world: World) -> None:
+def test_a_waiting_pod_is_tracked_until_it_is_bound_finished_or_gone(world: World) -> None:
     pod = world.create("a", 4)
     assert list(world.view.waiting) == [pod.metadata.uid]
     world.create("a", 4, phase="Failed")
@@ -86,7 +86,7 @@ def node_object(labels: dict[str, str], annotation: str | None = None) -> Node:
     return decode_node({"metadata": {"name": "n9", "labels": labels, "annotations": annotations}})
 
 
-def test_a_node_that_cannot_be_read_takes_nothing_and_says_why(world: World) -> None:
+def test_an_unreadable_node_takes_nothing_and_gives_the_reason(world: World) -> None:
     reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
     bad = reader.read(node_object({names.LABEL_MODE: "shared"}))
     for _ in range(2):
@@ -138,7 +138,7 @@ def test_each_mistake_on_a_node_is_one_event_with_the_same_name_from_every_compo
     assert shown({names.LABEL_PLACEMENT: "sprad"}) == [("InvalidGPULabel", "began")]
 
 
-def test_an_event_is_named_by_what_is_written_wrong_on_the_node(world: World) -> None:
+def test_an_event_is_named_by_the_mistake_on_the_node(world: World) -> None:
     reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
     node = node_object({names.LABEL_MODE: "share", names.LABEL_MAX_PODS: "many"})
     node.metadata.annotations = {**(node.metadata.annotations or {}), names.ANN_CORDONED: "first"}

@@ -1,4 +1,4 @@
-"""What a running pod holds stays its own, whatever becomes of its annotations and of its node's description."""
+"""A running pod's share stays its own, whatever happens to its annotations and to its node's description."""
 
 import msgspec
 import pytest
@@ -53,7 +53,7 @@ def test_a_pod_without_an_allocation_holds_nothing(world: World) -> None:
     assert world.ledger.held("uid-a") is None
 
 
-async def test_a_reservation_is_kept_when_the_pod_is_seen_bound_there_with_a_broken_record(
+async def test_a_reservation_stays_when_the_pod_is_seen_bound_there_with_a_broken_record(
     world: World,
 ) -> None:
     world.create("a", 4)
@@ -80,11 +80,11 @@ def test_a_foreign_record_that_ours_replaced_does_not_come_back_with_the_next_no
     assert world.used_mib("n1") == [0, 0]
 
 
-def test_while_a_node_reports_no_gpu_its_foreign_pods_are_neither_freed_nor_complained_of(
+def test_while_a_node_reports_no_gpu_its_foreign_pods_are_neither_freed_nor_reported(
     world: World,
 ) -> None:
     world.create("f", 4, node="n1", annotations=FOREIGN)
-    world.add_node(gpu_node("n1"))  # a kubelet starts again: capacity reads 0 for seconds
+    world.add_node(gpu_node("n1"))  # a kubelet restarts: capacity reads 0 for seconds
     world.see("f")
     assert world.events.notes == []
     assert world.ledger.held("uid-f") is not None
@@ -108,7 +108,7 @@ def test_units_without_a_total_keep_the_unit_in_which_they_were_first_read(
     assert isinstance(world.ledger.node("n1"), NodeDevices)
 
 
-def test_a_waiting_pod_that_was_corrected_is_malformed_no_longer(world: World) -> None:
+def test_a_corrected_waiting_pod_is_no_longer_malformed(world: World) -> None:
     pod = pod_object("a", 4)
     pod["metadata"]["labels"] = {names.LABEL_POD_GPU_COUNT: "two"}
     world.api.create(pod)

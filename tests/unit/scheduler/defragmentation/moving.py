@@ -117,7 +117,7 @@ class Moving(World):
         return found
 
     async def look(self, *turns_s: float) -> None:
-        """Let the mover look once after these times."""
+        """Let the mover run once after these times."""
         running = asyncio.create_task(self.mover.run())
         await asyncio.sleep(0)
         for turn_s in (*turns_s, LOOK_S):

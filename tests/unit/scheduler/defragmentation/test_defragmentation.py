@@ -1,4 +1,4 @@
-"""Pods move so that one fits that waits: the cheapest, as budgets allow, to a place that is theirs, and seldom enough."""
+"""Pods move so that a pending one fits: the cheapest, within budgets, to a place reserved for them, and not too often."""
 
 import asyncio
 from typing import Any
@@ -16,7 +16,7 @@ from tests.unit.scheduler.defragmentation.moving import DECODE, INTERVAL_S, WAIT
 from tests.unit.scheduler.world import pod_object
 
 
-async def test_who_moves_has_a_place_and_who_waited_gets_the_room(moving: Moving) -> None:
+async def test_a_moved_pod_has_a_reserved_place_and_the_pending_one_gets_the_room(moving: Moving) -> None:
     moving.node("m", 16)
     await moving.bound("c", 6, "m", owner="")
     moving.made("wide", 12, "")
@@ -29,7 +29,7 @@ async def test_who_moves_has_a_place_and_who_waited_gets_the_room(moving: Moving
         ("wide", "DefragmentationSucceeded"),
     }
     assert [name for name, _ in moving.api.annotated] == ["wide"]
-    # Neither the room nor the place is anybody else's, before and after the pod has ended.
+    # No other pod gets the room or the place, before and after the victim has ended.
     moving.made("thief", 7, "")
     assert not moving.ask("thief")
     moving.see("a")
@@ -102,7 +102,7 @@ async def test_no_pod_moves_before_the_pod_has_waited_and_the_interval_is_over(m
     assert moving.api.evicted[1:] == ["d"]
 
 
-async def test_an_act_of_another_scheduler_counts(moving: Moving) -> None:
+async def test_a_move_by_another_scheduler_counts(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -139,7 +139,7 @@ async def test_a_protected_pod_stays_and_another_moves_or_none_does(moving: Movi
     assert not moving.api.annotated
 
 
-async def test_more_important_leaving_and_ownerless_pods_stay() -> None:
+async def test_pods_of_higher_priority_leaving_or_without_owner_stay() -> None:
     moving = Moving()
     moving.node("n", 16, 16, 16)
     moving.node("m", 16)
@@ -153,7 +153,7 @@ async def test_more_important_leaving_and_ownerless_pods_stay() -> None:
     assert not moving.outcomes
 
 
-async def test_what_the_target_does_not_take_stays(moving: Moving) -> None:
+async def test_a_pod_that_the_target_does_not_take_stays(moving: Moving) -> None:
     moving.node("m", 16)
     moving.api.nodes["m"]["spec"] = {"unschedulable": True}
     moving.made("wide", 12, "")
@@ -168,13 +168,13 @@ async def test_what_the_target_does_not_take_stays(moving: Moving) -> None:
     assert moving.api.evicted
 
 
-async def test_a_budget_that_forbids_it_meanwhile_gives_everything_back(moving: Moving) -> None:
+async def test_a_budget_that_forbids_the_move_meanwhile_releases_everything(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
 
     def nothing() -> None:
-        """The note on the pod that waits."""
+        """The note on the pending pod."""
 
     def forbidden() -> None:
         raise ApiError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's budget", "")
@@ -189,7 +189,7 @@ async def test_a_budget_that_forbids_it_meanwhile_gives_everything_back(moving: 
     assert moving.ask("other", "m") == ["m"]
 
 
-async def test_an_api_server_that_fails_gives_everything_back_too(moving: Moving) -> None:
+async def test_a_failing_api_server_releases_everything_too(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -207,7 +207,7 @@ async def test_an_api_server_that_fails_gives_everything_back_too(moving: Moving
     assert not moving.api.evicted
 
 
-async def test_a_pod_that_is_gone_or_another_by_now_is_not_evicted_but_the_next(moving: Moving) -> None:
+async def test_a_pod_gone_or_replaced_by_now_is_not_evicted_but_the_next(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -217,7 +217,7 @@ async def test_a_pod_that_is_gone_or_another_by_now_is_not_evicted_but_the_next(
     moving.api.pods["default/a"] = gone
 
 
-async def test_a_pod_that_vanishes_at_the_last_moment_is_as_good_as_evicted(moving: Moving) -> None:
+async def test_a_pod_that_vanishes_at_the_last_moment_counts_as_evicted(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -254,7 +254,7 @@ async def test_a_successor_that_found_another_node_leaves_its_place(moving: Movi
     pod = pod_object("a2", 10, node="k", annotations=dict(share))
     pod["metadata"]["ownerReferences"] = owner_of("rs")
     moving.api.create(pod)
-    moving.see("b")  # who was there before takes no place
+    moving.see("b")  # a pod from before takes no place
     assert len(moving.mover._places) == 1
     moving.see("a2")
     assert not moving.mover._places
@@ -293,7 +293,7 @@ async def test_preemption_and_defragmentation_never_act_for_one_pod_at_once(movi
     assert moving.api.evicted == ["a"]
 
 
-async def test_pods_that_leave_already_are_waited_for(moving: Moving) -> None:
+async def test_pods_that_are_already_terminating_are_waited_for(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -303,7 +303,7 @@ async def test_pods_that_leave_already_are_waited_for(moving: Moving) -> None:
     assert not moving.api.evicted
 
 
-async def test_what_changes_while_it_is_thought_about_is_not_acted_upon(moving: Moving) -> None:
+async def test_a_change_during_planning_prevents_the_move(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -332,7 +332,9 @@ def pod_request(units: int) -> Any:
     return request_of(MoverApi().create(pod_object("x", units)))
 
 
-async def test_who_waits_for_several_gpus_or_with_a_gang_or_politely_is_not_helped(moving: Moving) -> None:
+async def test_pods_waiting_for_several_gpus_or_in_a_gang_or_with_policy_never_are_not_helped(
+    moving: Moving,
+) -> None:
     moving.node("m", 16)
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "1"}
     moving.made("pair", 24, "", labels={names.LABEL_POD_GPU_COUNT: "2"})
@@ -344,7 +346,9 @@ async def test_who_waits_for_several_gpus_or_with_a_gang_or_politely_is_not_help
     assert not moving.api.evicted
 
 
-async def test_who_is_never_seen_is_forgotten_and_many_are_not_remembered(moving: Moving) -> None:
+async def test_a_pod_that_is_never_seen_is_forgotten_and_the_number_of_remembered_is_bounded(
+    moving: Moving,
+) -> None:
     moving.mover.post_filter("uid-unknown", [])
     assert not moving.mover._refused
     for number in range(300):
@@ -361,7 +365,7 @@ async def test_who_is_never_seen_is_forgotten_and_many_are_not_remembered(moving
     assert not moving.mover._refused
 
 
-async def test_two_pods_move_where_one_is_not_enough_and_only_if_two_may() -> None:
+async def test_two_pods_move_if_one_is_not_enough_and_only_if_two_may() -> None:
     for most, evicted in ((1, []), (2, ["a", "b"])):
         moving = Moving(Limits(INTERVAL_S, WAIT_S, most))
         moving.node("n", 16, 16)
@@ -375,7 +379,7 @@ async def test_two_pods_move_where_one_is_not_enough_and_only_if_two_may() -> No
         assert sorted(moving.api.evicted) == evicted
 
 
-async def test_when_the_second_of_two_may_not_go_the_first_keeps_its_place() -> None:
+async def test_if_the_second_of_two_may_not_go_the_first_keeps_its_place() -> None:
     moving = Moving()
     moving.node("n", 16, 16)
     moving.node("m", 16)
@@ -427,7 +431,7 @@ async def test_two_pods_that_move_to_one_node_must_both_find_room_there() -> Non
         assert [place.node for place in moving.mover._places] == ["m"] * len(evicted)
 
 
-async def test_only_so_many_ways_are_tried_at_one_look() -> None:
+async def test_the_number_of_combinations_tried_per_run_is_limited() -> None:
     moving = Moving()
     moving.node("n", *[16] * 6)
     moving.node("m", 16)

@@ -1,4 +1,4 @@
-"""Places that are kept count for a node's cap of pods, and those of whom they take the place do not."""
+"""Reserved places count for a node's cap of pods, and the pods that they replace do not."""
 
 import msgspec
 

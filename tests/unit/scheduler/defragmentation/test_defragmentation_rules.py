@@ -81,7 +81,7 @@ async def test_a_place_in_a_policys_unit_counts_until_it_is_taken_or_released() 
     assert book.unit_for(moving.policies.census.pod("uid-a2"), "m") == 1  # type: ignore[arg-type]
 
 
-async def test_a_pod_without_a_policy_moves_where_there_are_some() -> None:
+async def test_a_pod_without_a_policy_moves_where_others_have_one() -> None:
     moving = await governed(A, selector={"app": "y"})
     await moving.look(INTERVAL_S)
     assert moving.api.evicted == ["a"]
@@ -98,7 +98,7 @@ def quota_of(units: int) -> dict[str, Any]:
     return {"name": "root", "min": whole, "max": whole, "children": [leaf]}
 
 
-async def test_the_place_of_who_moves_is_charged_to_its_quota(moving: Moving) -> None:
+async def test_the_place_of_a_moved_pod_is_charged_to_its_quota(moving: Moving) -> None:
     moving.node("m", 16)
     moving.quotas.upsert(tree(quota_of(36)))
     moving.made("wide", 12, "")
@@ -123,7 +123,7 @@ async def test_no_pod_is_moved_that_its_quota_would_not_admit_again(moving: Movi
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
     moving.quotas.upsert(tree(quota_of(19)))
-    # Who waits is of a namespace that has no quota: it alone may be helped.
+    # The pending pod is in a namespace without a quota: it alone may be helped.
     record = moving.view.waiting["uid-wide"]
     moving.view.waiting["uid-wide"] = msgspec.structs.replace(record, pod="free/wide")
     moving.api.pods["free/wide"] = moving.api.pods["default/wide"]
@@ -163,7 +163,7 @@ async def test_no_pod_is_moved_for_one_that_ends_while_the_move_is_recorded(
     assert not moving.mover._places
 
 
-async def test_the_second_of_two_stays_where_the_pod_has_another_node_once_the_first_has_gone() -> None:
+async def test_the_second_stays_if_the_pod_gets_another_node_once_the_first_has_gone() -> None:
     moving = Moving()
     moving.node("n", 16, 16)
     moving.node("m", 16)
@@ -177,15 +177,15 @@ async def test_the_second_of_two_stays_where_the_pod_has_another_node_once_the_f
         moving.api.pods["default/wide"]["spec"]["nodeName"] = "m"
         moving.see("wide")
 
-    # The note, then the first one's end.
+    # The note, then the eviction of the first one.
     moving.api.before += [lambda: None, bound_elsewhere]
     await moving.look(INTERVAL_S)
     assert moving.api.evicted == ["a"]
     assert [place.key for place in moving.mover._places] == ["moved:uid-a"]
 
 
-@pytest.mark.no_cover  # it would take several times as long; other tests go through the same lines
-async def test_where_very_many_are_refused_again_and_again_others_move_for_those_that_waited_long_enough(
+@pytest.mark.no_cover  # would take several times as long; other tests cover the same lines
+async def test_with_very_many_repeated_refusals_pods_still_move_for_long_waiting_ones(
     moving: Moving,
 ) -> None:
     moving.node("m", 16)

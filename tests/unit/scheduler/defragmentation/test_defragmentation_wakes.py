@@ -24,7 +24,7 @@ async def test_a_pod_whose_capacity_is_free_is_retried_until_kube_scheduler_trie
     assert moving.hurried == ["uid-wide"] * 3
 
 
-async def test_so_is_what_replaces_a_pod_that_moved(moving: Moving) -> None:
+async def test_the_successor_of_a_moved_pod_is_retried_as_well(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -49,7 +49,7 @@ async def test_a_pod_refused_because_of_reserved_capacity_is_retried_when_that_i
     assert "uid-wide" in moving.hurried
 
 
-async def test_where_capacity_is_free_already_no_pod_moves_and_the_pod_is_retried(moving: Moving) -> None:
+async def test_if_capacity_is_free_already_no_pod_moves_and_the_pod_is_retried(moving: Moving) -> None:
     moving.node("m", 16)
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
@@ -59,7 +59,7 @@ async def test_where_capacity_is_free_already_no_pod_moves_and_the_pod_is_retrie
     assert moving.hurried == ["uid-wide"]
 
 
-async def test_who_was_left_room_by_a_process_that_is_gone_is_tried_when_the_next_has_read_all(
+async def test_a_pod_with_room_made_by_an_earlier_process_is_retried_once_the_next_has_read_all(
     moving: Moving,
 ) -> None:
     note = {names.ANN_ROOM_MADE: "5"}

@@ -41,7 +41,7 @@ def owned(kind: str, wish: str | None = None, *, controller: bool = True, **more
         ("DaemonSet", "true", False),
     ],
 )
-def test_the_kind_of_its_controller_decides_unless_the_pod_says_otherwise(
+def test_the_kind_of_its_controller_decides_unless_the_pod_overrides_it(
     kind: str, wish: str | None, moves: bool
 ) -> None:
     assert seen(owned(kind, wish)) == ("o" if moves else "", "")
@@ -54,11 +54,11 @@ def test_bare_pods_and_members_of_gangs_stay() -> None:
     assert seen(owned("ReplicaSet", labels=gang)) == ("", "")
 
 
-def test_an_act_is_read_from_the_pod_that_waits_alone() -> None:
+def test_a_move_is_read_only_from_the_pending_pod() -> None:
     made = {names.ANN_ROOM_MADE: "5"}
     assert seen(pod_object("p", 4, annotations=made)) == ("", "5")
     assert seen(pod_object("p", 4, annotations=made, node="n")) == ("", "")
 
 
-def test_pods_without_gpus_are_passed_over() -> None:
+def test_pods_without_gpus_are_skipped() -> None:
     assert DECODE(msgspec.json.encode(pod_object("p"))) is None

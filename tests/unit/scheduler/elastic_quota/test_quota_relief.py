@@ -27,7 +27,7 @@ from tests.unit.scheduler.elastic_quota.test_quotas_of_every_pod import come, pl
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
-async def test_for_a_max_above_others_end_on_whatever_nodes_and_the_pod_goes_where_there_is_room(
+async def test_for_a_higher_max_pods_are_evicted_on_any_node_and_the_pod_goes_where_room_is(
     world: World,
 ) -> None:
     for name in ("n2", "n3"):
@@ -81,7 +81,7 @@ async def test_no_pod_is_evicted_for_a_whole_gpu_with_more_units_than_the_quota_
     assert world.ledger.nominations.node_of("uid-mine") == "small"
 
 
-async def test_kube_scheduler_may_end_pods_for_a_whole_gpu_that_the_quota_may_have(world: World) -> None:
+async def test_kube_scheduler_may_evict_for_a_whole_gpu_that_the_quota_may_have(world: World) -> None:
     world.quotas.upsert(tree(root(a={"min": 16}, b={"min": 0}, whole=16)))
     await bound(world, "z", "there", 4)
     create(world, "x", "mine", 6, labels=WHOLE, priority=5)
@@ -90,14 +90,14 @@ async def test_kube_scheduler_may_end_pods_for_a_whole_gpu_that_the_quota_may_ha
     assert [one["UID"] for one in verb(world, "x", "mine", "there")["n1"]["Pods"]] == ["uid-there"]
 
 
-async def test_for_a_gangs_sum_as_many_are_evicted_as_all_of_it_needs_or_none(world: World) -> None:
+async def test_for_a_gangs_sum_enough_pods_for_all_of_it_are_evicted_or_none(world: World) -> None:
     for name in ("n2", "n3"):
         world.add_node(gpu_node(name, 4096))
     world.add_node(gpu_node("large", 16384, 16384))
     world.quotas.upsert(tree(root(a={"min": 14}, b={"min": 4}, whole=18)))
     for number, node in enumerate(("n1", "n2", "n3")):
         await bound(world, "z", f"b-{number}", 4, node)
-    nodes = ("n2", "n3", "large")  # not where the largest of those that end is
+    nodes = ("n2", "n3", "large")  # not where the largest of the victims is
     for least in (3, 2):
         labels = {names.LABEL_GANG_NAME: f"g{least}", names.LABEL_GANG_LEAST: str(least)}
         gang = [f"g{least}-{number}" for number in range(least)]
@@ -115,7 +115,7 @@ async def test_for_a_gangs_sum_as_many_are_evicted_as_all_of_it_needs_or_none(wo
     assert all(ask(world, "x", name, *nodes)[0] == ["large"] for name in gang)
 
 
-async def test_a_budget_keeps_those_on_other_nodes_too(world: World) -> None:
+async def test_a_budget_protects_pods_on_other_nodes_too(world: World) -> None:
     world.add_node(gpu_node("n2", 16384))
     world.quotas.upsert(tree(root(a={"min": 12}, b={"min": 4}, whole=16)))
     for number in range(2):
@@ -136,7 +136,7 @@ async def test_a_budget_keeps_those_on_other_nodes_too(world: World) -> None:
 
 
 def lent() -> dict[str, Any]:
-    """A root of 8 processors and 16 units; a (namespace x) is sure of 4 and 8, b (z) of 2 and 4."""
+    """A root of 8 processors and 16 units; a (namespace x) is guaranteed 4 and 8, b (z) 2 and 4."""
 
     def amounts(cpu: int, units: int) -> dict[str, Any]:
         return {"cpu": cpu, MEM: units}
@@ -154,7 +154,7 @@ def claimant(name: str, cpu: int, **more: Any) -> dict[str, Any]:
     return pod
 
 
-async def test_for_processors_that_were_lent_pods_without_a_gpu_end_that_this_scheduler_can_hold_back(
+async def test_for_lent_processors_non_gpu_pods_held_back_by_this_scheduler_are_evicted(
     world: World,
 ) -> None:
     world.quotas.upsert(tree(lent()))
@@ -175,7 +175,7 @@ async def test_for_processors_that_were_lent_pods_without_a_gpu_end_that_this_sc
     assert ask(world, "x", "mine")[0] == ["n1"]
 
 
-async def test_no_pod_without_a_gpu_ends_for_a_sum_of_gpu_memory_or_below_its_min(world: World) -> None:
+async def test_no_non_gpu_pod_is_evicted_for_gpu_memory_or_below_its_min(world: World) -> None:
     world.quotas.upsert(tree(lent()))
     come(world, plain("z", "p", node="n1", cpu=1, priority=-1))
     for number in range(3):
@@ -194,7 +194,7 @@ async def test_no_pod_without_a_gpu_ends_for_a_sum_of_gpu_memory_or_below_its_mi
     assert world.api.evicted == [], "without q b would have less than its min of 2"
 
 
-async def test_a_budget_keeps_pods_without_a_gpu_too(world: World) -> None:
+async def test_a_budget_protects_pods_without_a_gpu_too(world: World) -> None:
     world.quotas.upsert(tree(lent()))
     come(world, plain("z", "p", node="n1", cpu=6))
     come(world, plain("z", "q", node="n1", cpu=2))
@@ -216,7 +216,7 @@ async def test_a_budget_keeps_pods_without_a_gpu_too(world: World) -> None:
 
 
 def of_cpu(**a_more: Any) -> dict[str, Any]:
-    """A root of 8 processors, of which a (namespace x) is sure of 4 and b (z) of 2."""
+    """A root of 8 processors, of which a (namespace x) is guaranteed 4 and b (z) 2."""
     leaves = [
         {"name": "a", "namespaces": ["x"], "min": {"cpu": 4}, **a_more},
         {"name": "b", "namespaces": ["z"], "min": {"cpu": 2}},
@@ -224,7 +224,7 @@ def of_cpu(**a_more: Any) -> dict[str, Any]:
     return {"name": "root", "min": {"cpu": 8}, "max": {"cpu": 8}, "children": leaves}
 
 
-async def test_a_pod_without_a_gpu_takes_back_within_its_min_and_keeps_what_comes_free(world: World) -> None:
+async def test_a_non_gpu_pod_reclaims_within_its_min_and_reserves_what_is_freed(world: World) -> None:
     world.quotas.upsert(tree(of_cpu()))
     for name, priority in (("p", 1), ("q", 0)):
         come(world, plain("z", name, node="n1", cpu=4, priority=priority))
@@ -251,15 +251,15 @@ async def test_a_pod_without_a_gpu_takes_back_within_its_min_and_keeps_what_come
     assert world.api.evicted == ["q"], "nothing can be reclaimed within its min"
 
 
-async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_end(world: World) -> None:
+async def test_a_sum_that_a_non_gpu_pod_does_not_use_is_released_in_the_end(world: World) -> None:
     world.quotas.upsert(tree(of_cpu()))
     for name in ("p", "q"):
         come(world, plain("z", name, node="n1", cpu=4))
     come(world, plain("x", "mine", cpu=4))
     ask(world, "x", "mine")
     await look(world)
-    (ended,) = world.api.evicted
-    world.view.remove_pod(world.view.bound_non_gpu[f"uid-{ended}"])
+    (evicted,) = world.api.evicted
+    world.view.remove_pod(world.view.bound_non_gpu[f"uid-{evicted}"])
     come(world, plain("z", "again", cpu=4))
     assert not ask(world, "z", "again")[0]
     hurried: list[str] = []
@@ -270,7 +270,7 @@ async def test_a_sum_that_a_pod_without_a_gpu_does_not_come_for_is_free_in_the_e
     assert "uid-again" in hurried
 
 
-async def test_one_that_is_gone_leaves_the_sum_to_others(world: World) -> None:
+async def test_a_pod_that_is_gone_leaves_the_sum_to_others(world: World) -> None:
     world.quotas.upsert(tree(of_cpu()))
     for name in ("p", "q"):
         come(world, plain("z", name, node="n1", cpu=4))
@@ -314,7 +314,7 @@ async def test_a_non_gpu_pod_without_a_place_in_its_policy_evicts_none(world: Wo
     assert len(world.api.evicted) == 1
 
 
-async def test_at_its_max_a_more_important_pod_without_a_gpu_has_one_of_its_own_quota_ended(
+async def test_at_its_max_a_non_gpu_pod_of_higher_priority_evicts_one_of_its_own_quota(
     world: World,
 ) -> None:
     world.quotas.upsert(tree(of_cpu(max={"cpu": 4})))

@@ -92,7 +92,7 @@ def ask(world: World, namespace: str, name: str, *nodes: str) -> tuple[list[str]
 
 
 async def look(world: World) -> None:
-    """Let the preemptor look once at what was refused."""
+    """Let the preemptor process the refusals once."""
     running = asyncio.create_task(world.preemptor.run())
     await asyncio.sleep(0)
     await world.clock.turn(SETTLE_S)
@@ -107,7 +107,7 @@ def end(world: World, namespace: str, name: str) -> None:
     world.view.remove_pod(record)
 
 
-# --- who is let in ----------------------------------------------------------------------------------
+# --- admission --------------------------------------------------------------------------------------
 
 
 async def test_a_pod_above_the_max_is_refused_with_the_figures_until_another_ends(world: World) -> None:
@@ -125,7 +125,7 @@ async def test_a_pod_above_the_max_is_refused_with_the_figures_until_another_end
     assert ask(world, "x", "q")[0] == ["n1"]
 
 
-async def test_what_is_reserved_counts_before_the_informer_shows_it(world: World) -> None:
+async def test_reservations_count_before_the_informer_shows_them(world: World) -> None:
     world.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
     create(world, "x", "p", 4)
     create(world, "x", "q", 4)
@@ -136,7 +136,7 @@ async def test_what_is_reserved_counts_before_the_informer_shows_it(world: World
     assert ask(world, "x", "q")[0] == ["n1"]
 
 
-async def test_a_pod_that_the_informer_has_not_shown_yet_is_held_to_its_quota_too(world: World) -> None:
+async def test_a_pod_that_the_informer_has_not_shown_yet_is_limited_by_its_quota_too(world: World) -> None:
     world.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
     for name in ("p", "q"):
         pod = pod_object(name, 4)
@@ -151,7 +151,7 @@ async def test_a_pod_that_the_informer_has_not_shown_yet_is_held_to_its_quota_to
     assert world.quotas.refusal("uid-q") == "", "the oldest that no watch showed was forgotten"
 
 
-async def test_a_gang_that_passes_the_max_is_refused_whole(world: World) -> None:
+async def test_a_gang_that_exceeds_the_max_is_refused_as_a_whole(world: World) -> None:
     world.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
     labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
     for name in ("g-0", "g-1"):
@@ -183,10 +183,10 @@ async def test_pods_are_recounted_when_a_tree_is_added_and_none_counts_once_it_i
     assert len(hurried) == 4
 
 
-# --- who gives back ---------------------------------------------------------------------------------
+# --- reclaim ----------------------------------------------------------------------------------------
 
 
-async def test_what_was_borrowed_is_taken_back_and_the_room_is_the_claimants(world: World) -> None:
+async def test_borrowed_capacity_is_reclaimed_and_reserved_for_the_claimant(world: World) -> None:
     world.quotas.upsert(tree(HALVES))
     await bound(world, "z", "low", 8, priority=0)
     await bound(world, "z", "high", 8, priority=9)
@@ -214,7 +214,7 @@ async def test_what_was_borrowed_is_taken_back_and_the_room_is_the_claimants(wor
     assert world.api.evicted == ["low"], "both are at their min now: nothing is borrowed"
 
 
-async def test_two_claims_at_once_take_no_more_than_was_borrowed(world: World) -> None:
+async def test_two_simultaneous_claims_take_no_more_than_was_borrowed(world: World) -> None:
     world.add_node(gpu_node("n2", 16384))
     world.quotas.upsert(tree(root(a={"min": 16}, b={"min": 16}, whole=32)))
     for number in range(4):
@@ -236,7 +236,7 @@ async def test_beyond_its_min_a_pod_waits_for_room(world: World) -> None:
     assert world.api.evicted == []
 
 
-async def test_at_the_max_a_more_important_pod_ends_one_of_its_own_quota(world: World) -> None:
+async def test_at_the_max_a_pod_of_higher_priority_evicts_one_of_its_own_quota(world: World) -> None:
     world.quotas.upsert(tree(root(a={"min": 4, "max": 6}, b={"min": 8})))
     await bound(world, "x", "low", 6, priority=1)
     create(world, "x", "same", 4, priority=1)
@@ -267,8 +267,8 @@ async def test_a_terminating_pod_is_not_evicted_again_nor_another_in_its_place(w
     assert world.ledger.nominations.node_of("uid-mine") == "n1"
 
 
-@pytest.mark.parametrize(("least", "ended"), [(2, 2), (3, 0)])
-async def test_a_gang_reclaims_for_all_its_pods_or_for_none(world: World, least: int, ended: int) -> None:
+@pytest.mark.parametrize(("least", "evictions"), [(2, 2), (3, 0)])
+async def test_a_gang_reclaims_for_all_its_pods_or_for_none(world: World, least: int, evictions: int) -> None:
     world.add_node(gpu_node("n2", 16384))
     world.quotas.upsert(tree(root(a={"min": 16}, b={"min": 16}, whole=32)))
     for number in range(4):
@@ -280,13 +280,13 @@ async def test_a_gang_reclaims_for_all_its_pods_or_for_none(world: World, least:
     for name in gang:
         assert not ask(world, "x", name, "n1", "n2")[0]
     await look(world)
-    assert len(world.api.evicted) == ended
+    assert len(world.api.evicted) == evictions
     for name in world.api.evicted:
         end(world, "z", name)
     found = [ask(world, "x", name, "n1", "n2")[0] for name in gang]
-    assert all(found) == bool(ended)
+    assert all(found) == bool(evictions)
     await look(world)
-    assert len(world.api.evicted) == ended
+    assert len(world.api.evicted) == evictions
 
 
 async def test_the_end_of_an_unknown_pod_changes_nothing(world: World) -> None:
@@ -379,7 +379,7 @@ def test_of_two_trees_the_older_counts_and_the_other_is_reported(world: World) -
     assert status_of(quotas, quotas.trees["young"])["state"] == "InForce"
 
 
-# --- what is written --------------------------------------------------------------------------------
+# --- status -----------------------------------------------------------------------------------------
 
 
 class Written:
@@ -405,7 +405,7 @@ async def turn(world: World, seconds: float) -> None:
         await asyncio.sleep(0)
 
 
-async def test_the_status_says_who_holds_what_and_is_written_where_it_differs(world: World) -> None:
+async def test_the_status_contains_the_use_and_is_written_if_it_differs(world: World) -> None:
     api = Written()
     reports = asyncio.create_task(QuotaReports(world.quotas, api, world.clock).run())
     await bound(world, "z", "p", 12)
@@ -437,7 +437,7 @@ async def test_the_status_says_who_holds_what_and_is_written_where_it_differs(wo
     reports.cancel()
 
 
-def test_a_trees_json_is_known_by_its_name() -> None:
+def test_a_trees_json_is_identified_by_its_name() -> None:
     key, record = decode_tree(b'{"metadata":{"name":"t","uid":"u"},"spec":{"root":{"name":"r"}}}')
     assert (key, record.name, record.problem) == ("kube-system/t", "t", "")
 
@@ -447,7 +447,7 @@ def test_a_trees_json_is_known_by_its_name() -> None:
 WHOLE = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
 
 
-async def test_a_whole_gpu_counts_with_all_of_its_units_however_few_are_asked_for(world: World) -> None:
+async def test_a_whole_gpu_counts_with_all_of_its_units_however_few_are_requested(world: World) -> None:
     world.add_node(gpu_node("small", 4096))
     world.quotas.upsert(tree(root(a={"min": 4, "max": 10}, b={})))
     create(world, "x", "p", 1, labels=WHOLE)
@@ -479,7 +479,7 @@ async def test_a_whole_gpu_for_a_pod_that_the_informer_has_not_shown(world: Worl
     assert world.quotas.books.held(1, MEM) == 16000
 
 
-async def test_a_gang_of_whole_gpus_passes_no_max(world: World) -> None:
+async def test_a_gang_of_whole_gpus_exceeds_no_max(world: World) -> None:
     world.add_node(gpu_node("n2", 16384))
     world.quotas.upsert(tree(root(a={"min": 4, "max": 20}, b={}, whole=40)))
     labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2", **WHOLE}
@@ -492,10 +492,10 @@ async def test_a_gang_of_whole_gpus_passes_no_max(world: World) -> None:
     assert world.quotas.books.held(1, MEM) == 0
 
 
-async def test_a_pod_bound_before_the_watch_shows_it_is_held_to_its_quota_too(
+async def test_a_pod_bound_before_the_watch_shows_it_is_limited_by_its_quota_too(
     world: World,
 ) -> None:
-    """As a new leader is asked to bind what the one before it has let in."""
+    """As when a new leader binds a pod that its predecessor has admitted."""
     world.quotas.upsert(tree(root(a={"min": 4, "max": 8}, b={"min": 4})))
     await bound(world, "x", "one", 8)
     pod = pod_object("two", 4, namespace="x")

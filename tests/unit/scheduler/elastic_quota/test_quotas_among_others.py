@@ -13,7 +13,7 @@ from tests.unit.scheduler.world import World, gpu_node
 
 
 async def spread(world: World, nodes: int, *units: int, lent: int = 9) -> list[str]:
-    """So many nodes with pods of so many units each of quota b, at priority 0; quota c has one of 16 at ``lent`` on one more."""
+    """This many nodes with pods of this many units each of quota b, at priority 0; quota c has one of 16 at ``lent`` on one more."""
     names_ = [f"m{number}" for number in range(nodes)]
     for node in names_:
         world.add_node(gpu_node(node, 16384))
@@ -23,7 +23,7 @@ async def spread(world: World, nodes: int, *units: int, lent: int = 9) -> list[s
     return names_
 
 
-async def test_a_pod_of_higher_priority_that_was_lent_its_room_is_found_among_many_that_keep_theirs(
+async def test_a_borrowing_pod_of_higher_priority_is_found_among_many_within_their_min(
     world: World,
 ) -> None:
     others = MOST_TRIED + 6
@@ -43,7 +43,7 @@ async def test_a_pod_of_higher_priority_that_was_lent_its_room_is_found_among_ma
 
 
 def verb(world: World, name: str, *nodes: str) -> list[str]:
-    """The nodes on which kube-scheduler may end the first pod of b for one of a."""
+    """The nodes on which kube-scheduler may evict the first pod of b for one of a."""
     chosen = {node: {"Pods": [{"UID": f"uid-b-{node}-0"}], "NumPDBViolations": 0} for node in nodes}
     body = {"Pod": world.api.pods[f"x/{name}"], "NodeNameToMetaVictims": chosen}
     answer = preempt_pods(
@@ -52,7 +52,7 @@ def verb(world: World, name: str, *nodes: str) -> list[str]:
     return list(msgspec.json.decode(answer)["NodeNameToMetaVictims"])
 
 
-async def test_kube_scheduler_gets_as_many_nodes_as_it_needs_and_none_where_they_are_not_enough(
+async def test_kube_scheduler_gets_as_many_nodes_as_it_needs_and_none_if_they_do_not_suffice(
     world: World,
 ) -> None:
     children = [

@@ -1,4 +1,4 @@
-"""Elastic quotas and pods that ask for no GPU of ours: who of them counts, and from when."""
+"""Elastic quotas and pods without our GPU resources: which of them count, and from when."""
 
 import asyncio
 import json
@@ -59,10 +59,10 @@ def used(world: World, name: str) -> dict[str, str]:
     return next(one["used"] for one in status["quotas"] if one["name"] == name)
 
 
-# --- who counts ---------------------------------------------------------------------------------------
+# --- which pods count ---------------------------------------------------------------------------------
 
 
-def test_every_pod_with_a_node_counts_with_what_kubernetes_says_that_it_requests(world: World) -> None:
+def test_every_pod_with_a_node_counts_with_its_request_as_in_kubernetes(world: World) -> None:
     named = {"cpu": 8, "memory": "8Gi", OTHER_GPU: 8}
     leaf = {"name": "a", "namespaces": ["x"], "max": named}
     world.quotas.upsert(tree({"name": "root", "min": named, "max": named, "children": [leaf]}))
@@ -95,7 +95,7 @@ def test_a_pod_counts_until_it_has_ended_and_never_before_it_has_a_node(world: W
     assert used(world, "a") == {"cpu": "0"}
 
 
-def test_a_gpu_pod_waits_for_processors_that_others_of_its_quota_have(world: World) -> None:
+def test_a_gpu_pod_waits_for_processors_used_by_others_of_its_quota(world: World) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
     come(world, plain("x", "p", node="n1", scheduler="default-scheduler", cpu=3))
     gpu = pod_object("q", 4, namespace="x")
@@ -110,7 +110,7 @@ def test_a_gpu_pod_waits_for_processors_that_others_of_its_quota_have(world: Wor
     assert world.retries._woken.is_set(), "a pod that was refused a moment ago is tried again"
 
 
-def test_pods_that_count_with_processors_hide_nothing_from_a_claim_on_gpus(world: World) -> None:
+def test_pods_counted_by_processors_hide_nothing_from_a_claim_on_gpus(world: World) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
     come(world, plain("x", "p", node="n1", cpu=3))
     come(world, plain("elsewhere", "q", node="n1", cpu=3))
@@ -125,7 +125,7 @@ def decoded(world: World, pod: dict[str, Any], **more: Any) -> Any:
     return counting_decoder(world.quotas, decoder_of(**{"read": record_of, **more}))(json.dumps(pod).encode())
 
 
-def test_nothing_is_kept_of_pods_that_no_quota_counts(world: World) -> None:
+def test_pods_that_no_quota_counts_are_not_stored(world: World) -> None:
     there = plain("x", "p", node="n1", cpu=1)
     assert decoded(world, there) is None, "there is no tree"
     world.quotas.upsert(tree(HALVES))
@@ -134,14 +134,14 @@ def test_nothing_is_kept_of_pods_that_no_quota_counts(world: World) -> None:
     key, record = decoded(world, there)
     assert (key, record.bystander, record.amounts) == ("x/p", True, {"cpu": 1000})
     assert decoded(world, plain("elsewhere", "p", node="n1", cpu=1)) is None
-    ended = plain("x", "p", node="n1", cpu=1)
-    ended["status"]["phase"] = "Succeeded"
-    assert decoded(world, ended) is None
+    finished = plain("x", "p", node="n1", cpu=1)
+    finished["status"]["phase"] = "Succeeded"
+    assert decoded(world, finished) is None
     assert decoded(world, plain("x", "p", scheduler="default-scheduler", cpu=1)) is None
     assert decoded(world, plain("x", "p", cpu=1)) is not None, "this scheduler will be asked about it"
 
 
-def test_where_processors_are_counted_anyway_the_pods_count_without_being_read_again() -> None:
+def test_if_processors_are_counted_anyway_the_pods_count_without_being_read_again() -> None:
     world = World(policy=Placement.FRAGMENTATION)
     _, record = decoded(world, plain("x", "p", node="n1", cpu=2), read=counted_record_of)
     world.view.upsert_pod(record)
@@ -150,7 +150,7 @@ def test_where_processors_are_counted_anyway_the_pods_count_without_being_read_a
 
 
 class Listed:
-    """A watch of pods whose lists end when the test says so."""
+    """A watch of pods whose lists end when the test releases them."""
 
     def __init__(self) -> None:
         self.lists: list[asyncio.Future[None]] = []
@@ -186,7 +186,7 @@ async def test_no_pod_is_admitted_before_the_pods_of_a_new_namespace_were_read(w
     await turns()
     assert ask(world, "x", "p")[0] == ["n1"]
     assert ask(world, "w", "q")[1] == {"n1": "elastic quota root/c: its pods are not read yet"}
-    # Named again while a list is under way, which may have passed over some of its pods.
+    # Named again while a list is under way, which may have missed some of its pods.
     world.quotas.upsert(tree(processors(a=4, b=4), generation=3))
     world.quotas.upsert(tree(more, generation=4))
     pods.lists[0].set_result(None)
@@ -199,7 +199,7 @@ async def test_no_pod_is_admitted_before_the_pods_of_a_new_namespace_were_read(w
     running.cancel()
 
 
-async def test_namespaces_removed_from_a_tree_hold_no_pod_up(world: World) -> None:
+async def test_namespaces_removed_from_a_tree_delay_no_pod(world: World) -> None:
     pods, read = Listed(), asyncio.Event()
     read.set()
     reading = CountedPods(world.quotas, pods.relist, read)
@@ -240,7 +240,7 @@ async def test_a_pod_without_a_gpu_waits_above_the_max_until_another_of_its_quot
     running.cancel()
 
 
-async def test_another_tree_has_pods_without_a_gpu_tried_again(world: World) -> None:
+async def test_a_changed_tree_has_pods_without_a_gpu_retried(world: World) -> None:
     hurried: list[list[str]] = []
     world.quotas.retry_wanted.subscribe(lambda uids: hurried.append(list(uids)))
     world.quotas.upsert(tree(processors(a=1, b=4)))
@@ -251,7 +251,7 @@ async def test_another_tree_has_pods_without_a_gpu_tried_again(world: World) -> 
     assert ask(world, "x", "p")[0] == ["n1"]
 
 
-async def test_what_is_about_to_be_bound_counts_before_the_informer_shows_it(world: World) -> None:
+async def test_a_pod_about_to_be_bound_counts_before_the_informer_shows_it(world: World) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
     for name in ("p", "q"):
         world.api.create(plain("x", name, cpu=3))
@@ -272,7 +272,7 @@ async def test_what_is_about_to_be_bound_counts_before_the_informer_shows_it(wor
     assert not world.quotas.is_reserved("uid-p")
 
 
-async def test_a_binding_that_is_refused_frees_what_was_promised(world: World) -> None:
+async def test_a_refused_binding_frees_its_promise(world: World) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
     come(world, plain("x", "p", cpu=3))
 
@@ -290,7 +290,7 @@ def lose_answer() -> None:
     raise Unreachable("API server", "connection reset", sent=None)
 
 
-async def test_a_binding_of_which_nothing_is_known_counts_until_the_pod_was_read(world: World) -> None:
+async def test_a_binding_of_unknown_outcome_counts_until_the_pod_was_read(world: World) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
     come(world, plain("x", "p", cpu=3))
     world.api.before = [lose_answer]
@@ -310,7 +310,7 @@ async def test_a_binding_of_which_nothing_is_known_counts_until_the_pod_was_read
     assert (used(world, "a"), world.reservations.deadlines) == ({"cpu": "3"}, {})
 
 
-async def test_what_may_arrive_yet_counts_though_another_binding_was_refused(world: World) -> None:
+async def test_a_pending_outcome_counts_although_another_binding_was_refused(world: World) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
     come(world, plain("x", "p", cpu=3))
 
@@ -324,7 +324,7 @@ async def test_what_may_arrive_yet_counts_though_another_binding_was_refused(wor
         assert world.quotas.books.held(1, "cpu") == 3000
 
 
-async def test_a_pod_that_is_gone_before_it_was_seen_bound_is_charged_no_more(world: World) -> None:
+async def test_a_pod_gone_before_it_was_seen_bound_is_no_longer_charged(world: World) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
     for name in ("p", "q"):
         world.api.create(plain("x", name, cpu=2))
@@ -338,7 +338,7 @@ async def test_a_pod_that_is_gone_before_it_was_seen_bound_is_charged_no_more(wo
     assert not world.reservations.deadlines
 
 
-async def test_a_tree_that_counts_the_pod_no_more_ends_its_promise(world: World) -> None:
+async def test_a_tree_that_no_longer_counts_the_pod_ends_its_promise(world: World) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
     world.api.create(plain("x", "p", cpu=2))
     await bind(world, "x", "p")
@@ -364,7 +364,7 @@ async def test_pods_that_no_quota_counts_are_bound_without_a_promise(world: Worl
 
 
 def left_of(world: World, namespace: str, name: str, *victims: str) -> bool:
-    """Whether kube-scheduler may end ``victims`` on n1 for a pod."""
+    """Whether kube-scheduler may evict ``victims`` on n1 for a pod."""
     meta_victims = {"Pods": [{"UID": f"uid-{one}"} for one in victims], "NumPDBViolations": 0}
     body = {"Pod": world.api.pods[f"{namespace}/{name}"], "NodeNameToMetaVictims": {"n1": meta_victims}}
     args = read_preemption(json.dumps(body).encode())
@@ -392,7 +392,7 @@ def test_kube_scheduler_evicts_for_cpu_no_pod_within_its_quotas_min(world: World
 # --- gangs ------------------------------------------------------------------------------------------------
 
 
-async def test_a_gang_waits_for_a_member_without_a_gpu_that_its_quota_keeps_back(world: World) -> None:
+async def test_a_gang_waits_for_a_non_gpu_member_that_its_quota_holds_back(world: World) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
     come(world, plain("x", "there", node="n1", cpu=3))
     labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}

@@ -1,4 +1,4 @@
-"""The record of decisions: what was said of each node, why a pod waits, what would let it in, and the bounds of all that."""
+"""The record of decisions: the reason of each node, why a pod waits, what would let it in, and the bounds of all that."""
 
 import asyncio
 import json
@@ -48,13 +48,11 @@ async def give(browser: Browser, world: World, name: str, node: str, mem: int, *
 
 
 def suggestion(world: World, name: str = "waits") -> str:
-    """What is advised to a pod of namespace ``default`` that waits."""
+    """The suggestion for a pending pod of namespace ``default``."""
     return next(one.suggestion for one in world.decisions.waiting() if one.key == f"default/{name}")
 
 
-async def test_a_pod_for_which_no_gpu_has_room_says_which_comes_nearest(
-    browser: Browser, world: World
-) -> None:
+async def test_a_pod_without_room_on_any_gpu_is_shown_the_nearest_one(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 11 * GIB))
     world.add_node(gpu_node("n2", 2 * GIB))
     await give(browser, world, "there", "n1", 7)
@@ -72,9 +70,7 @@ async def test_a_pod_for_which_no_gpu_has_room_says_which_comes_nearest(
     )
 
 
-async def test_room_on_a_node_that_was_not_asked_about_is_not_promised(
-    browser: Browser, world: World
-) -> None:
+async def test_room_on_a_node_that_was_not_offered_is_not_promised(browser: Browser, world: World) -> None:
     for name, free in (("n1", 11 * GIB), ("n2", 16 * GIB), ("n3", 4 * GIB)):
         world.add_node(gpu_node(name, free))
     await give(browser, world, "there", "n1", 7)
@@ -93,15 +89,15 @@ async def test_room_on_a_node_that_was_not_asked_about_is_not_promised(
     assert other.key == "default/waits-too"
     assert other.suggestion.startswith("a GPU with 4 GiB free")
     assert other.suggestion.endswith(apart)
-    ended = record_of(world.api_pod("default", "there"))
-    assert ended is not None
-    world.view.remove_pod(ended)
+    finished = record_of(world.api_pod("default", "there"))
+    assert finished is not None
+    world.view.remove_pod(finished)
     assert world.decisions.waiting()[0].suggestion == (
         "there is room by now, on node n1: kube-scheduler asks again by itself"
     )
 
 
-async def test_a_pod_that_only_scattered_room_would_hold_is_pointed_to_moves(
+async def test_a_pod_that_would_fit_only_into_scattered_room_is_pointed_to_moves(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB, 8 * GIB))
@@ -175,7 +171,7 @@ async def test_a_node_whose_mode_would_be_changed_for_a_pod_may_have_to_be_empti
     world.add_node(gpu_node("d", 8 * GIB, mode=NodeMode.CORE_MEM))
     await give(browser, world, "there", "a", 2)
     await ask(browser, world, "first", "a", mem=2, core=20)
-    world.decisions.waiting()  # of many answers at once some are let go of before they are summed up
+    world.decisions.waiting()  # of many simultaneous answers some are dropped before they are summed up
     await give(browser, world, "beside", "b", 8)
     await give(browser, world, "beside-too", "b", 2)
     await ask(browser, world, "second", "a", "b", mem=2, core=30)
@@ -192,9 +188,7 @@ async def test_a_node_whose_mode_would_be_changed_for_a_pod_may_have_to_be_empti
     )
 
 
-async def test_where_the_nodes_that_were_asked_about_are_not_kept_none_is_named(
-    browser: Browser, world: World
-) -> None:
+async def test_if_the_offered_nodes_are_not_stored_none_is_named(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB, mode=NodeMode.CGPU))
     for name in ("first", "a", "b", "c", "d"):
         await ask(browser, world, name, "n1", mem=2, core=20)
@@ -205,7 +199,7 @@ async def test_where_the_nodes_that_were_asked_about_are_not_kept_none_is_named(
     )
 
 
-async def test_a_mode_that_is_of_no_help_is_not_blamed(browser: Browser, world: World) -> None:
+async def test_a_mode_that_would_not_help_is_not_blamed(browser: Browser, world: World) -> None:
     mps = gpu_node("mps", 8 * GIB, 8 * GIB, mode=NodeMode.MPS)
     world.add_node(mps)
     world.add_node(gpu_node("bare"))
@@ -236,7 +230,7 @@ async def test_a_mode_that_is_of_no_help_is_not_blamed(browser: Browser, world: 
     assert "`kubectl label node mps ack.node.gpu.schedule=topology --overwrite`" in shown["more"][1]
 
 
-async def test_a_pod_of_a_gang_waits_for_so_many_more(browser: Browser, world: World) -> None:
+async def test_a_pod_of_a_gang_waits_for_this_many_more(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     labels = {LABEL_GANG_NAME: "g", LABEL_GANG_LEAST: "3"}
     await ask(browser, world, "one", "n1", mem=2, labels=labels)
@@ -255,7 +249,7 @@ async def test_a_pod_of_a_gang_waits_for_so_many_more(browser: Browser, world: W
     assert one.suggestion.startswith("room for 3 pods of gang default/g at once")
 
 
-async def test_the_gpus_of_a_gangs_pod_are_known_before_kube_scheduler_sends_it(
+async def test_the_gpus_of_a_gangs_pod_are_known_before_kube_scheduler_offers_it(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB, 8 * GIB))
@@ -275,7 +269,7 @@ async def test_the_gpus_of_a_gangs_pod_are_known_before_kube_scheduler_sends_it(
     assert second["answer"] is None
 
 
-async def test_the_record_of_a_bound_pod_says_which_gpu_and_why_that_one(
+async def test_the_record_of_a_bound_pod_contains_its_gpu_and_the_preference(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB, 8 * GIB, 4 * GIB))
@@ -335,7 +329,7 @@ async def test_a_pod_that_has_room_is_left_to_kube_scheduler(browser: Browser, w
     assert one.reason == "there is capacity on 1 node (n1): kube-scheduler has not bound it"
 
 
-async def test_a_pod_that_kube_scheduler_never_sent_says_so(browser: Browser, world: World) -> None:
+async def test_a_pod_that_kube_scheduler_never_offered_is_reported_so(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.create("pod", 2)
 
@@ -351,7 +345,7 @@ async def test_a_pod_that_kube_scheduler_never_sent_says_so(browser: Browser, wo
     assert record["said"] == "kube-scheduler has not asked about the pod since this scheduler leads"
 
 
-async def test_a_new_leader_says_that_the_pod_was_bound_before_its_time(
+async def test_a_new_leader_reports_that_the_pod_was_bound_before_its_time(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -366,7 +360,7 @@ async def test_a_new_leader_says_that_the_pod_was_bound_before_its_time(
     assert record["holds"]["gpus"][0]["index"] == 0
 
 
-async def test_what_is_not_there_is_said_plainly(browser: Browser, world: World) -> None:
+async def test_missing_objects_are_reported_plainly(browser: Browser, world: World) -> None:
     assert (await get(browser, "/default/unknown"))["state"] == "unknown"
     for path in ("/default", "/default/x/y", "x", "//x"):
         status, body = await browser.call("GET", f"/gpushare/decisions{path}")
@@ -376,7 +370,7 @@ async def test_what_is_not_there_is_said_plainly(browser: Browser, world: World)
     assert (await browser.call("GET", "/gpushare/decisions"))[0] == 503
 
 
-async def test_records_go_when_pods_are_gone(browser: Browser, world: World) -> None:
+async def test_records_are_dropped_with_their_pods(browser: Browser, world: World) -> None:
     await ask(browser, world, "pod", "n1")
     world.decisions.forget("uid-pod")
     world.decisions.forget("uid-pod")
@@ -384,7 +378,7 @@ async def test_records_go_when_pods_are_gone(browser: Browser, world: World) -> 
     assert world.decisions.of("uid-pod") is None
 
 
-async def test_another_pod_of_the_same_name_has_a_record_of_its_own(browser: Browser, world: World) -> None:
+async def test_another_pod_of_the_same_name_has_its_own_record(browser: Browser, world: World) -> None:
     await ask(browser, world, "pod", "n1")
     await browser.post("filter", filter_body(pod_object("pod", 3, uid="new"), "n1"))
     world.decisions.forget("uid-pod")
@@ -397,23 +391,23 @@ async def test_records_are_bounded_in_number_and_in_bytes(
     monkeypatch.setattr(room, "MOST_PODS", 20)
     monkeypatch.setattr(room, "EACH_BYTES", 5000)
     nodes = [f"n{number}" for number in range(100)]
-    said = {name: f"reason {name}" for name in nodes}
+    reasons = {name: f"reason {name}" for name in nodes}
     for number in range(50):
-        world.decisions.filtered(f"uid-{number}", f"default/p{number}", None, nodes, Verdict([], said, {}))
+        world.decisions.filtered(f"uid-{number}", f"default/p{number}", None, nodes, Verdict([], reasons, {}))
         world.decisions.of(f"uid-{number}")
 
     assert len(world.decisions) == 20
     assert world.decisions.of("uid-29") is None
-    kept = [one for number in range(50) if (one := world.decisions.of(f"uid-{number}")) and one.each]
-    assert 1 <= len(kept) <= 4
-    assert all(len(one.summary.groups) == 17 for one in kept if one.summary is not None)
+    stored = [one for number in range(50) if (one := world.decisions.of(f"uid-{number}")) and one.each]
+    assert 1 <= len(stored) <= 4
+    assert all(len(one.summary.groups) == 17 for one in stored if one.summary is not None)
 
 
-async def test_when_there_is_no_time_some_nodes_stand_for_all(world: World) -> None:
+async def test_without_time_some_nodes_stand_for_all(world: World) -> None:
     nodes = [f"n{number}" for number in range(1000)]
-    said = dict.fromkeys(nodes, "no single GPU has 8 GiB free (every GPU is full)")
+    reasons = dict.fromkeys(nodes, "no single GPU has 8 GiB free (every GPU is full)")
     for number in range(9):
-        world.decisions.filtered(f"uid-{number}", f"default/p{number}", None, nodes, Verdict([], said, {}))
+        world.decisions.filtered(f"uid-{number}", f"default/p{number}", None, nodes, Verdict([], reasons, {}))
         world.decisions.scored(f"uid-{number}", [(node, 1) for node in nodes], 1000)
 
     first, last = world.decisions.of("uid-0"), world.decisions.of("uid-8")
@@ -446,8 +440,8 @@ async def test_answers_about_many_nodes_are_summed_up_when_idle(world: World) ->
 
 async def test_hundreds_of_different_reasons_are_grouped(world: World) -> None:
     nodes = [f"n{number}" for number in range(3000)]
-    said = {name: f"reason {name}" for name in nodes}
-    world.decisions.filtered("uid", "default/p", None, nodes, Verdict([], said, {}))
+    reasons = {name: f"reason {name}" for name in nodes}
+    world.decisions.filtered("uid", "default/p", None, nodes, Verdict([], reasons, {}))
     one = world.decisions.of("uid")
     assert one is not None
     assert one.summary is not None

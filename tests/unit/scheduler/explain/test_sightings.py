@@ -1,4 +1,4 @@
-"""A pod's life in the scheduler's log: by its UID, from the first sight of it to its end, and nothing of it twice."""
+"""A pod's life in the scheduler's log: by its UID, from its first sighting to its end, and nothing twice."""
 
 import logging
 
@@ -49,18 +49,18 @@ def _info(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def logged(caplog: pytest.LogCaptureFixture, name: str) -> list[str]:
-    """What a search for the pod's UID finds."""
+    """The result of a search for the pod's UID."""
     found = []
     for record in caplog.records:
-        said: LogContext = record.__dict__.get("about", ("", "", "", ""))
-        if said[3] == f"uid-{name}":
-            assert said[:2] == (f"default/{name}", f"uid-{name}")
+        about: LogContext = record.__dict__.get("about", ("", "", "", ""))
+        if about[3] == f"uid-{name}":
+            assert about[:2] == (f"default/{name}", f"uid-{name}")
             found.append(record.getMessage())
     return found
 
 
 async def bind(world: World, name: str) -> None:
-    """As the verb does it, which keeps how it ended."""
+    """As in the verb, which records the outcome."""
     error = ""
     try:
         await world.binder.bind(args(name))
@@ -104,7 +104,7 @@ async def test_a_deleted_pod_is_logged_as_gone(
     assert logged(caplog, "a")[1:] == ["pod default/a: is gone"]
 
 
-async def test_what_admission_counted_is_logged_when_a_pod_is_first_seen(
+async def test_the_amounts_of_admission_are_logged_when_a_pod_is_first_seen(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     pod = pod_object("counted", 6)
@@ -170,7 +170,7 @@ async def test_a_binding_seen_before_its_answer_is_not_logged_twice(
     assert len(logged(caplog, "a")) == 1
 
 
-async def test_existing_pods_and_those_of_others_are_not_logged(
+async def test_existing_and_foreign_pods_are_not_logged(
     world: World, watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.api.create(pod_object("ended", 4, phase="Failed"))
@@ -187,9 +187,7 @@ async def test_existing_pods_and_those_of_others_are_not_logged(
     assert caplog.messages == []
 
 
-async def test_who_ends_for_another_is_found_by_its_own_uid_too(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_victim_is_found_by_its_own_uid_too(world: World, caplog: pytest.LogCaptureFixture) -> None:
     await bound(world, "low", 16, priority=1)
     world.create("high", 8, priority=9)
     ask(world, "high")
@@ -199,9 +197,7 @@ async def test_who_ends_for_another_is_found_by_its_own_uid_too(
     assert line.endswith("room is made on node n1 by ending default/low (priority 1)")
 
 
-async def test_who_moves_for_another_is_found_by_either_uid(
-    moving: Moving, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_moved_pod_is_found_by_either_uid(moving: Moving, caplog: pytest.LogCaptureFixture) -> None:
     moving.node("m", 16)
     await moving.bound("c", 6, "m", owner="")
     moving.made("wide", 12, "")

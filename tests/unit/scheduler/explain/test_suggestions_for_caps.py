@@ -1,4 +1,4 @@
-"""What is advised to a pod that GPUs and nodes refuse because they have as many pods as they may."""
+"""Suggestions for a pod that GPUs and nodes refuse because their limit of pods is reached."""
 
 import pytest
 from msgspec import structs
@@ -27,7 +27,7 @@ AT_MOST = ": node n1 is in mode {}, where a GPU has 1 pod at most, regardless of
         (NodeMode.CGPU, (16, 1), 16, f"{ENDS}, or a larger cap on node n1 (node label {NODE})"),
     ],
 )
-async def test_a_larger_cap_is_advised_where_a_label_can_give_it(
+async def test_a_larger_cap_is_suggested_if_a_label_can_set_it(
     browser: Browser,
     world: World,
     mode: NodeMode,

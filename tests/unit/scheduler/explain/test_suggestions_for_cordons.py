@@ -1,4 +1,4 @@
-"""What is advised to a pod where a node that would take it is cordoned: kube-scheduler does not ask about that one."""
+"""Suggestions for a pod that would fit on a cordoned node: kube-scheduler does not offer that one."""
 
 import msgspec
 import pytest
@@ -30,17 +30,17 @@ def sick(name: str) -> NodeDevices:
     )
 
 
-async def suggestion(browser: Browser, world: World, *asked: str, mem: int = 4, **spec: object) -> str:
+async def suggestion(browser: Browser, world: World, *offered: str, mem: int = 4, **spec: object) -> str:
     if "uid-waits" not in world.view.waiting:
         pod = pod_object("waits", mem)
         pod["spec"].update(spec)
         world.api.create(pod)
         world.see("waits")
-    await ask_again(browser, world, "waits", *asked)
+    await ask_again(browser, world, "waits", *offered)
     return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
 
 
-async def test_beside_a_gpu_that_is_out_of_service_the_cordoned_node_is_named(
+async def test_next_to_a_gpu_out_of_service_the_cordoned_node_is_named(
     browser: Browser, world: World
 ) -> None:
     cordon(world, gpu_node("a", 8 * GIB))
@@ -53,7 +53,7 @@ async def test_beside_a_gpu_that_is_out_of_service_the_cordoned_node_is_named(
     assert "cordon" not in await suggestion(browser, world, "b")
 
 
-async def test_where_a_gpu_waits_for_pods_from_before_a_change_of_mode_their_end_is_advised(
+async def test_if_a_gpu_waits_for_pods_from_before_a_mode_change_their_end_is_suggested(
     browser: Browser, world: World
 ) -> None:
     why = "held whole by pod default/whole until it ends"
@@ -88,25 +88,25 @@ async def test_a_cordoned_node_without_room_is_not_named(browser: Browser, world
 
 
 @pytest.mark.parametrize(("zone", "expected"), [("east", True), ("west", False)])
-async def test_a_node_that_the_selector_leaves_out_is_not_named(
+async def test_a_node_excluded_by_the_selector_is_not_named(
     browser: Browser, world: World, zone: str, expected: bool
 ) -> None:
     cordon(world, gpu_node("a", 8 * GIB), zone="east", other="x")
     world.add_node(sick("b"))
-    said = await suggestion(browser, world, "b", nodeSelector={"zone": zone})
-    assert said.endswith(UNCORDON) is expected
+    advice = await suggestion(browser, world, "b", nodeSelector={"zone": zone})
+    assert advice.endswith(UNCORDON) is expected
 
 
-async def test_what_node_affinity_wants_is_left_open(browser: Browser, world: World) -> None:
+async def test_node_affinity_is_left_open(browser: Browser, world: World) -> None:
     cordon(world, gpu_node("a", 8 * GIB))
     world.add_node(sick("b"))
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east"]}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    said = await suggestion(browser, world, "b", affinity={"nodeAffinity": required})
-    assert said.endswith(f"{UNCORDON}, if the pod's node affinity lets it go there")
+    advice = await suggestion(browser, world, "b", affinity={"nodeAffinity": required})
+    assert advice.endswith(f"{UNCORDON}, if the pod's node affinity lets it go there")
 
 
-async def test_a_node_that_was_cordoned_since_it_was_asked_about_is_not_said_to_have_room_for_it(
+async def test_a_node_cordoned_since_it_was_offered_is_not_reported_to_have_room(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("a", 8 * GIB))
@@ -128,7 +128,7 @@ async def test_a_node_that_was_cordoned_since_it_was_asked_about_is_not_said_to_
         ([{"operator": "Exists"}], True),
     ],
 )
-async def test_a_node_with_another_taint_is_named_to_a_pod_alone_that_tolerates_it(
+async def test_a_node_with_another_taint_is_named_only_to_a_pod_that_tolerates_it(
     browser: Browser, world: World, tolerations: list[dict[str, str]], expected: bool
 ) -> None:
     taint = Taint("dedicated", "team", "NoSchedule")
@@ -140,7 +140,7 @@ async def test_a_node_with_another_taint_is_named_to_a_pod_alone_that_tolerates_
     assert (await suggestion(browser, world, "b")).endswith(UNCORDON)
 
 
-def test_taints_are_read_from_a_node_that_is_cordoned() -> None:
+def test_taints_are_read_from_a_cordoned_node() -> None:
     taints = [
         {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
         {"key": "dedicated", "value": "team", "effect": "NoSchedule"},

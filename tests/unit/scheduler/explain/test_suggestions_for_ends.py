@@ -1,4 +1,4 @@
-"""Whose end would let a pod in on the GPU that comes nearest."""
+"""Which pods would have to end to let a pod in on the nearest GPU."""
 
 import msgspec
 import pytest
@@ -19,7 +19,7 @@ async def full(browser: Browser, world: World, *units: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "asks", "named"),
+    ("there", "mem", "named"),
     [
         ((6, 1, 8), 5, "pod default/p0 (6 GiB)"),
         ((8, 6), 9, "pod default/p0 (8 GiB)"),
@@ -27,11 +27,11 @@ async def full(browser: Browser, world: World, *units: int) -> None:
         ((5, 5, 5), 16, "pods default/p0 (5 GiB), default/p1 (5 GiB) and default/p2 (5 GiB)"),
     ],
 )
-async def test_as_few_pods_are_named_as_would_do_the_one_that_holds_least(
-    browser: Browser, world: World, there: tuple[int, ...], asks: int, named: str
+async def test_the_fewest_pods_are_named_preferably_the_smallest(
+    browser: Browser, world: World, there: tuple[int, ...], mem: int, named: str
 ) -> None:
     await full(browser, world, *there)
-    await ask(browser, world, "waits", "n", mem=asks)
+    await ask(browser, world, "waits", "n", mem=mem)
 
     assert suggestion(world).endswith(f"free, GPU 0 of node n; deleting {named} would be enough")
 

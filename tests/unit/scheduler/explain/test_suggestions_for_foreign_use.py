@@ -1,4 +1,4 @@
-"""What is said to a pod that memory keeps off which is used without an allocation."""
+"""Reasons for a pod that is blocked by memory used without an allocation."""
 
 import msgspec
 import pytest
@@ -34,7 +34,7 @@ async def test_reason_and_suggestion_name_the_memory_and_what_uses_it(browser: B
     )
 
 
-async def test_it_is_suggested_where_a_gpu_is_full_by_it(browser: Browser, world: World) -> None:
+async def test_it_is_suggested_if_it_fills_a_gpu(browser: Browser, world: World) -> None:
     world.add_node(used("n", 15, foreign_mib=15 * GIB, by=""))
     await ask(browser, world, "waits", "n", mem=1)
 
@@ -44,7 +44,7 @@ async def test_it_is_suggested_where_a_gpu_is_full_by_it(browser: Browser, world
     assert one.suggestion.endswith(f"without this: {use}")
 
 
-async def test_it_is_not_suggested_where_its_end_would_not_do(browser: Browser, world: World) -> None:
+async def test_it_is_not_suggested_if_its_end_would_not_suffice(browser: Browser, world: World) -> None:
     world.add_node(used("n", 15, foreign_mib=1024))
     await give(browser, world, "there", "n", 13)
     await ask(browser, world, "waits", "n", mem=4)

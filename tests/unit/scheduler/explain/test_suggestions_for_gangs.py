@@ -1,4 +1,4 @@
-"""What is advised to a pod of a gang."""
+"""Suggestions for a pod of a gang."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ BY_ITSELF = "nothing: it is tried again by itself"
 
 
 @pytest.mark.parametrize(("running", "lacking"), [(0, "3 pods"), (1, "2 pods"), (2, "1 pod")])
-async def test_room_is_wanted_for_those_of_a_gang_alone_that_do_not_run(
+async def test_room_is_needed_only_for_members_that_do_not_run(
     world: World, running: int, lacking: str
 ) -> None:
     browser = Browser(world)
@@ -36,7 +36,7 @@ async def test_room_is_wanted_for_those_of_a_gang_alone_that_do_not_run(
     )
 
 
-async def test_a_smaller_number_is_advised_for_which_there_is_room(world: World) -> None:
+async def test_a_smaller_number_that_fits_is_suggested(world: World) -> None:
     browser = Browser(world)
     world.add_node(gpu_node("n1", 8 * GIB))
     for number in range(3):
@@ -120,7 +120,7 @@ async def test_a_pod_being_deleted_needs_nothing(world: World) -> None:
     assert suggestion(world, "a") == "1 more pod of gang default/g: 2 of 3 are there"
 
 
-async def test_those_that_follow_a_gang_that_runs_are_advised_as_any_pod(world: World) -> None:
+async def test_late_members_of_a_running_gang_get_the_suggestions_of_any_pod(world: World) -> None:
     browser = Browser(world)
     world.add_node(gpu_node("n1", 8 * GIB))
     for name in "abc":
@@ -137,7 +137,7 @@ async def test_those_that_follow_a_gang_that_runs_are_advised_as_any_pod(world: 
     )
 
 
-async def test_pods_of_the_gang_without_a_gpu_that_a_quota_holds_back_are_named_as_what_it_waits_for(
+async def test_non_gpu_members_held_back_by_a_quota_are_named_as_the_cause(
     world: World,
 ) -> None:
     browser = Browser(world)
@@ -159,7 +159,7 @@ ONE = ', or pod-group.scheduling.sigs.k8s.io/min-available: "1" on each of its p
 
 
 @pytest.mark.parametrize(
-    ("free", "leaf", "there", "said"),
+    ("free", "leaf", "there", "expected"),
     [
         (12, 6, 2, ALONE),
         (12, 10, 2, ENDS + ONE),
@@ -169,8 +169,8 @@ ONE = ', or pod-group.scheduling.sigs.k8s.io/min-available: "1" on each of its p
         (12, 12, 1, "1 more pod of gang default/g: 1 of 2 is there"),
     ],
 )
-async def test_a_quota_that_a_gang_would_pass_is_named_with_what_its_pods_ask_for_together(
-    world: World, free: int, leaf: int, there: int, said: str
+async def test_a_quota_that_a_gang_would_exceed_is_named_with_the_sum_of_its_requests(
+    world: World, free: int, leaf: int, there: int, expected: str
 ) -> None:
     browser = Browser(world)
     world.add_node(gpu_node("n1", 4 * GIB, free * GIB))
@@ -180,7 +180,7 @@ async def test_a_quota_that_a_gang_would_pass_is_named_with_what_its_pods_ask_fo
         world.create(f"p{number}", 4, labels=gang("g", 2))
     await ask_again(browser, world, "p0", "n1")
 
-    assert suggestion(world, "p0") == said
+    assert suggestion(world, "p0") == expected
 
 
 async def test_whole_gpus_of_a_gang_count_in_its_quota_with_all_their_units(world: World) -> None:
@@ -194,7 +194,7 @@ async def test_whole_gpus_of_a_gang_count_in_its_quota_with_all_their_units(worl
     assert suggestion(world, "a") == ALONE + ONE
 
 
-async def test_a_pod_without_whose_request_the_gang_cannot_run_is_named(world: World) -> None:
+async def test_a_pod_whose_request_prevents_the_gang_is_named(world: World) -> None:
     browser = Browser(world)
     world.add_node(gpu_node("n1", 8 * GIB))
     world.create("p", 4, labels=gang("g", 2))
@@ -206,11 +206,13 @@ async def test_a_pod_without_whose_request_the_gang_cannot_run_is_named(world: W
     )
 
 
-@pytest.mark.parametrize(("large", "said"), [(6, "there is room by now, for 2 pods"), (9, "room for 2 pods")])
-async def test_room_is_looked_for_in_another_order_where_the_largest_do_not_fit_together(
-    world: World, large: int, said: str
+@pytest.mark.parametrize(
+    ("large", "expected"), [(6, "there is room by now, for 2 pods"), (9, "room for 2 pods")]
+)
+async def test_another_order_is_tried_if_the_largest_do_not_fit_together(
+    world: World, large: int, expected: str
 ) -> None:
-    """Of three pods two have to run: the largest beside the one that waits do not fit, the smallest do."""
+    """Of three pods two have to run: the largest next to the pending one do not fit, the smallest do."""
     browser = Browser(world)
     world.add_node(gpu_node("n1", 8 * GIB))
     await give(browser, world, "there", "n1", 8)
@@ -219,7 +221,7 @@ async def test_room_is_looked_for_in_another_order_where_the_largest_do_not_fit_
     await ask_again(browser, world, "a", "n1")
     world.view.remove_pod(world.view.bound["uid-there"])
 
-    assert suggestion(world, "a").startswith(said)
+    assert suggestion(world, "a").startswith(expected)
 
 
 async def test_a_gang_that_its_policy_keeps_from_every_node_gets_that_reason() -> None:
@@ -242,7 +244,7 @@ async def test_a_gang_that_its_policy_keeps_from_every_node_gets_that_reason() -
     )
 
 
-async def test_for_more_gangs_than_are_tried_at_a_time_less_is_said(
+async def test_for_more_gangs_than_are_tried_at_a_time_less_is_reported(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gang_suggestions, "_MOST_PODS", 3)

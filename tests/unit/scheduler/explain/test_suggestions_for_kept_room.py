@@ -1,4 +1,4 @@
-"""What is advised to a pod where room is kept for others."""
+"""Suggestions for a pod if room is reserved for others."""
 
 import pytest
 from msgspec import structs
@@ -10,7 +10,7 @@ from tests.unit.scheduler.explain.test_decisions import GIB, ask, ask_again, giv
 from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node
 
-KEEPS = "; node n1 has room, but keeps it for pod default/first"
+RESERVED = "; node n1 has room, but keeps it for pod default/first"
 
 
 async def keep(
@@ -25,9 +25,9 @@ async def keep(
     world.ledger.nominations.add(uid or "uid-first", request, plan)
 
 
-@pytest.mark.parametrize(("uid", "whose"), [("", "pod default/first"), ("moved:uid-x", "another pod")])
+@pytest.mark.parametrize(("uid", "owner"), [("", "pod default/first"), ("moved:uid-x", "another pod")])
 async def test_the_owner_of_reserved_memory_is_named(
-    browser: Browser, world: World, uid: str, whose: str
+    browser: Browser, world: World, uid: str, owner: str
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await keep(browser, world, uid=uid)
@@ -35,7 +35,7 @@ async def test_the_owner_of_reserved_memory_is_named(
 
     assert suggestion(world) == (
         "a GPU with 4 GiB free: the nearest has 2 GiB free, GPU 0 of node n1; "
-        f"node n1 has room, but keeps it for {whose}"
+        f"node n1 has room, but keeps it for {owner}"
     )
     world.ledger.nominations.remove(uid or "uid-first")
     await ask_again(browser, world, "waits", "n1")
@@ -53,12 +53,12 @@ async def test_reservations_that_are_not_in_the_way_are_not_named(browser: Brows
     )
 
 
-async def test_compute_that_is_kept_is_not_said_to_be_free(browser: Browser, world: World) -> None:
+async def test_reserved_compute_is_not_reported_as_free(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB, mode=NodeMode.CORE_MEM))
     await keep(browser, world, core=60)
     await ask(browser, world, "waits", "n1", mem=4, core=60)
 
-    assert suggestion(world).endswith(f"GPU 0 of node n1, which has 40% compute free{KEEPS}")
+    assert suggestion(world).endswith(f"GPU 0 of node n1, which has 40% compute free{RESERVED}")
 
 
 async def test_no_pod_to_end_is_named_where_all_places_are_reserved(browser: Browser, world: World) -> None:
@@ -67,11 +67,11 @@ async def test_no_pod_to_end_is_named_where_all_places_are_reserved(browser: Bro
     await ask(browser, world, "waits", "n1", mem=2)
 
     cap = "or a larger cap on node n1 (node label ack.node.gpu.max-pod)"
-    assert suggestion(world) == f"the end of pods for which these GPUs are reserved, {cap}{KEEPS}"
+    assert suggestion(world) == f"the end of pods for which these GPUs are reserved, {cap}{RESERVED}"
 
 
 @pytest.mark.parametrize("held", [False, True])
-async def test_a_mode_is_of_use_once_those_for_whom_room_is_kept_have_ended_too(
+async def test_a_mode_helps_once_the_owners_of_reservations_have_ended_too(
     browser: Browser, world: World, held: bool
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -80,14 +80,14 @@ async def test_a_mode_is_of_use_once_those_for_whom_room_is_kept_have_ended_too(
     await keep(browser, world)
     await ask(browser, world, "waits", "n1", mem=2, core=20)
 
-    whom = "its 1 pod with GPU memory only and 1 pod with reserved capacity there have"
+    blockers = "its 1 pod with GPU memory only and 1 pod with reserved capacity there have"
     assert (
-        f", which helps once {whom if held else '1 pod with reserved capacity there has'} ended; or"
+        f", which helps once {blockers if held else '1 pod with reserved capacity there has'} ended; or"
         in suggestion(world)
     )
 
 
-async def test_what_a_kubelet_offers_again_does_not_help_where_it_is_kept(
+async def test_capacity_offered_again_by_a_kubelet_does_not_help_if_it_is_reserved(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))

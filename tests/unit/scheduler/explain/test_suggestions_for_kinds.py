@@ -1,4 +1,4 @@
-"""What is advised to a pod where pods of the other kind are on the nodes that give what it asks for."""
+"""Suggestions for a pod if pods of the other kind occupy the nodes that offer its resources."""
 
 import pytest
 
@@ -34,7 +34,7 @@ async def test_the_pods_of_the_other_kind_are_named_and_the_command_for_a_node_w
     assert suggestion(world) == f"{KINDS}: node both would fit once pod default/memonly has ended; or {LABEL}"
 
 
-async def test_for_memory_alone_it_is_said_the_other_way_round(browser: Browser, world: World) -> None:
+async def test_for_memory_alone_the_suggestion_is_the_other_way_round(browser: Browser, world: World) -> None:
     await give(browser, world, "a", "both", 2, core=20)
     await give(browser, world, "b", "both", 2, core=20)
     await ask(browser, world, "waits", "both", mem=4)
@@ -42,7 +42,7 @@ async def test_for_memory_alone_it_is_said_the_other_way_round(browser: Browser,
     assert suggestion(world) == f"{KINDS}: node both would fit once pods default/a and default/b have ended"
 
 
-async def test_many_pods_are_not_named_nor_nodes_that_would_not_do(browser: Browser, world: World) -> None:
+async def test_many_pods_and_unsuitable_nodes_are_not_named(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("small", 2 * GIB))
     world.add_node(gpu_node("busy", 16 * GIB))
     for name in "abcd":
@@ -53,9 +53,7 @@ async def test_many_pods_are_not_named_nor_nodes_that_would_not_do(browser: Brow
     assert suggestion(world) == KINDS
 
 
-async def test_a_node_that_the_pods_own_rules_leave_out_is_not_labelled(
-    browser: Browser, world: World
-) -> None:
+async def test_a_node_excluded_by_the_pods_own_rules_is_not_labelled(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("idle", 16 * GIB))
     await give(browser, world, "memonly", "both", 2)
     await ask(browser, world, "waits", "both", mem=4, core=30)

@@ -1,4 +1,4 @@
-"""Which node is named to a pod whose nodeSelector wants labels that no node has."""
+"""Which node is suggested to a pod whose nodeSelector requires labels that no node has."""
 
 import pytest
 
@@ -15,10 +15,10 @@ SELECTS = "a node with what its nodeSelector wants, {}: "
 pytestmark = pytest.mark.usefixtures("without_nodes")
 
 
-def suggestion(world: World, says: str = NO_LABELS, mem: int = 4, **selector: str) -> str:
+def suggestion(world: World, rules_text: str = NO_LABELS, mem: int = 4, **selector: str) -> str:
     pod = pod_object("waits", mem)
     pod["spec"]["nodeSelector"] = selector
-    message = f"0/3 nodes are available: {says}"
+    message = f"0/3 nodes are available: {rules_text}"
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     pod["status"]["conditions"] = [condition]
     world.api.create(pod)
@@ -26,7 +26,7 @@ def suggestion(world: World, says: str = NO_LABELS, mem: int = 4, **selector: st
     return next(one.suggestion for one in world.decisions.waiting() if one.key == "default/waits")
 
 
-async def test_a_node_is_named_that_has_room_for_the_pod_then(browser: Browser, world: World) -> None:
+async def test_a_node_is_named_that_would_have_room_for_the_pod(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("a", 16 * GIB, mode=NodeMode.TOPOLOGY))
     world.add_node(gpu_node("b", 8 * GIB))
     world.add_node(gpu_node("c", 8 * GIB))
@@ -39,19 +39,21 @@ async def test_a_node_is_named_that_has_room_for_the_pod_then(browser: Browser, 
     )
 
 
-async def test_what_else_its_scheduler_says_of_nodes_may_be_of_the_one_that_is_named(
+async def test_other_rules_of_its_scheduler_may_concern_the_named_node(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("a", 8 * GIB))
-    says = "1 node(s) had untolerated taint {team: ml}, 2 node(s) didn't match Pod's node affinity/selector."
+    rules_text = (
+        "1 node(s) had untolerated taint {team: ml}, 2 node(s) didn't match Pod's node affinity/selector."
+    )
 
     advice = (
         "`kubectl label node a disk=ssd` (it has room for the pod, if no other rule keeps the pod off); or"
     )
-    assert advice in suggestion(world, says, disk="ssd")
+    assert advice in suggestion(world, rules_text, disk="ssd")
 
 
-async def test_where_no_node_has_room_it_is_said_in_place_of_a_command(
+async def test_if_no_node_has_room_that_is_reported_in_place_of_a_command(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("a", 16 * GIB, mode=NodeMode.TOPOLOGY))
@@ -73,7 +75,7 @@ async def test_where_no_node_has_room_it_is_said_in_place_of_a_command(
         (9, "no node in mode cgpu has room for the pod now, whatever its labels; or another selector"),
     ],
 )
-async def test_of_nodes_in_the_mode_that_it_wants_too_one_is_named(
+async def test_of_nodes_in_the_required_mode_one_is_named(
     browser: Browser, world: World, mem: int, expected: str
 ) -> None:
     world.add_node(gpu_node("a", 16 * GIB))

@@ -1,4 +1,4 @@
-"""What is advised on a cluster of 300 nodes is true of all of them, not of those alone that have the most free."""
+"""Suggestions on a cluster of 300 nodes consider all of them, not only those with the most free memory."""
 
 import msgspec
 import pytest
@@ -32,7 +32,7 @@ def sick(node: NodeDevices) -> NodeDevices:
     )
 
 
-async def test_the_nearest_node_is_named_where_others_with_more_free_give_nothing_of_the_kind(
+async def test_the_nearest_node_is_named_although_others_have_more_free_of_another_kind(
     browser: Browser, world: World
 ) -> None:
     names = large(world)
@@ -46,7 +46,7 @@ async def test_the_nearest_node_is_named_where_others_with_more_free_give_nothin
     )
 
 
-async def test_room_by_now_is_seen_wherever_it_is(browser: Browser, world: World) -> None:
+async def test_new_room_is_seen_wherever_it_is(browser: Browser, world: World) -> None:
     names = large(world)
     world.add_node(gpu_node("z", 8 * GIB, mode=NodeMode.CORE_MEM))
     await give(browser, world, "there", "z", 5, core=10)
@@ -83,8 +83,8 @@ async def test_the_one_node_that_a_label_makes_fit_is_named(browser: Browser, wo
     )
 
 
-@pytest.mark.no_cover  # it would take several times as long; other tests go through the same lines
-async def test_a_larger_cap_is_advised_where_it_would_do_alone(browser: Browser, world: World) -> None:
+@pytest.mark.no_cover  # would take several times as long; other tests cover the same lines
+async def test_a_larger_cap_is_suggested_only_where_it_would_suffice(browser: Browser, world: World) -> None:
     names = [f"n{number:03}" for number in range(NODES - 1)]
     for name in names:
         world.add_node(
@@ -98,7 +98,7 @@ async def test_a_larger_cap_is_advised_where_it_would_do_alone(browser: Browser,
     assert suggestion(world).endswith(", or a larger cap on node z (node label ack.node.gpu.max-pod)")
 
 
-async def test_a_list_of_many_requests_says_of_how_few_nodes_it_speaks(
+async def test_a_list_of_many_requests_states_how_few_nodes_it_covers(
     browser: Browser, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suggestions, "_MOST_REASONS", NODES + 100)

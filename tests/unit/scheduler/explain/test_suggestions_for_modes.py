@@ -1,4 +1,4 @@
-"""Which node is named where another mode of one would let a pod in."""
+"""Which node is named if another mode of it would let a pod in."""
 
 import pytest
 from msgspec import structs
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("without_nodes")
 
 
 def selects(world: World, mode: str, mem: int = 2) -> PendingPod:
-    """A pod that wants nodes of a mode in which there is none, as the watch shows it."""
+    """A pod that requires nodes of an absent mode, as the watch shows it."""
     pod = pod_object("waits", mem)
     pod["spec"]["nodeSelector"] = {"ack.node.gpu.schedule": mode}
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": SELECTOR}
@@ -30,7 +30,7 @@ def waits(world: World) -> PendingPod:
     return next(one for one in world.decisions.waiting() if one.key == "default/waits")
 
 
-async def test_the_node_without_pods_is_labelled_for_a_selector_and_what_mps_needs_is_said(
+async def test_the_node_without_pods_is_labelled_for_a_selector_and_the_needs_of_mps_are_named(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("a", 8 * GIB, mode=NodeMode.CGPU))
@@ -57,7 +57,7 @@ async def test_the_node_without_pods_is_labelled_for_a_selector_and_what_mps_nee
         ),
     ],
 )
-async def test_pods_that_are_held_to_their_share_end_before_their_nodes_mode_is_another(
+async def test_pods_with_enforced_shares_end_before_their_nodes_mode_changes(
     browser: Browser, world: World, mode: str, expected: str
 ) -> None:
     world.add_node(gpu_node("a", 8 * GIB, mode=NodeMode.CGPU))
@@ -66,14 +66,16 @@ async def test_pods_that_are_held_to_their_share_end_before_their_nodes_mode_is_
     assert expected in selects(world, mode).suggestion
 
 
-async def test_a_node_whose_pods_lose_nothing_is_labelled_under_them(browser: Browser, world: World) -> None:
+async def test_a_node_whose_pods_lose_nothing_is_labelled_while_they_run(
+    browser: Browser, world: World
+) -> None:
     world.add_node(gpu_node("a", 8 * GIB))
     await give(browser, world, "there", "a", 2)
 
     assert "ack.node.gpu.schedule=cgpu --overwrite`; or another" in selects(world, "cgpu").suggestion
 
 
-async def test_for_whole_gpus_a_node_that_holds_pods_to_their_share_comes_after_one_that_does_not(
+async def test_for_whole_gpus_a_node_that_enforces_shares_is_the_second_choice(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("a", 8 * GIB, 8 * GIB, mode=NodeMode.CGPU))
@@ -110,7 +112,7 @@ async def test_compute_in_mode_cgpu_is_suggested_once_its_memory_pods_have_ended
         ("label gpushare.dev/max-pods=many is not a number from 1; correct or remove it", False),
     ],
 )
-async def test_a_correction_is_advised_where_the_node_would_take_the_pod_then(
+async def test_a_correction_is_suggested_if_the_node_would_take_the_pod_then(
     browser: Browser, world: World, mistake: str, helps: bool
 ) -> None:
     shut = gpu_node("a", 8 * GIB, mode=NodeMode.TOPOLOGY)

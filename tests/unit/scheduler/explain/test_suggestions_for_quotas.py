@@ -1,4 +1,4 @@
-"""What is advised to a pod that an elastic quota refuses, or would."""
+"""Suggestions for a pod that an elastic quota refuses, or would refuse."""
 
 import msgspec
 import pytest
@@ -41,7 +41,7 @@ async def ask_whole(browser: Browser, world: World, mem: int, *nodes: str, count
         (30, 2, "request less, or raise the max of elastic quota root/leaf: the request alone exceeds it"),
     ],
 )
-async def test_every_quota_that_is_passed_is_named(
+async def test_every_exceeded_quota_is_named(
     browser: Browser, world: World, root: int, leaf: int, expected: str
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -63,7 +63,9 @@ async def test_a_lack_of_capacity_is_mentioned_next_to_the_quota(browser: Browse
     )
 
 
-async def test_no_room_is_promised_to_whom_its_quota_refuses_by_now(browser: Browser, world: World) -> None:
+async def test_no_room_is_promised_to_a_pod_that_its_quota_refuses_by_now(
+    browser: Browser, world: World
+) -> None:
     world.add_node(gpu_node("n1", 6 * GIB))
     await give(browser, world, "there", "n1", 5)
     await ask(browser, world, "waits", "n1", mem=4)
@@ -75,7 +77,7 @@ async def test_no_room_is_promised_to_whom_its_quota_refuses_by_now(browser: Bro
     assert suggestion(world) == "pods of elastic quota root/leaf that end, or a larger max of it"
 
 
-async def test_once_its_quota_admits_a_pod_what_is_short_now_is_reported(
+async def test_once_its_quota_admits_a_pod_the_current_shortage_is_reported(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -88,7 +90,7 @@ async def test_once_its_quota_admits_a_pod_what_is_short_now_is_reported(
     assert suggestion(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
 
 
-async def test_no_room_is_promised_to_whom_its_quota_refuses_the_whole_gpus_that_are_free(
+async def test_free_whole_gpus_are_not_promised_to_a_pod_that_its_quota_refuses(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 16 * GIB))
@@ -126,7 +128,7 @@ async def test_whole_gpus_count_with_all_their_units(
     assert suggestion(world) == expected
 
 
-async def test_room_is_advised_of_those_gpus_alone_that_the_quota_lets_the_pod_have(
+async def test_room_is_suggested_only_on_gpus_that_the_quota_grants_the_pod(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("small", 6 * GIB))
@@ -142,7 +144,7 @@ async def test_room_is_advised_of_those_gpus_alone_that_the_quota_lets_the_pod_h
     assert suggestion(world) == ENDS + NO_ROOM
 
 
-async def test_neither_a_label_nor_a_division_is_advised_for_gpus_that_the_quota_refuses(
+async def test_neither_a_label_nor_a_division_is_suggested_for_gpus_that_the_quota_refuses(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 16 * GIB, 16 * GIB, mode=NodeMode.TOPOLOGY))
@@ -160,7 +162,7 @@ async def test_neither_a_label_nor_a_division_is_advised_for_gpus_that_the_quota
 
 
 @pytest.mark.parametrize("leaf", [31, 32])
-async def test_a_division_is_advised_where_the_quota_lets_the_pod_have_as_many_whole_gpus(
+async def test_a_division_is_suggested_if_the_quota_grants_as_many_whole_gpus(
     browser: Browser, world: World, leaf: int
 ) -> None:
     world.add_node(gpu_node("n1", 16 * GIB, 16 * GIB))

@@ -1,4 +1,4 @@
-"""What a pod of a Deployment is advised whose earlier pods hold the GPU that it needs."""
+"""Suggestions for a pod of a Deployment whose earlier pods hold the GPU that it needs."""
 
 import pytest
 
@@ -26,7 +26,7 @@ async def test_an_update_that_waits_for_its_own_earlier_pods_is_advised_not_to_s
 
 
 @pytest.mark.parametrize(
-    ("there", "asks"),
+    ("there", "mem"),
     [
         ("serve-55f7c6f565-2b4xz", 10),  # of the same version: more replicas than fit
         ("other-7578b4d5f-gpzqz", 10),
@@ -34,12 +34,12 @@ async def test_an_update_that_waits_for_its_own_earlier_pods_is_advised_not_to_s
         (EARLIER, 17),  # more than the GPU has
     ],
 )
-async def test_nothing_of_that_where_it_would_not_help(
-    browser: Browser, world: World, there: str, asks: int
+async def test_no_such_suggestion_if_it_would_not_help(
+    browser: Browser, world: World, there: str, mem: int
 ) -> None:
     world.add_node(gpu_node("n", 16 * GIB))
     await give(browser, world, there, "n", 10)
-    await ask(browser, world, PENDING, "n", mem=asks)
+    await ask(browser, world, PENDING, "n", mem=mem)
 
     assert "maxSurge" not in suggestion(world, PENDING)
 

@@ -1,4 +1,4 @@
-"""What is advised to a pod that no node would hold if it were empty."""
+"""Suggestions for a pod that would not fit even on an empty node."""
 
 import msgspec
 import pytest
@@ -27,7 +27,7 @@ from tests.unit.scheduler.world import World, gpu_node, pod_object
         ({"aliyun.com/gpu": 3}, {}, "a node with 3 GPUs or more; or request fewer"),
     ],
 )
-async def test_more_gpus_are_advised_to_those_alone_whom_they_help(
+async def test_more_gpus_are_suggested_only_to_pods_that_they_help(
     browser: Browser, world: World, limits: dict[str, int], labels: dict[str, str], suggestion: str
 ) -> None:
     mode = NodeMode.TOPOLOGY if "aliyun.com/gpu" in limits else NodeMode.SHARE
@@ -69,7 +69,7 @@ PLAIN = "a node with larger GPUs; or request less"
         ([20, 20], {"gpushare.dev/gpu-per-container": "true"}, [15] * 4, NodeMode.SHARE, None),
     ],
 )
-async def test_a_share_of_several_gpus_is_advised_where_a_node_that_is_there_would_hold_it(
+async def test_a_share_of_several_gpus_is_suggested_if_an_existing_node_would_hold_it(
     browser: Browser,
     world: World,
     mems: list[int],
@@ -148,7 +148,7 @@ async def test_a_pod_too_large_for_nodes_in_another_mode_is_advised_as_for_those
     assert (one.category, one.suggestion) == ("node", suggestion)
 
 
-async def test_a_node_that_a_divided_pod_would_have_has_to_be_emptied_first_where_its_gpus_are_held(
+async def test_a_node_for_a_divided_pod_has_to_be_emptied_first_if_its_gpus_are_held(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 15 * GIB, 15 * GIB, mode=NodeMode.TOPOLOGY))
@@ -181,7 +181,7 @@ async def test_a_pod_in_a_unit_that_no_node_counts_in_is_not_helped_by_another_m
     assert one.suggestion == "delete the pod, so that it is recreated in the unit of the nodes"
 
 
-async def test_no_division_is_advised_that_only_gpus_out_of_service_would_hold(
+async def test_no_division_is_suggested_that_only_gpus_out_of_service_would_hold(
     browser: Browser, world: World
 ) -> None:
     node = gpu_node("n1", 15 * GIB, 15 * GIB)
@@ -244,7 +244,7 @@ async def test_a_request_in_bytes_or_mib_is_corrected_where_nodes_differ_in_size
 
 
 @pytest.mark.parametrize("sizes", [(8, 8), (8, 15), (8, 10, 12, 14, 15, 16), (8, 0)])
-async def test_the_line_of_a_request_in_bytes_says_once_that_units_are_meant_whatever_the_nodes(
+async def test_the_line_of_a_request_in_bytes_mentions_units_once_whatever_the_nodes(
     browser: Browser, world: World, sizes: tuple[int, ...]
 ) -> None:
     nodes = [f"n{number}" for number in range(len(sizes))]
@@ -254,8 +254,8 @@ async def test_the_line_of_a_request_in_bytes_says_once_that_units_are_meant_wha
     pod["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu-mem": "4Gi"}
     world.api.create(pod)
     world.see("waits")
-    unasked = world.decisions.waiting()
+    pending = world.decisions.waiting()
     await ask_again(browser, world, "waits", *nodes)
 
-    for (one,) in (unasked, world.decisions.waiting()):
+    for (one,) in (pending, world.decisions.waiting()):
         assert one.reason.count("(aliyun.com/gpu-mem is a number of units of 1 GiB, without Mi or Gi)") == 1

@@ -1,4 +1,4 @@
-"""Pods that kube-scheduler never sends: their reason is quoted from their scheduler, with what would help."""
+"""Pods that kube-scheduler never offers: their reason is quoted from their scheduler, with a suggestion."""
 
 from typing import Any
 
@@ -21,14 +21,14 @@ class Leads:
 
 
 def see(
-    world: World, name: str, mem: Any = 2, *, scheduler: str = OURS, says: str = "", gates: Any = None
+    world: World, name: str, mem: Any = 2, *, scheduler: str = OURS, message: str = "", gates: Any = None
 ) -> None:
-    """A pod as the watch shows it: with what was written on it by its scheduler."""
+    """A pod as the watch shows it, with its scheduler's condition."""
     pod = pod_object(name, mem)
     pod["spec"]["schedulerName"] = scheduler
     pod["spec"]["schedulingGates"] = gates
-    if says:
-        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": says}
+    if message:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
         pod["status"]["conditions"] = [{"type": "Ready", "status": "False"}, condition]
     world.api.create(pod)
     world.see(name)
@@ -48,7 +48,7 @@ SELECTOR = (
 
 async def test_the_schedulers_own_rules_are_quoted_with_what_would_help(world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
-    see(world, "pod", says=SELECTOR)
+    see(world, "pod", message=SELECTOR)
 
     one = only(world)
 
@@ -62,7 +62,7 @@ async def test_the_schedulers_own_rules_are_quoted_with_what_would_help(world: W
     )
 
 
-async def test_a_label_that_no_node_can_have_is_named_in_the_advice_to_the_pod_that_waits_for_it(
+async def test_an_impossible_label_is_named_in_the_suggestion_to_the_pod_that_waits_for_it(
     world: World,
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -99,7 +99,7 @@ async def test_a_label_that_no_node_can_have_is_named_in_the_advice_to_the_pod_t
         ),
     ],
 )
-async def test_the_labels_that_a_selector_wants_are_named_and_the_command_that_gives_them(
+async def test_the_labels_of_a_selector_are_named_with_the_command_that_sets_them(
     world: World, selector: dict[str, str], suggestion: str
 ) -> None:
     world.add_node(gpu_node("n0", 1 * GIB))
@@ -114,16 +114,16 @@ async def test_the_labels_that_a_selector_wants_are_named_and_the_command_that_g
     assert only(world).suggestion == f"{suggestion}; a node with more free cpu, or a smaller request"
 
 
-async def test_what_the_gpus_lack_is_added_and_stands_alone_if_only_gpus_were_counted(
+async def test_the_shortage_of_gpus_is_added_and_stands_alone_if_only_gpus_were_counted(
     world: World,
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
-    see(world, "pod", 99, says=SELECTOR)
+    see(world, "pod", 99, message=SELECTOR)
     one = only(world)
     assert one.category == "rules"
     assert one.reason.endswith("; and of their GPUs asks for 99 GiB, the largest GPU has 8 GiB")
 
-    see(world, "pod", 99, says="0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem.")
+    see(world, "pod", 99, message="0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem.")
     one = only(world)
     assert one.category == "size"
     assert (
@@ -167,7 +167,7 @@ async def test_what_the_gpus_lack_is_added_and_stands_alone_if_only_gpus_were_co
         ("something new", "see the scheduler's message: `kubectl describe pod` shows all of it"),
     ],
 )
-def test_each_rule_has_its_own_way_to_help(text: str, help_text: str) -> None:
+def test_each_rule_has_its_own_suggestion(text: str, help_text: str) -> None:
     unplaced = Unplaced(OURS, "", text)
     assert description(unplaced).startswith("ack-co-scheduler says: ")
     assert would_help(unplaced, {OURS}) == help_text
@@ -182,11 +182,11 @@ def test_each_rule_has_its_own_way_to_help(text: str, help_text: str) -> None:
         "0/1 nodes are available: 1 no single GPU has 9 GiB free (largest free: 7 GiB on GPU 0).",
     ],
 )
-async def test_what_an_earlier_leader_of_ours_has_refused_is_no_rule_of_the_schedulers(
+async def test_a_refusal_by_an_earlier_leader_of_ours_is_no_rule_of_the_scheduler(
     world: World, text: str
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
-    see(world, "pod", says=text)
+    see(world, "pod", message=text)
 
     one = only(world)
 
@@ -225,7 +225,7 @@ async def test_a_pod_whose_scheduler_does_not_run_is_reported_after_a_while(
         == "the pod recreated with schedulerName ack-co-scheduler, or a scheduler that runs for absent"
     )
 
-    # A scheduler of that name sends pods: this pod's turn is still to come.
+    # A scheduler of that name offers pods: this pod's turn is still to come.
     other = pod_object("other", 2)
     other["spec"]["schedulerName"] = "absent"
     world.api.create(other)
@@ -240,7 +240,7 @@ async def test_our_own_scheduler_is_never_reported_as_missing(world: World) -> N
     assert only(world).category == "unasked"
 
 
-async def test_a_pod_with_room_that_its_scheduler_does_not_bind_says_why_it_does_not(
+async def test_a_pod_with_room_that_its_scheduler_does_not_bind_is_explained(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -248,7 +248,7 @@ async def test_a_pod_with_room_that_its_scheduler_does_not_bind_says_why_it_does
     see(
         world,
         "pod",
-        says='running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded',
+        message='running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded',
     )
     assert only(world).category == "scheduler"
 
@@ -261,20 +261,20 @@ async def test_a_pod_with_room_that_its_scheduler_does_not_bind_says_why_it_does
     )
 
 
-async def test_a_pod_that_was_refused_here_says_so_when_later_its_schedulers_own_rules_refuse_it(
+async def test_a_pod_refused_here_shows_so_when_later_its_schedulers_own_rules_refuse_it(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
-    # What an earlier cycle said may still be on the pod while this one's outcome is on its way.
-    see(world, "pod", 9, says=SELECTOR)
+    # The text of an earlier cycle may still be on the pod while this one's outcome is on its way.
+    see(world, "pod", 9, message=SELECTOR)
     await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
     assert only(world).category == "size"
 
-    see(world, "pod", 9, says="0/1 nodes are available: 1 asks for 9 GiB, the largest GPU has 8 GiB.")
+    see(world, "pod", 9, message="0/1 nodes are available: 1 asks for 9 GiB, the largest GPU has 8 GiB.")
     await world.clock.turn(3)
     assert only(world).category == "size"
 
-    see(world, "pod", 9, says=SELECTOR)
+    see(world, "pod", 9, message=SELECTOR)
     one = only(world)
 
     assert one.category == "rules"
@@ -284,7 +284,7 @@ async def test_a_pod_that_was_refused_here_says_so_when_later_its_schedulers_own
     )
     assert one.suggestion.startswith("a node with the labels that its nodeSelector or node affinity requires")
 
-    # It is asked about again: that counts.
+    # It is offered again: that counts.
     await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
     assert only(world).category == "size"
 
@@ -297,17 +297,17 @@ async def test_a_pod_that_was_refused_here_says_so_when_later_its_schedulers_own
         + ", ".join(f"1 node(s) had untolerated taint {{a: {at}}}" for at in range(99)),
     ],
 )
-async def test_what_says_not_for_sure_that_all_nodes_were_refused_by_rules_changes_no_reason(
+async def test_a_text_without_certainty_that_rules_refused_all_nodes_changes_no_reason(
     browser: Browser, world: World, text: str
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await ask(browser, world, "pod", "n1", mem=9)
-    see(world, "pod", 9, says=text)
+    see(world, "pod", 9, message=text)
     await world.clock.turn(3)
     assert only(world).category == "size"
 
 
-async def test_a_pod_whose_binding_failed_says_so_until_its_schedulers_own_rules_refuse_it(
+async def test_a_failed_binding_is_reported_until_its_schedulers_own_rules_refuse_the_pod(
     browser: Browser, world: World
 ) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
@@ -318,21 +318,21 @@ async def test_a_pod_whose_binding_failed_says_so_until_its_schedulers_own_rules
         world,
         "pod",
         6,
-        says="binding rejected: node n1: no single GPU has 6 GiB free (largest free: 2 GiB on GPU 0)",
+        message="binding rejected: node n1: no single GPU has 6 GiB free (largest free: 2 GiB on GPU 0)",
     )
     await world.clock.turn(3)
     assert only(world).category == "memory"
 
-    see(world, "pod", 6, says=SELECTOR)
+    see(world, "pod", 6, message=SELECTOR)
     assert only(world).category == "rules"
 
 
-async def test_a_scheduler_that_never_asks_is_named(browser: Browser, world: World) -> None:
+async def test_a_scheduler_that_never_calls_us_is_named(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     other = pod_object("other", 2)
     other["spec"]["schedulerName"] = OURS
     await browser.post("filter", filter_body(other, "n1"))
-    see(world, "pod", scheduler="default-scheduler", says=SELECTOR)
+    see(world, "pod", scheduler="default-scheduler", message=SELECTOR)
 
     assert only(world).suggestion.endswith(
         "; default-scheduler never called the GPU extender, ack-co-scheduler does: check the pod's schedulerName"
@@ -342,20 +342,20 @@ async def test_a_scheduler_that_never_asks_is_named(browser: Browser, world: Wor
 async def test_each_reason_is_one_event_on_the_pod(world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     world.clock.now_s = 2_000_000_000.0
-    see(world, "selects", says=SELECTOR)
+    see(world, "selects", message=SELECTOR)
     see(world, "gated", gates=[{"name": "g"}])
     see(world, "lost", scheduler="absent")
-    news = PendingPodEvents(FromDecisions(world.decisions), world.events, world.clock, Leads())
+    pending_events = PendingPodEvents(FromDecisions(world.decisions), world.events, world.clock, Leads())
 
     for _ in range(3):
-        await news.look()
+        await pending_events.look()
         # The number of nodes in the text is another one; the kind of reason is not.
-        see(world, "selects", says=SELECTOR.replace("0/2", "0/3"))
+        see(world, "selects", message=SELECTOR.replace("0/2", "0/3"))
 
     notes = {name: note for name, reason, note in world.events.notes if reason == "GPUSchedulingPending"}
     assert len(world.events.notes) == len(notes) == 3
     assert notes["gated"].startswith("waits for aliyun.com/gpu-mem: 2: scheduling gates block it: g. What ")
-    assert {kind: news.by_reason[kind] for kind in ("rules", "gates", "unserved")} == dict.fromkeys(
+    assert {kind: pending_events.by_reason[kind] for kind in ("rules", "gates", "unserved")} == dict.fromkeys(
         ("rules", "gates", "unserved"), 1
     )
 
@@ -365,11 +365,11 @@ def test_names_of_schedulers_and_messages_are_bounded(world: World) -> None:
         world.decisions.note_scheduler(f"s{number}")
     assert len(world.decisions.asked_by) == 16
 
-    see(world, "pod", says="x" * 10_000)
+    see(world, "pod", message="x" * 10_000)
     assert len(world.view.waiting["uid-pod"].unplaced.condition_message) == MAX_MESSAGE_LENGTH + 1
 
 
-def test_only_the_condition_that_it_was_not_scheduled_is_read() -> None:
+def test_only_the_condition_of_a_failed_scheduling_is_read() -> None:
     from gpushare.api.objects import decode_pod
 
     pod = pod_object("pod", 2)
@@ -394,7 +394,7 @@ async def test_a_mistake_on_a_node_is_no_rule_of_the_schedulers_and_its_correcti
     see(
         world,
         "pod",
-        says=f"0/2 nodes are available: 1 {mistake}, 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate",
+        message=f"0/2 nodes are available: 1 {mistake}, 1 node(s) didn't match Pod's node affinity/selector. no new claims to deallocate",
     )
     await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
     await world.clock.turn(5)
@@ -405,7 +405,7 @@ async def test_a_mistake_on_a_node_is_no_rule_of_the_schedulers_and_its_correcti
     assert one.suggestion == f"node n1, once its labels and annotations are corrected: {mistake}"
 
 
-def test_a_resource_that_is_nearly_ours_is_helped_by_its_right_name() -> None:
+def test_a_misspelt_resource_gets_its_right_name_as_suggestion() -> None:
     unplaced = Unplaced(OURS, "", "0/3 nodes are available: 3 Insufficient aliyun.com/gpu-core.")
     assert would_help(unplaced, {OURS}) == (
         "another name, as no node offers aliyun.com/gpu-core: write aliyun.com/gpu-core.percentage"

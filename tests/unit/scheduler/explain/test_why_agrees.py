@@ -1,9 +1,9 @@
-"""What the record of decisions says agrees with what happened, for random pods on random nodes with random policies.
+"""The record of decisions agrees with what happened, for random pods on random nodes with random policies.
 
 ``make soak`` tries 1,000 pods a round, ``make test`` 400.
 
-What should happen is worked out once more, by the naive ledger and a few lines for policies (``why_world``, ``why_truth``); what
-happens comes of the verbs, over HTTP's own bytes.
+The expected outcome is computed again, by the naive ledger and a few lines for policies (``why_world``, ``why_truth``); the real
+outcome comes from the verbs, over HTTP's own bytes.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ WORLDS = rounds(36, soak=125)
 
 
 class Tried(Scene):
-    """A scene in which every answer is compared with what should have come."""
+    """A scene in which every answer is compared with the expected one."""
 
     async def one(self, number: int) -> str:
         choose, name = self.choose, f"p{number}"
@@ -39,7 +39,7 @@ class Tried(Scene):
         expected, fits = self.expected(request, answer.offered), answer.fits
         assert fits == [node for node in answer.offered if not expected[node]]
         self._same(name, answer, expected)
-        assert self.says(name)["preemption"] is None
+        assert self.record_of(name)["preemption"] is None
         if not fits:
             self._waits(name, answer)
             found = await self._kube_scheduler_would_end(name, pod, request, priority)
@@ -68,15 +68,15 @@ class Tried(Scene):
         return found
 
     async def _scores(self, name: str, answer: Answer) -> None:
-        """All of what ``prioritize`` says is as it should be, and the record has the best of it."""
+        """All scores of ``prioritize`` are correct, and the record contains the best of them."""
         body = {"Pod": answer.pod, "Nodes": None, "NodeNames": answer.fits}
         above = {one["Host"]: one["Score"] for one in await self.post("prioritize", body)}
         scores = self.naive.scores(answer.request, answer.fits, self.policy)
         shown = [above.get(node, 0) for node in answer.fits]
         assert shown == [score - min(scores) for score in scores]
         best = sorted(((node, score) for node, score in above.items()), key=lambda one: -one[1])
-        said = self.says(name)["scores"]
-        assert said == {
+        record = self.record_of(name)["scores"]
+        assert record == {
             "nodes": len(answer.fits),
             "equals": shown.count(max(shown)),
             "best": [list(one) for one in best[:5]],
@@ -84,12 +84,12 @@ class Tried(Scene):
 
     def _without(self, uids: Collection[str], request: Request, node: str) -> bool:
         """Whether the naive ledger has room there once these pods are gone."""
-        kept = self.naive.holdings
-        self.naive.holdings = {uid: one for uid, one in kept.items() if uid not in uids}
+        holdings = self.naive.holdings
+        self.naive.holdings = {uid: one for uid, one in holdings.items() if uid not in uids}
         try:
             return self.naive.reason(request, node) is None
         finally:
-            self.naive.holdings = kept
+            self.naive.holdings = holdings
 
     def _lesser(self, priority: int, node: str) -> list[str]:
         bound = self.world.view.bound
@@ -100,7 +100,7 @@ class Tried(Scene):
         )
 
     async def _kube_scheduler_would_end(self, name: str, pod: Any, request: Request, priority: int) -> str:
-        """kube-scheduler asks with ends in mind: what is recorded is what it was answered, and true."""
+        """kube-scheduler's request with victims in mind: the record matches the answer, and is true."""
         lesser = {node: self._lesser(priority, node) for node in sorted(self.pool_of)}
         mind = {
             node: self.choose.sample(its, self.choose.randint(0, len(its))) for node, its in lesser.items()
@@ -112,8 +112,8 @@ class Tried(Scene):
         answer = (await self.post("preempt", {"Pod": pod, "NodeNameToMetaVictims": offered}))[
             "NodeNameToMetaVictims"
         ]
-        said = self.says(name)
-        preemption = said["preemption"]
+        record = self.record_of(name)
+        preemption = record["preemption"]
         assert (preemption["by"], preemption["nodes"]) == ("kube-scheduler", len(offered))
         assert {room["node"]: [one["uid"] for one in room["victims"]] for room in preemption["room"]} == {
             node: [one["UID"] for one in victims["Pods"]] for node, victims in answer.items()
@@ -127,7 +127,7 @@ class Tried(Scene):
             }
             assert self._without(uids, request, room["node"])
             for uid in uids:
-                ends_for = self.says(uid.removeprefix("uid-"))["endsFor"]
+                ends_for = self.record_of(uid.removeprefix("uid-"))["endsFor"]
                 assert f"default/{name}" in [one["pod"] for one in ends_for]
         if not self.units:
             # No node is left out on which evictions would help.
@@ -136,7 +136,7 @@ class Tried(Scene):
         return "would end" if answer else "waits"
 
     async def _we_end(self, name: str, pod: Any, request: Request, priority: int) -> str:
-        """The preemptor looks at what was refused: what is recorded is whom it asked to end, on the node that it keeps."""
+        """The preemptor processes the refusal: the record contains its victims on the reserved node."""
         uid, nodes = f"uid-{name}", sorted(self.pool_of)
         could = self.in_first_unit(
             [node for node in nodes if self._without(self._lesser(priority, node), request, node)]
@@ -145,7 +145,7 @@ class Tried(Scene):
         before = len(self.world.api.evicted)
         await look(self.world)
         evicted = [f"uid-{one}" for one in self.world.api.evicted[before:]]
-        preemption = self.says(name)["preemption"]
+        preemption = self.record_of(name)["preemption"]
         assert (preemption["by"], preemption["nodes"]) == ("gpushare", len(nodes))
         if not could:
             assert (preemption["room"], evicted) == ([], [])
@@ -159,50 +159,50 @@ class Tried(Scene):
         assert self.world.ledger.nominations.node_of(uid) == room["node"]
         assert room["node"] in could
         assert self._without(evicted, request, room["node"])
-        assert sorted(one["uid"] for one in self.says(name)["awaited"]) == sorted(evicted)
-        assert self.says(name)["waiting"]["suggestion"].startswith(
+        assert sorted(one["uid"] for one in self.record_of(name)["awaited"]) == sorted(evicted)
+        assert self.record_of(name)["waiting"]["suggestion"].startswith(
             f"room is being made for it on node {room['node']}"
         )
         for gone in evicted:
-            assert {"pod": f"default/{name}", "by": "gpushare", "node": room["node"]} in self.says(
+            assert {"pod": f"default/{name}", "by": "gpushare", "node": room["node"]} in self.record_of(
                 gone.removeprefix("uid-")
             )["endsFor"]
             self.end(gone)
-        assert self.says(name)["awaited"] == []
-        # What it would take now is released: the pods that follow meet the cluster that the naive ledger knows.
+        assert self.record_of(name)["awaited"] == []
+        # What it would take now is released: the following pods see the cluster that the naive ledger knows.
         self.leave(name)
         return "ended"
 
     async def _wrong(self, name: str, pod: Any) -> str:
         offered = sorted(self.pool_of)
         await self.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": offered})
-        said = self.says(name)
-        assert said["waiting"]["category"] == "request"
-        assert said["asks"] == said["waiting"]["asks"] == ""
-        assert {one["reason"] for one in said["nodes"]} == {said["waiting"]["reason"]}
-        assert said["waiting"]["suggestion"] == "another request: change the pod's template"
-        (group,) = said["answer"]["groups"]
+        record = self.record_of(name)
+        assert record["waiting"]["category"] == "request"
+        assert record["asks"] == record["waiting"]["asks"] == ""
+        assert {one["reason"] for one in record["nodes"]} == {record["waiting"]["reason"]}
+        assert record["waiting"]["suggestion"] == "another request: change the pod's template"
+        (group,) = record["answer"]["groups"]
         assert (group["nodes"], group["final"]) == (len(offered), True)
         return "wrong"
 
     def _same(self, name: str, answer: Answer, expected: dict[str, str]) -> None:
-        said = self.says(name)
-        nodes = {one["node"]: one["reason"] for one in said["nodes"]}
+        record = self.record_of(name)
+        nodes = {one["node"]: one["reason"] for one in record["nodes"]}
         assert list(nodes) == list(expected) == answer.offered
         for node, reason in expected.items():
-            assert nodes[node] == answer.texts.get(node, "" if node in answer.fits else said["leftOut"])
+            assert nodes[node] == answer.texts.get(node, "" if node in answer.fits else record["leftOut"])
             if reason in ("ResourcePolicy", "not in the unit"):
                 assert nodes[node].startswith(reason)
             elif nodes[node] != reason:
-                # Where no unit takes the pod, the policy may have the last word on refusing nodes too.
+                # If no unit takes the pod, the policy may have the last word on refusing nodes too.
                 assert nodes[node].startswith("ResourcePolicy"), (node, nodes[node], reason)
                 assert self.units
                 assert not any(one == "" for one in nodes.values())
-        self._counted(said, answer, expected)
+        self._counted(record, answer, expected)
 
-    def _counted(self, said: Any, answer: Answer, expected: dict[str, str]) -> None:
-        """Each node is counted once, where it belongs, and with its own words."""
-        shown, naive, request = said["answer"], self.naive, answer.request
+    def _counted(self, record: Any, answer: Answer, expected: dict[str, str]) -> None:
+        """Each node is counted once, where it belongs, and with its own text."""
+        shown, naive, request = record["answer"], self.naive, answer.request
         left_out = [node for node, reason in expected.items() if reason == "not in the unit"]
         assert (shown["nodes"], shown["fits"], shown["leftOut"], shown["sampled"]) == (
             len(answer.offered),
@@ -211,8 +211,8 @@ class Tried(Scene):
             len(answer.texts),
         )
         assert shown["fitting"] == answer.fits[:3]
-        assert said["notOffered"] == len(self.pool_of) - len(answer.offered)
-        assert said["asks"] == why_truth.asks(answer.pod)
+        assert record["notOffered"] == len(self.pool_of) - len(answer.offered)
+        assert record["asks"] == why_truth.asks(answer.pod)
         kinds = {
             node: why_truth.kind_of_text(naive, request, node, text) for node, text in answer.texts.items()
         }
@@ -223,24 +223,24 @@ class Tried(Scene):
         why_truth.groups_are_true(shown["groups"], texts, kinds)
 
     def takes_when_empty(self, request: Request, node: str) -> bool:
-        """Whether any end of pods, and of what else holds its GPUs, could make room there."""
-        kept, full = self.naive.holdings, self.naive.nodes[node]
+        """Whether ending pods and other holders of its GPUs could make room there."""
+        holdings, full = self.naive.holdings, self.naive.nodes[node]
         devices = tuple(msgspec.structs.replace(one, foreign_mib=0) for one in full.devices)
         self.naive.holdings = {}
         self.naive.nodes[node] = msgspec.structs.replace(full, devices=devices)
         try:
             return self.naive.reason(request, node) is None
         finally:
-            self.naive.holdings, self.naive.nodes[node] = kept, full
+            self.naive.holdings, self.naive.nodes[node] = holdings, full
 
     def _waits(self, name: str, answer: Answer) -> None:
-        said = self.says(name)
-        waiting = said["waiting"]
-        assert said["state"] == "waiting"
-        assert said["holds"] is said["choice"] is said["scores"] is said["bind"] is None
+        record = self.record_of(name)
+        waiting = record["waiting"]
+        assert record["state"] == "waiting"
+        assert record["holds"] is record["choice"] is record["scores"] is record["bind"] is None
         assert waiting["asks"] == why_truth.asks(answer.pod)
         assert waiting in [msgspec.to_builtins(one) for one in self.decisions.waiting()]
-        assert waiting["reason"] == why_truth.line(said["answer"])
+        assert waiting["reason"] == why_truth.line(record["answer"])
         assert waiting["category"] == why_truth.nearest(
             why_truth.kind_of_text(self.naive, answer.request, node, text)
             for node, text in answer.texts.items()
@@ -257,12 +257,14 @@ class Tried(Scene):
         could: dict[int, tuple[int, int, int, int]],
         held: Held,
     ) -> None:
-        said = self.says(name)
+        record = self.record_of(name)
         wanted = {device.index for device in devices}
-        assert (said["state"], said["waiting"], said["bind"]["error"]) == ("bound", None, "")
-        assert said["holds"]["node"] == said["choice"]["node"] == said["bind"]["node"] == node == held.node
+        assert (record["state"], record["waiting"], record["bind"]["error"]) == ("bound", None, "")
+        assert (
+            record["holds"]["node"] == record["choice"]["node"] == record["bind"]["node"] == node == held.node
+        )
         assert {
-            (one["index"], one["units"], one["MiB"], one["corePercent"]) for one in said["holds"]["gpus"]
+            (one["index"], one["units"], one["MiB"], one["corePercent"]) for one in record["holds"]["gpus"]
         } == {
             (
                 device.index,
@@ -274,7 +276,7 @@ class Tried(Scene):
             )
             for device in devices
         }
-        choice = said["choice"]
+        choice = record["choice"]
         assert {one["index"] for one in choice["gpus"] if one["chosen"]} == wanted
         assert {
             one["index"]: (one["freeMiB"], one["leftMiB"], one["pods"], one["grown"])
@@ -286,8 +288,8 @@ class Tried(Scene):
 
 
 @pytest.mark.randomized
-@pytest.mark.no_cover  # it would take twice as long; other tests go through the same lines
-def test_what_is_said_of_random_pods_is_what_happened() -> None:
+@pytest.mark.no_cover  # would double the duration; other tests cover the same lines
+def test_records_of_random_pods_match_what_happened() -> None:
     async def all_of_one(seed: int) -> list[str]:
         tried = Tried(seed)
         return [await tried.one(number) for number in range(PODS_OF_ONE_WORLD)]
@@ -297,7 +299,7 @@ def test_what_is_said_of_random_pods_is_what_happened() -> None:
     assert len(outcomes) == WORLDS * PODS_OF_ONE_WORLD
     if SOAK:
         return  # other pods each time: now and then one kind of outcome is rare
-    # Each kind of outcome is there often enough to mean something.
+    # Each kind of outcome occurs often enough to mean something.
     assert outcomes.count("bound") > WORLDS
     assert outcomes.count("waits") > WORLDS // 3
     assert outcomes.count("would end") + outcomes.count("ended") > WORLDS // 3

@@ -1,4 +1,4 @@
-"""Pods without a GPU that a ResourcePolicy or an elastic quota keeps: their reasons are reported, too."""
+"""Pods without a GPU that a ResourcePolicy or an elastic quota keeps pending: their reasons are reported, too."""
 
 import json
 from typing import Any
@@ -40,8 +40,8 @@ async def governed() -> PolicyWorld:
 
 def ask(world: PolicyWorld, name: str) -> None:
     body = filter_body(world.api.pods[f"default/{name}"], *NODES)
-    asked = Bodies().read(json.dumps(body).encode())
-    filter_nodes(world.view, asked, world.framework(world.decisions))
+    filter_request = Bodies().read(json.dumps(body).encode())
+    filter_nodes(world.view, filter_request, world.framework(world.decisions))
 
 
 def line(world: World) -> Any:
@@ -65,7 +65,7 @@ async def test_a_pod_that_its_policy_keeps_pending_is_explained(governed: Policy
     assert "no pod of that name" not in shown
     assert listed.splitlines()[1].split()[:2] == ["default", "web"]
     assert reason in listed
-    # Metrics and the dashboard count pods that ask for GPUs.
+    # Metrics and the dashboard count pods with GPU requests.
     assert (line(governed)["waiting"], governed.decisions.categories()["policy"]) == ([], 0)
 
 
@@ -83,7 +83,7 @@ async def test_a_pod_with_a_node_is_no_longer_listed(governed: PolicyWorld) -> N
     assert "was asked" not in shown
 
 
-async def test_once_its_policy_is_gone_or_it_was_bound_it_is_kept_by_nothing(governed: PolicyWorld) -> None:
+async def test_once_its_policy_is_gone_or_it_was_bound_nothing_holds_it_back(governed: PolicyWorld) -> None:
     for name in ("web", "late"):
         governed.make(name)
         ask(governed, name)
@@ -94,7 +94,7 @@ async def test_once_its_policy_is_gone_or_it_was_bound_it_is_kept_by_nothing(gov
     assert line(governed)["besides"] == []
 
 
-async def test_a_pod_whose_quota_is_used_up_is_explained(world: World) -> None:
+async def test_a_pod_whose_quota_is_exhausted_is_explained(world: World) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
     for pod in (plain("x", "there", node="n1", cpu=4), plain("x", "late", cpu=1)):
         world.api.create(pod)
@@ -109,9 +109,9 @@ async def test_a_pod_whose_quota_is_used_up_is_explained(world: World) -> None:
     assert one["suggestion"] == "pods of elastic quota root/a that end, or a larger max of it"
     # kube-scheduler's own rules refused it since.
     await world.clock.turn(5)
-    says = "0/1 nodes are available: 1 Insufficient memory."
+    message = "0/1 nodes are available: 1 Insufficient memory."
     world.api.pods["x/late"]["status"]["conditions"] = [
-        {"type": "PodScheduled", "status": "False", "message": says}
+        {"type": "PodScheduled", "status": "False", "message": message}
     ]
     world.view.remove_pod(world.view.bound_non_gpu["uid-there"])
     world.see("late")

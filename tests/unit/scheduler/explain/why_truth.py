@@ -1,4 +1,4 @@
-"""What is to be said of a decision, worked out once more from nodes, pods and what the verbs answered."""
+"""The expected texts of a decision, computed again from nodes, pods and the answers of the verbs."""
 
 import json
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.request import Request
 from tests.unit.ledger.naive_ledger import NaiveLedger
 
-#: Of several kinds of reasons the first stands for the pod.
+# : Of several kinds of reasons the first stands for the pod.
 KINDS = ("memory", "compute", "pods", "kinds", "health", "policy", "quota", "unit", "size", "node")
 PREFERENCES = {
     Placement.BINPACK: "the GPU on which the least is left over, then the lower index",
@@ -23,7 +23,7 @@ JsonObject = Any
 
 
 def kind_of(naive: NaiveLedger, request: Request, name: str) -> str:
-    """The kind of reason for which the node does not take the request; empty where it does."""
+    """The kind of reason for which the node does not take the request; empty if it does."""
     node = naive.nodes[name]
     count, units = request.gpu_count, request.memory_units
     if request.by_gpu:
@@ -61,7 +61,7 @@ def kind_of(naive: NaiveLedger, request: Request, name: str) -> str:
 
 
 def kind_of_text(naive: NaiveLedger, request: Request, name: str, text: str) -> str:
-    """The same of a node that a policy or a quota may keep the pod from."""
+    """The same of a node that a policy or a quota may forbid."""
     if text.startswith("ResourcePolicy "):
         return "policy"
     if text.startswith("elastic quota "):
@@ -74,7 +74,7 @@ def nearest(kinds: Iterable[str]) -> str:
 
 
 def asks(pod: dict[str, Any]) -> str:
-    """What the manifest asks for, of all containers."""
+    """The manifest's request, for all containers."""
     meta = pod["metadata"]
     limits = [one["resources"]["limits"] for one in pod["spec"]["containers"]]
 
@@ -106,14 +106,14 @@ def memory(mib: int) -> str:
 
 
 def begins_with(text: str, head: str) -> bool:
-    """Whether ``head`` is the text, or all of it but what differs from node to node."""
+    """Whether ``head`` is the text, or all of it except what differs from node to node."""
     return text.startswith(head) and text[len(head) :][:2] in ("", " (", "; ")
 
 
 def groups_are_true(
     groups: list[JsonObject], texts: dict[str, tuple[str, bool]], kinds: dict[str, str]
 ) -> None:
-    """Every node that refuses (``texts``: why, and whether for good) is in one group, which counts it and says the truth of it."""
+    """Every node that refuses (``texts``: why, and whether permanently) is in one group, with the right count and text."""
     its = [
         [
             node
@@ -162,7 +162,7 @@ def line(answer: JsonObject) -> str:
 
 
 def preference(placement: Placement, request: Request) -> str:
-    """By what a node with that placement chooses GPUs for the request."""
+    """The preference by which a node with that placement chooses GPUs for the request."""
     if request.by_gpu:
         return WHOLE
     return PREFERENCES[placement] + (TOGETHER if request.gpu_count > 1 else "")

@@ -1,4 +1,4 @@
-"""Drawn clusters and pods, a scheduler over them that is asked over HTTP's own bytes, and the naive ledger beside it."""
+"""Drawn clusters and pods, a scheduler over them that is called over HTTP's own bytes, and the naive ledger next to it."""
 
 import random
 from collections.abc import Collection, Sequence
@@ -33,7 +33,7 @@ MODES = (
     ),
     *(NodeMode.CGPU, NodeMode.MPS, NodeMode.TOPOLOGY, NodeMode.TOPOLOGY, NodeMode.DEFAULT),
 )
-#: Of clusters on which most pods find a place, until memory or compute run short.
+# : Of clusters on which most pods find a place, until memory or compute run short.
 SHARING = (NodeMode.SHARE, NodeMode.SHARE, NodeMode.CGPU, NodeMode.MPS)
 COMPUTING = (NodeMode.CORE_MEM,)
 COUNTING = (NodeMode.TOPOLOGY, NodeMode.TOPOLOGY, NodeMode.SHARE)
@@ -43,7 +43,7 @@ MISTAKE = "label gpushare.dev/max-pods=many is not a number from 1; correct or r
 
 
 class Answer(NamedTuple):
-    """What ``filter`` said of the nodes that it was ``offered``: those that take the pod, and the reasons of the others."""
+    """The answer of ``filter`` about the nodes that it was ``offered``: those that take the pod, and the reasons of the others."""
 
     pod: dict[str, Any]
     request: Request
@@ -82,14 +82,14 @@ def some_node(
         max_pods=choose.choice((None, None, None, None, 2, 1)),
         refusal=mistake,
         problem=mistake,
-        # That a node is full then is not looked at where fragments decide.
+        # That a node is full is not checked where fragments decide.
         max_node_pods=None if by_fragments else choose.choice((None, None, None, 3)),
         near=near if choose.random() < 0.4 else (),
     )
 
 
 def some_pod(choose: random.Random, name: str, priority: int, modes: Sequence[NodeMode]) -> dict[str, Any]:
-    """One in all ways in which pods may ask; a few of them wrong. Where nodes are of a few ``modes``, one that finds a place at first."""
+    """A pod with every possible kind of request; a few of them invalid. With few ``modes``, one that finds a place at first."""
     labels = {"app": "x"}
     annotations = {}
     mem = choose.choice((1, 2, 2, 4, 4, 8, 20))
@@ -124,7 +124,7 @@ def some_pod(choose: random.Random, name: str, priority: int, modes: Sequence[No
 
 
 class Scene:
-    """One scheduler, what should happen there beside it, and the pods that come one after the other."""
+    """One scheduler, the expected outcome next to it, and the pods that come one after the other."""
 
     def __init__(self, seed: int) -> None:
         self.choose = choose = random.Random(seed)
@@ -141,7 +141,7 @@ class Scene:
         self.decisions = self.world.decisions
         self.world.in_turn = self.world.policies.by_unit
         self.pool_of: dict[str, str] = {}
-        caps = random.Random(seed)  # what else is drawn stays as it is
+        caps = random.Random(seed)  # the other drawn values stay
         self.isolated_cap = self.world.view.isolated_cap = caps.choice((16, 2, 1))
         for number in range(choose.randint(1 if self.modes is MODES else 3, 6)):
             name = f"{choose.choice(POOLS)}{number}"
@@ -175,7 +175,7 @@ class Scene:
             ),
         )
 
-    def says(self, name: str) -> Any:
+    def record_of(self, name: str) -> Any:
         return msgspec.json.decode(pod_response(self.decisions, f"/gpushare/decisions/default/{name}/nodes"))
 
     async def post(self, verb: str, body: Any) -> Any:
@@ -183,12 +183,12 @@ class Scene:
         return msgspec.json.decode(answered if isinstance(answered, bytes) else await answered)
 
     def make(self, name: str) -> tuple[dict[str, Any], Request | None]:
-        """A pod that is seen; without a request where what it asks for contradicts itself."""
+        """A pod that is seen; without a request if its resources contradict each other."""
         pod = self.drawn(name)
         return pod, self.seen(pod)
 
     def seen(self, pod: dict[str, Any]) -> Request | None:
-        """A pod is made, and seen; gives what it asks for, ``None`` where that contradicts itself."""
+        """Creates a pod and shows it; returns its request, ``None`` if its resources contradict each other."""
         made = self.world.api.create(pod)
         self.world.look(pod["metadata"]["name"])
         try:
@@ -224,7 +224,7 @@ class Scene:
         return held
 
     def end(self, uid: str) -> None:
-        """A bound pod ends, and everybody has seen it."""
+        """A bound pod ends, and every watch has seen it."""
         record = self.world.view.bound[uid]
         self.world.gone(uid.removeprefix("uid-"))
         self.world.view.remove_pod(record)
@@ -232,27 +232,27 @@ class Scene:
         del self.naive.holdings[uid]
 
     def leave(self, name: str) -> None:
-        """A waiting pod is deleted."""
+        """A pending pod is deleted."""
         self.world.view.remove_pod(self.world.view.waiting[f"uid-{name}"])
         self.world.gone(name)
         self.decisions.forget(f"uid-{name}")
 
-    # --- what should happen -------------------------------------------------------------------------
+    # --- expected outcome -----------------------------------------------------------------------------
 
     def expected(self, request: Request, offered: list[str]) -> dict[str, str]:
-        """Node by node the reason, empty where it takes the pod; beginnings alone where a policy or a kubelet speaks."""
+        """The reason by node, empty if it takes the pod; only beginnings where a policy or a kubelet is involved."""
         refusals = {name: self.naive.reason(request, name) for name in offered}
-        said = {name: "" if found is None else found[0] for name, found in refusals.items()}
+        reasons = {name: "" if found is None else found[0] for name, found in refusals.items()}
         if not self.units:
-            return said
-        open_to_pod = [name for name in offered if not said[name]]
+            return reasons
+        open_to_pod = [name for name in offered if not reasons[name]]
         its = self.in_first_unit(open_to_pod)
         if its:
-            return {name: said[name] or ("" if name in its else "not in the unit") for name in offered}
-        return {name: said[name] or "ResourcePolicy" for name in offered}
+            return {name: reasons[name] or ("" if name in its else "not in the unit") for name in offered}
+        return {name: reasons[name] or "ResourcePolicy" for name in offered}
 
     def in_first_unit(self, nodes: list[str]) -> list[str]:
-        """Those of ``nodes`` in the first unit that has any and is not full; all of them where there is no policy."""
+        """Those of ``nodes`` in the first unit that has any and is not full; all of them without a policy."""
         if not self.units:
             return nodes
         for pool, most in self.units:
