@@ -80,7 +80,7 @@ async def test_a_bind_repeated_before_the_informer_saw_it_succeeds(world: World)
     assert world.used_mib("n1") == [4096]
 
 
-async def test_a_bind_that_was_written_but_not_answered_is_a_success(world: World) -> None:
+async def test_a_bind_written_without_an_answer_is_a_success(world: World) -> None:
     world.create("a", 4)
     world.api.after.append(fail(LOST))
     await world.binder.bind(args("a"))
@@ -108,19 +108,19 @@ async def test_a_bind_of_unknown_outcome_keeps_the_share_until_it_is_settled(
 
 
 @pytest.mark.parametrize(
-    ("error", "says"),
+    ("error", "message"),
     [
         (NEVER_SENT, "API server cannot be reached"),
         (ApiError(403, "Forbidden", "no right to bind", "/binding"), "no right to bind"),
         (CredentialError("token", "cannot be read"), "cannot be read"),
     ],
 )
-async def test_a_binding_that_surely_did_not_arrive_frees_the_share_at_once(
-    world: World, error: Exception, says: str
+async def test_a_binding_that_certainly_did_not_arrive_frees_the_share_immediately(
+    world: World, error: Exception, message: str
 ) -> None:
     world.create("a", 4)
     world.api.before.append(fail(error))
-    with pytest.raises(BindRefused, match=says):
+    with pytest.raises(BindRefused, match=message):
         await world.binder.bind(args("a"))
     assert world.used_mib("n1") == [0]
     assert world.reservations.deadlines == {}
@@ -169,9 +169,7 @@ async def test_after_a_restart_a_repeated_bind_finds_the_pod_bound(world: World)
 
 
 @pytest.mark.parametrize("units", [None, 0])
-async def test_a_pod_that_asks_for_nothing_of_ours_is_bound_without_a_record(
-    world: World, units: int | None
-) -> None:
+async def test_a_pod_without_our_resources_is_bound_without_a_record(world: World, units: int | None) -> None:
     # kube-scheduler looks at the names of resources, not at their amounts, and leaves the binding to us.
     world.api.create(pod_object("p") if units is None else pod_object("p", units))
     await world.binder.bind(args("p"))
@@ -184,7 +182,7 @@ async def test_a_pod_that_asks_for_nothing_of_ours_is_bound_without_a_record(
 
 
 @pytest.mark.parametrize(
-    ("pod", "says"),
+    ("pod", "message"),
     [
         (pod_object("p", "1.5"), "is not a whole number"),
         (pod_object("p", 4, phase="Failed"), "has ended"),
@@ -192,12 +190,12 @@ async def test_a_pod_that_asks_for_nothing_of_ours_is_bound_without_a_record(
         (None, "cannot be read"),
     ],
 )
-async def test_what_is_not_to_be_bound_is_refused_in_words(
-    world: World, pod: dict[str, object] | None, says: str
+async def test_an_impossible_binding_is_refused_with_a_message(
+    world: World, pod: dict[str, object] | None, message: str
 ) -> None:
     if pod is not None:
         world.api.create(pod)
-    with pytest.raises(BindRefused, match=says):
+    with pytest.raises(BindRefused, match=message):
         await world.binder.bind(args("p"))
     assert world.used_mib("n1") == [0]
 
@@ -208,7 +206,7 @@ async def test_an_invalid_waiting_pod_is_refused_with_its_problem(world: World) 
         await world.binder.bind(args("p"))
 
 
-async def test_a_reservation_whose_binding_never_came_ends_by_itself(world: World) -> None:
+async def test_a_reservation_whose_binding_never_arrived_ends_by_itself(world: World) -> None:
     world.create("a", 4)
     world.api.before.append(fail(LOST))
     with pytest.raises(BindRefused):
@@ -226,7 +224,7 @@ async def _turn_until(world: World, reached: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-async def test_settling_believes_the_api_server(world: World) -> None:
+async def test_settling_trusts_the_api_server(world: World) -> None:
     world.create("a", 4)
     await world.binder.bind(args("a"))
     await world.binder.settle("uid-a", "default/a")  # bound, though our watch has not seen it

@@ -1,4 +1,4 @@
-"""What happens between a bind's awaits: a share in use is never allocated again, and none is reserved for ever."""
+"""Races between a bind's awaits: a share in use is never allocated again, and none stays reserved forever."""
 
 import asyncio
 import copy
@@ -19,19 +19,19 @@ from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 
 class SlowRead:
-    """Stands in for ``get_pod``: the answer is that of the moment of asking, and comes when it is let go."""
+    """Stands in for ``get_pod``: the answer is that of the moment of the request, and is returned when released."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._read = world.api.get_pod
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.answer = asyncio.Event()
         world.api.get_pod = self  # type: ignore[method-assign]
 
     async def __call__(self, namespace: str, name: str) -> Pod:
         pod = copy.deepcopy(await self._read(namespace, name))
         self._world.api.get_pod = self._read  # type: ignore[method-assign]
-        self.asked.set()
+        self.requested.set()
         await self.answer.wait()
         return pod
 
@@ -48,7 +48,7 @@ async def test_settling_does_not_end_a_reservation_under_a_repeated_bind(world: 
     await lose_a_binding(world, "a")
     read = SlowRead(world)
     settling = asyncio.create_task(world.binder.settle("uid-a", "default/a"))
-    await read.asked.wait()  # the answer: not bound
+    await read.requested.wait()  # the answer: not bound
     world.api.gate = asyncio.Event()
     repeating = asyncio.create_task(world.binder.bind(args("a")))
     await asyncio.sleep(0)
@@ -90,7 +90,7 @@ async def test_a_lost_binding_keeps_its_share_though_a_repeated_one_is_refused(
 async def test_a_bound_pod_that_ends_before_our_watch_ever_saw_it_leaks_nothing(world: World) -> None:
     world.api.create(pod_object("a", 4))
     await world.binder.bind(args("a"))
-    await world.binder.settle("uid-a", "default/a")  # bound, as the API server says
+    await world.binder.settle("uid-a", "default/a")  # bound, according to the API server
     assert world.used_mib("n1") == [4096]
     del world.api.pods["default/a"]  # in a gap of the watch: its deletion is never delivered
     assert list(world.reservations.deadlines) == ["uid-a"]
@@ -104,7 +104,7 @@ async def test_a_read_that_is_older_than_the_watch_leaks_nothing(world: World) -
     read = SlowRead(world)
     world.api.after.append(fail(LOST))
     binding = asyncio.create_task(world.binder.bind(args("a")))
-    await read.asked.wait()  # the answer: bound
+    await read.requested.wait()  # the answer: bound
     record = record_of(decode_pod(world.api.pods["default/a"]))
     assert record is not None
     world.view.upsert_pod(record)
@@ -112,7 +112,7 @@ async def test_a_read_that_is_older_than_the_watch_leaks_nothing(world: World) -
     world.view.remove_pod(record)  # the watch is faster than the answer
     read.answer.set()
     await binding
-    assert list(world.reservations.deadlines) == ["uid-a"]  # it will be asked about
+    assert list(world.reservations.deadlines) == ["uid-a"]  # it will be read
     await world.binder.settle("uid-a", "default/a")
     assert world.used_mib("n1") == [0]
     assert world.reservations.deadlines == {}
@@ -124,7 +124,7 @@ async def test_an_older_read_does_not_undo_what_the_watch_has_confirmed(world: W
     read = SlowRead(world)
     world.api.after.append(fail(LOST))
     binding = asyncio.create_task(world.binder.bind(args("a")))
-    await read.asked.wait()
+    await read.requested.wait()
     annotations = world.api.pods["default/a"]["metadata"]["annotations"]
     annotations[names.ANN_SHARE] = annotations[names.ANN_SHARE].replace("GPU-n1-0", "GPU-n1-1")
     world.see("a")  # the node agent has corrected the record
@@ -175,7 +175,7 @@ async def test_a_pod_bound_elsewhere_without_a_share_frees_ours(world: World) ->
     assert world.reservations.deadlines == {}
 
 
-async def test_reservations_are_settled_side_by_side(world: World) -> None:
+async def test_reservations_are_settled_concurrently(world: World) -> None:
     for name in ("a", "b"):
         world.create(name, 4)
         await lose_a_binding(world, name)
@@ -188,7 +188,7 @@ async def test_reservations_are_settled_side_by_side(world: World) -> None:
             await asyncio.sleep(0)
 
     await asyncio.wait_for(turn_until_one_is_free(), 5)
-    assert read.asked.is_set()
+    assert read.requested.is_set()
     sweeping.cancel()
 
 
@@ -209,12 +209,12 @@ async def test_a_pod_that_another_scheduler_bound_meanwhile_counts_as_that_one_w
     pod["spec"]["nodeName"], pod["metadata"]["annotations"] = node, annotations
     await world.binder.settle("uid-a", "default/a")
     assert world.used_mib("n1") == [used_mib]
-    assert world.events.notes == []  # the watch will tell
+    assert world.events.notes == []  # the watch will report it
     world.see("a")
     assert world.reservations.deadlines == {}
 
 
-async def test_what_was_reserved_before_another_led_is_not_posted_again(world: World) -> None:
+async def test_reservations_from_before_another_led_are_not_posted_again(world: World) -> None:
     """The other knew nothing of it, and has allocated the same: seen by a replica that led before and after it."""
     world.create("a", 16)
     await lose_a_binding(world, "a")
@@ -238,7 +238,7 @@ async def test_what_was_reserved_before_another_led_is_not_posted_again(world: W
     assert world.api.pods["default/a"]["spec"]["nodeName"] == "n2"
 
 
-async def test_a_binding_of_before_that_arrives_is_what_counts(world: World) -> None:
+async def test_an_earlier_binding_that_arrives_is_what_counts(world: World) -> None:
     world.create("a", 16)
     world.api.after.append(fail(LOST))
     world.api.reading.append(fail(LOST))
@@ -262,7 +262,7 @@ async def test_a_gang_is_placed_again_after_its_reservations_were_dropped(world:
     assert not world.reservations.deadlines
 
 
-async def test_room_of_a_gang_that_is_asked_about_while_one_of_its_reservations_is_settled_is_kept_on(
+async def test_the_room_of_a_gang_stays_while_one_of_its_reservations_is_settled(
     world: World,
 ) -> None:
     for name in "ab":
@@ -271,7 +271,7 @@ async def test_room_of_a_gang_that_is_asked_about_while_one_of_its_reservations_
     await world.clock.turn(15.0)
     read = SlowRead(world)
     settling = asyncio.create_task(world.binder.settle("uid-a", "default/a"))
-    await read.asked.wait()  # the answer: not bound
+    await read.requested.wait()  # the answer: not bound
     assert ask(world, "b") == ["n1"]
     read.answer.set()
     await settling

@@ -1,4 +1,4 @@
-"""What new pods ask for is worked out before anybody asks about them: it changes no answer."""
+"""Requests of new pods are precomputed before they are offered: no answer changes."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.unit.scheduler.framework.test_fragmentation_fed import node_object, p
 
 
 class Worked:
-    """Counts what is worked out over all columns, or over those that changed."""
+    """Counts computations over all columns, and over changed ones."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.times = 0
@@ -60,40 +60,40 @@ def test_a_precomputed_request_is_answered_without_further_work(
     ]
 
 
-def test_each_request_is_worked_out_once_however_many_pods_ask_for_it() -> None:
+def test_each_request_is_computed_once_however_many_pods_have_it() -> None:
     done = []
     scene = view()
-    foreseeing = Precomputer(scene.ledger, lambda: done.append(1))
-    scene.pod_arrived.subscribe(foreseeing.arrived)
+    precomputer = Precomputer(scene.ledger, lambda: done.append(1))
+    scene.pod_arrived.subscribe(precomputer.arrived)
     record = reader().read(node_object())
     scene.upsert_node(NodeRecord(record.devices, ""))
     for name, units in (("a", 3), ("b", 3), ("c", 5), ("a", 3)):
         seen(scene, pod(name, units))
     seen(scene, pod("d", 4, node="n1"))
-    while foreseeing.work_out_one():
+    while precomputer.work_out_one():
         pass
     assert len(done) == 2, "3 and 5: a pod with a node is not filtered again"
 
 
-def test_more_requests_than_are_remembered_are_left_to_their_questions() -> None:
+def test_more_requests_than_are_remembered_are_not_precomputed() -> None:
     done = []
-    foreseeing = Precomputer(Ledger(), lambda: done.append(1))
+    precomputer = Precomputer(Ledger(), lambda: done.append(1))
     for units in range(1, 1000):
-        foreseeing.arrived(asks(units))
-    while foreseeing.work_out_one():
+        precomputer.arrived(asks(units))
+    while precomputer.work_out_one():
         pass
     assert len(done) == 256
 
 
-async def test_what_comes_later_is_worked_out_too_and_all_else_goes_first() -> None:
+async def test_later_requests_are_precomputed_too_with_the_lowest_precedence() -> None:
     order = []
-    foreseeing = Precomputer(Ledger(), lambda: order.append("foreseen"))
-    running = asyncio.create_task(foreseeing.run())
+    precomputer = Precomputer(Ledger(), lambda: order.append("foreseen"))
+    running = asyncio.create_task(precomputer.run())
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(30):
         for units in (1, 2):
-            foreseeing.arrived(asks(units))
-            foreseeing.arrived(asks(units + 10))
+            precomputer.arrived(asks(units))
+            precomputer.arrived(asks(units + 10))
             loop.call_soon(order.append, "other")
             while order.count("foreseen") < 2 * units:
                 await asyncio.sleep(0)
