@@ -1,4 +1,4 @@
-"""``gpushare uninstall`` over HTTP: what it asks for, how it ends, and clear words on bad input."""
+"""``gpushare uninstall`` over HTTP: its requests, its exit, and clear messages on bad input."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ DEADLINE_S = 60.0
 
 
 class Api:
-    """One described node, no agents, DaemonSets of their name in ``installed``, and whatever is patched."""
+    """One described node, no agents, DaemonSets of their name in ``installed``; patches are accepted."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
@@ -67,7 +67,7 @@ def scripted(served: Served) -> Api:
 
 
 class _Endless:
-    """A script whose every answer is the same function."""
+    """A script whose every response is the same function."""
 
     def __init__(self, answer: object) -> None:
         self._answer = answer
@@ -79,7 +79,7 @@ class _Endless:
         return self._answer
 
 
-async def test_nodes_are_cleaned_and_what_it_ran_by_goes_with_its_cluster_role() -> None:
+async def test_nodes_are_cleaned_and_its_own_objects_are_removed_with_its_cluster_role() -> None:
     async with serving() as served:
         api = scripted(served)
         async with asyncio.timeout(DEADLINE_S):
@@ -139,7 +139,7 @@ async def test_nodes_are_cleaned_and_what_it_ran_by_goes_with_its_cluster_role()
     assert "gpushare-device-plugin" in pods
 
 
-async def test_run_by_hook_it_waits_for_its_rights_and_stays_until_it_is_ended() -> None:
+async def test_run_by_hook_it_waits_for_its_permissions_and_stays_until_it_is_stopped() -> None:
     async with serving() as served:
         api = scripted(served)
         api.allowed = False
@@ -154,7 +154,7 @@ async def test_run_by_hook_it_waits_for_its_rights_and_stays_until_it_is_ended()
             assert await running == 0
 
 
-async def test_run_by_hand_it_ends_with_what_it_is_refused() -> None:
+async def test_run_by_hand_it_exits_with_the_refusal() -> None:
     async with serving() as served:
         scripted(served).allowed = False
         async with asyncio.timeout(DEADLINE_S):
@@ -164,7 +164,7 @@ async def test_run_by_hand_it_ends_with_what_it_is_refused() -> None:
             assert await _until_signalled(Access(served.url), AGENTS, quick, None) == 1
 
 
-async def test_run_by_hand_it_ends_when_nodes_are_clean() -> None:
+async def test_run_by_hand_it_exits_when_nodes_are_clean() -> None:
     async with serving() as served:
         scripted(served)
         async with asyncio.timeout(DEADLINE_S):
@@ -183,15 +183,15 @@ async def test_nodes_of_agents_in_another_namespace_are_left_alone_and_it_remove
 
 
 async def test_a_daemon_set_that_is_being_deleted_is_not_installed() -> None:
-    ended = {"metadata": {"namespace": "gpu", "deletionTimestamp": "2026-11-21T00:00:00Z"}}
+    deleted = {"metadata": {"namespace": "gpu", "deletionTimestamp": "2026-11-21T00:00:00Z"}}
     there = {"metadata": {"namespace": "kube-system", "uid": "u"}}
     async with serving() as served, Session(Access(served.url)) as session:
         cluster = ApiCluster(session, AGENTS)
         for items, place in (
             ([], None),
-            ([ended], None),
+            ([deleted], None),
             ([there], "kube-system"),
-            ([ended, there], "kube-system"),
+            ([deleted, there], "kube-system"),
         ):
             served.answer(responds({"metadata": {}, "items": items}))
             assert await cluster.installed_in() == place
@@ -202,7 +202,7 @@ async def test_a_daemon_set_that_is_being_deleted_is_not_installed() -> None:
             await cluster.installed_in()
 
 
-async def test_who_is_removed_already_is_content() -> None:
+async def test_a_second_run_after_removal_succeeds() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         own = OwnObjects(session, "gpu", "own")
         served.answer(
@@ -213,7 +213,9 @@ async def test_who_is_removed_already_is_content() -> None:
             await own.remove()
 
 
-def test_without_an_api_server_it_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_without_an_api_server_it_reports_the_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(
         json.dumps(
