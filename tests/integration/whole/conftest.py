@@ -12,8 +12,8 @@ import pytest_asyncio
 from gpushare.api import names
 from gpushare.api.node.modes import MODES
 from gpushare_playground.cluster import NodeDescription
+from tests.integration.whole.cluster import Json
 from tests.integration.whole.forked import FORKS
-from tests.integration.whole.seen import Json
 from tests.integration.whole.world import World, world
 
 #: Lines of each part's log that are shown with a failed test.
@@ -27,7 +27,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """With a failure comes what the cluster was like: its pods as the watch shows them, and the ends of all logs."""
     report = yield
-    made = getattr(item, "funcargs", {}).get("seen")
+    made = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(made, World):
         # Whatever state it is in: the next test starts with another.
         made.failed = True
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         at for at, item in enumerate(items)
         if isinstance(item, pytest.Function)
         and item.path.parent == Path(__file__).parent
-        and "seen" in item.fixturenames
+        and "cluster" in item.fixturenames
         and hasattr(item.module, "NODES")
     ]  # fmt: skip
     nodes = {at: repr(items[at].module.NODES) for at in places}  # type: ignore[attr-defined]
@@ -107,7 +107,7 @@ class Shared:
             await made.nodes.until(
                 lambda: offered(made.nodes.items.values()) == self._offered,
                 f"nodes offer again {self._offered}",
-                tell=lambda: offered(made.nodes.items.values()),
+                detail=lambda: offered(made.nodes.items.values()),
             )
 
     async def end(self) -> None:
@@ -130,7 +130,7 @@ async def shared() -> AsyncIterator[Shared]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def seen(request: pytest.FixtureRequest, shared: Shared) -> AsyncIterator[World]:
+async def cluster(request: pytest.FixtureRequest, shared: Shared) -> AsyncIterator[World]:
     """The cluster of the file's ``NODES``, which are ``ISOLATED`` or not; when the test has ended it is empty and sound."""
     made = await shared.of(request.module.NODES, isolated=getattr(request.module, "ISOLATED", False))
     yield made

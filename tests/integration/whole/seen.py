@@ -59,7 +59,7 @@ class Seen:
         reached: Callable[[], T],
         what: str,
         within_s: float = WITHIN_S,
-        tell: Callable[[], object] = str,
+        detail: Callable[[], object] = str,
     ) -> T:
         """Wait until ``reached()`` is true; looks again after every event. ``tell`` says what is instead."""
         with self._listening() as event:
@@ -69,7 +69,7 @@ class Seen:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(deadline.left_s()):
                         await event.wait()
-                assert not deadline.passed(), f"not within {deadline}: {what}. {tell()}"
+                assert not deadline.passed(), f"not within {deadline}: {what}. {detail()}"
             return found
 
     @contextlib.contextmanager

@@ -23,7 +23,7 @@ async def cluster() -> AsyncIterator[World]:
 
 
 async def test_what_happens_in_a_cluster_is_seen_on_the_page(cluster: World) -> None:
-    url = cluster.cluster.dashboard_url
+    url = cluster.playground.dashboard_url
     async with browser() as window:
         page = await window.new_page()
         look = Look(page, url.partition("#")[0])
@@ -48,12 +48,12 @@ async def test_what_happens_in_a_cluster_is_seen_on_the_page(cluster: World) -> 
         await expect(page.get_by_text("Suggestion")).to_be_visible()
         # A GPU breaks.
         await page.get_by_role("link", name="Overview", exact=True).click()
-        file = cluster.cluster.gpu_file(V100)
-        good = cluster.cluster.gpus_of(V100)
+        file = cluster.playground.gpu_file(V100)
+        good = cluster.playground.gpus_of(V100)
         gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"), *good.gpus[1:])))
         await look.tile("GPUs", "1 unhealthy")
         # The dashboard is killed: the page says that it is not live, and goes on when it is there again.
-        cluster.cluster.kill("dashboard")
+        cluster.playground.kill("dashboard")
         await look.state("Connection lost")
         await look.state("Live")
         await cluster.delete_all()

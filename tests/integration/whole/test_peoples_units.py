@@ -6,7 +6,7 @@ import pytest
 
 from gpushare.api import names
 from gpushare.api.quantity import MemoryUnit
-from tests.integration.whole.seen import Json, is_running, node_of, record_of, waits_because
+from tests.integration.whole.cluster import Json, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -35,7 +35,7 @@ def note(unit_mib: int, **containers: str) -> Json:
     return {"unitMib": unit_mib, "cardMib": 16160, "containers": containers}
 
 
-async def test_a_deployment_in_mib_runs_in_units_and_keeps_what_was_written(seen: World) -> None:
+async def test_a_deployment_in_mib_runs_in_units_and_keeps_what_was_written(cluster: World) -> None:
     spec = gpu_pod("x", None, limits={MEMORY: "6144Mi"}, node="single")["spec"]
     template = {"metadata": {"labels": {"app": "mib"}}, "spec": {**spec, "restartPolicy": "Always"}}
     deployment = {
@@ -45,9 +45,9 @@ async def test_a_deployment_in_mib_runs_in_units_and_keeps_what_was_written(seen
         "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "mib"}}, "template": template},
     }
     try:
-        assert (await seen.apply(deployment)).code == 0
-        pods = await seen.pods.until(
-            lambda: (found := [one for one in seen.pods.items.values() if is_running(one)])[1:] and found,
+        assert (await cluster.apply(deployment)).code == 0
+        pods = await cluster.pods.until(
+            lambda: (found := [one for one in cluster.pods.items.values() if is_running(one)])[1:] and found,
             "both pods run",
         )
         for pod in pods:
@@ -57,36 +57,36 @@ async def test_a_deployment_in_mib_runs_in_units_and_keeps_what_was_written(seen
             assert json.loads(pod["metadata"]["annotations"][names.ANN_REQUESTED]) == note(
                 1024, main="6144Mi"
             )
-            described = (await seen.kubectl("describe", "pod", pod["metadata"]["name"])).out
+            described = (await cluster.kubectl("describe", "pod", pod["metadata"]["name"])).out
             assert f"{names.GPU_MEM}:  6" in described
             assert f"{MEMORY}:" not in described
-        written = json.loads((await seen.kubectl("get", "deployment", "mib", "-o", "json")).out)
+        written = json.loads((await cluster.kubectl("get", "deployment", "mib", "-o", "json")).out)
         assert written["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {MEMORY: "6Gi"}
-        shown = (await seen.kubectl("inspect", "cgpu", "single")).out
+        shown = (await cluster.kubectl("inspect", "cgpu", "single")).out
         assert "12/16" in shown
     finally:
-        await seen.kubectl("delete", "deployment", "mib")
+        await cluster.kubectl("delete", "deployment", "mib")
 
 
-async def test_when_the_unit_changes_no_pod_gets_less_than_it_asked_for(seen: World) -> None:
+async def test_when_the_unit_changes_no_pod_gets_less_than_it_asked_for(cluster: World) -> None:
     """20 units of 1 GiB are on no GPU; 20 units of 128 MiB would be, and are not what was asked for."""
     large = gpu_pod("large", None, limits={MEMORY: "20Gi"}, node="single")
-    await seen.create(large, gpu_pod("there", None, limits={MEMORY: "6Gi"}, node="single"))
-    await seen.run_all("there")
+    await cluster.create(large, gpu_pod("there", None, limits={MEMORY: "6Gi"}, node="single"))
+    await cluster.run_all("there")
     try:
-        await seen.cluster.set_unit(MemoryUnit.MIB_128)
-        await seen.offers("single", 128)
+        await cluster.playground.set_unit(MemoryUnit.MIB_128)
+        await cluster.offers("single", 128)
         reason = "the request for 20 GiB was counted in units of 1 GiB when it was submitted, the node counts in 128 MiB"
-        await seen.pods.until(
-            lambda: reason in waits_because(seen.pod("large")),
+        await cluster.pods.until(
+            lambda: reason in waits_because(cluster.pod("large")),
             "it waits, and says so",
-            tell=lambda: waits_because(seen.pod("large")),
+            detail=lambda: waits_because(cluster.pod("large")),
         )
-        await seen.create(gpu_pod("new", None, limits={MEMORY: "6Gi"}, node="single"))
-        await seen.run_all("new")
-        assert asked(seen.pod("new")) == units(48)
-        assert mib_of(seen.pod("there")) == mib_of(seen.pod("new")) == [6144]
-        assert node_of(seen.pod("large")) == ""
+        await cluster.create(gpu_pod("new", None, limits={MEMORY: "6Gi"}, node="single"))
+        await cluster.run_all("new")
+        assert asked(cluster.pod("new")) == units(48)
+        assert mib_of(cluster.pod("there")) == mib_of(cluster.pod("new")) == [6144]
+        assert node_of(cluster.pod("large")) == ""
     finally:
-        await seen.cluster.set_unit(MemoryUnit.GIB)
-        await seen.offers("single", 16)
+        await cluster.playground.set_unit(MemoryUnit.GIB)
+        await cluster.offers("single", 16)

@@ -13,8 +13,8 @@ import yaml
 
 from gpushare.api import names
 from gpushare_playground import gpus
+from tests.integration.whole.cluster import record_of, waits_because
 from tests.integration.whole.prometheus import RULES, Prometheus, promtool, running_prometheus
-from tests.integration.whole.seen import record_of, waits_because
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until, world
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -27,27 +27,28 @@ EXAMPLE: Final = CHECKOUT / "examples" / "05-core-mem.yaml"
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def busy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[World, Prometheus]]:
     """A container that computes and was refused memory, one that uses none, a pod that waits, a GPU with an XID."""
-    async with world(shared_node(NODE, "core-mem-4", "core_mem"), isolated=True, dashboard=True) as seen:
-        assert (await seen.kubectl("apply", "-f", str(EXAMPLE))).code == 0
-        await seen.create(
+    async with world(shared_node(NODE, "core-mem-4", "core_mem"), isolated=True, dashboard=True) as cluster:
+        assert (await cluster.kubectl("apply", "-f", str(EXAMPLE))).code == 0
+        await cluster.create(
             gpu_pod("idle", 3, limits={names.GPU_CORE: 10}), gpu_pod("big", 20, limits={names.GPU_CORE: 10})
         )
-        await seen.run_all("idle")
-        await seen.pods.until(lambda: bool(waits_because(seen.pod("big"))), "big waits")
+        await cluster.run_all("idle")
+        await cluster.pods.until(lambda: bool(waits_because(cluster.pod("big"))), "big waits")
 
         async def refused() -> bool:
             return (
-                "OUT_OF_MEMORY" in (await seen.kubectl("exec", "job/cuda-sample", "--", "take-memory")).text
+                "OUT_OF_MEMORY"
+                in (await cluster.kubectl("exec", "job/cuda-sample", "--", "take-memory")).text
             )
 
         await until(refused, "memory is refused")
         good = gpus.preset("core-mem-4", NODE)
         broken = (*good.gpus[:3], replace(good.gpus[3], xids={79: 1}))
-        gpus.write(seen.cluster.gpu_file(NODE), replace(good, gpus=broken))
+        gpus.write(cluster.playground.gpu_file(NODE), replace(good, gpus=broken))
         folder = tmp_path_factory.mktemp("prometheus")
-        async with running_prometheus(folder, seen.cluster.state / "metrics.json") as prometheus:
+        async with running_prometheus(folder, cluster.playground.state / "metrics.json") as prometheus:
             await prometheus.until("sum(up) == 4", "every part is scraped, and the agent's other page")
-            yield seen, prometheus
+            yield cluster, prometheus
 
 
 async def test_every_panel_of_the_dashboard_shows_something(busy: tuple[World, Prometheus]) -> None:
@@ -117,12 +118,12 @@ async def test_a_gpu_with_an_xid_shows_in_metrics_and_fires_an_alert(busy: tuple
 async def test_metrics_of_containers_agree_with_allocation_and_use(
     busy: tuple[World, Prometheus],
 ) -> None:
-    seen, prometheus = busy
+    cluster, prometheus = busy
     idle = 'namespace="default", pod="idle", container="main"'
     (sample,) = await prometheus.until(
         f"gpushare_container_memory_allocated_bytes{{{idle}}}", "the allocation of idle"
     )
-    (record,) = record_of(seen.pod("idle"))
+    (record,) = record_of(cluster.pod("idle"))
     assert int(sample["value"][1]) == record["mib"] << 20
     (core,) = await prometheus.query(f"gpushare_container_compute_allocated_ratio{{{idle}}}")
     assert core["value"][1] == "0.1"
@@ -161,11 +162,11 @@ async def test_metrics_of_containers_agree_with_allocation_and_use(
 
 
 async def test_a_loop_that_is_held_to_its_share_is_advised_more(busy: tuple[World, Prometheus]) -> None:
-    seen, _ = busy
+    cluster, _ = busy
     asked = ("inspect", "cgpu", "--recommend", "--min-history=4s", "--window=1h")
 
     async def throttled() -> Any:
-        document = json.loads((await seen.kubectl(*asked, "-o", "json")).out)
+        document = json.loads((await cluster.kubectl(*asked, "-o", "json")).out)
         (found,) = [one for one in document["workloads"] if one["name"] == "cuda-sample"]
         core = found["core"]
         return core if core["advisedPercent"] and core["throttledPercent"] else None
@@ -174,18 +175,18 @@ async def test_a_loop_that_is_held_to_its_share_is_advised_more(busy: tuple[Worl
     # It would keep the GPU busy but for the copies between; a look on a busy machine is rough.
     assert core["p95Percent"] < core["needPercent"] <= 100
     assert core["advisedPercent"] > core["givenPercent"] == 30
-    table = (await seen.kubectl(*asked)).out
+    table = (await cluster.kubectl(*asked)).out
     assert "% of the time: without a limit it would use about " in table
     assert "Based on the usage of the last 1h, recorded for " in table
 
 
 async def test_a_pod_that_waits_is_counted_by_its_reason_and_says_it(busy: tuple[World, Prometheus]) -> None:
-    seen, prometheus = busy
+    cluster, prometheus = busy
     (size,) = await prometheus.until('gpushare_scheduler_pending_pods{reason="size"} > 0', "big is counted")
     assert size["value"][1] == "1"
 
     async def described() -> str:
-        text = (await seen.kubectl("describe", "pod", "big")).out
+        text = (await cluster.kubectl("describe", "pod", "big")).out
         return text if "GPUSchedulingPending" in text else ""
 
     text = await until(described, "kubectl describe pod says why")
@@ -196,10 +197,10 @@ async def test_a_pod_that_waits_is_counted_by_its_reason_and_says_it(busy: tuple
 
 
 async def test_promtool_finds_nothing_to_remark_on_any_page_of_ours(busy: tuple[World, Prometheus]) -> None:
-    seen, _ = busy
+    cluster, _ = busy
     pages = [
         (address, group["labels"].get("__metrics_path__", "/metrics"))
-        for group in json.loads((seen.cluster.state / "metrics.json").read_text())
+        for group in json.loads((cluster.playground.state / "metrics.json").read_text())
         for address in group["targets"]
     ]
     assert sorted(path for _, path in pages) == [*["/metrics"] * 3, "/metrics/dcgm"]

@@ -101,7 +101,7 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 async def until(
-    reached: Callable[[], Awaitable[T]], what: str, within_s: float = 60.0, tell: Callable[[], object] = str
+    reached: Callable[[], Awaitable[T]], what: str, within_s: float = 60.0, detail: Callable[[], object] = str
 ) -> T:
     """Wait for a state that nothing announces; returns what ``reached()`` returned that was true."""
     deadline = Deadline(within_s)
@@ -109,7 +109,7 @@ async def until(
         asked_s = time.monotonic()
         if found := await reached():
             return found
-        assert not deadline.passed(), f"not within {deadline}: {what}. {tell()}"
+        assert not deadline.passed(), f"not within {deadline}: {what}. {detail()}"
         # What takes long to ask, such as a command, is asked less often: the others need the processors.
         await asyncio.to_thread(select.select, [], [], [], max(0.02, 2 * (time.monotonic() - asked_s)))
 
@@ -131,7 +131,7 @@ class World:
     """A running cluster with its pods, nodes and events in view."""
 
     def __init__(self, cluster: Cluster, session: Session, reports: list[str]) -> None:
-        self.cluster = cluster
+        self.playground = cluster
         self.session = session
         self.client = Client(session)
         self.reports = reports
@@ -183,7 +183,7 @@ class World:
         await self.pods.until(
             lambda: all(is_running(self.pod(name)) for name in pod_names),
             f"{pod_names} run",
-            tell=lambda: {name: waits_because(self.pod(name)) for name in pod_names},
+            detail=lambda: {name: waits_because(self.pod(name)) for name in pod_names},
         )
         if len(pod_names) > 1:
             await self.settled(*pod_names)
@@ -202,7 +202,7 @@ class World:
             shown[:] = [line async for line in self._elsewhere(running)]
             return not shown
 
-        await until(agree, "records name the GPUs that the kubelets gave", tell=lambda: shown)
+        await until(agree, "records name the GPUs that the kubelets gave", detail=lambda: shown)
 
     async def _elsewhere(self, pods: Mapping[str, Json]) -> AsyncIterator[str]:
         """Which of the pods have a record that names other GPUs than the kubelet gave them."""
@@ -220,7 +220,7 @@ class World:
         """Delete every pod and wait until the last one is gone, and the extender holds nothing for any."""
         await self.delete(*(key.partition("/")[2] for key in self.pods.items))
         await self.pods.until(
-            lambda: not self.pods.items, "all pods are gone", within_s, tell=lambda: list(self.pods.items)
+            lambda: not self.pods.items, "all pods are gone", within_s, detail=lambda: list(self.pods.items)
         )
 
         async def let_go() -> bool:
@@ -246,7 +246,7 @@ class World:
             return next((one for one in self.events_of(name) if all(word in one for word in words)), "")
 
         what = f"an event of {name} that says {words}"
-        return await self.events.until(found, what, within_s, tell=lambda: self.events_of(name))
+        return await self.events.until(found, what, within_s, detail=lambda: self.events_of(name))
 
     # --- nodes --------------------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class World:
         await self.nodes.until(
             lambda: self.allocatable(node, resource) == str(amount),
             f"{node} offers {amount} of {resource}",
-            tell=lambda: self.allocatable(node, resource),
+            detail=lambda: self.allocatable(node, resource),
         )
 
     async def label(self, node: str, labels: Mapping[str, str | None]) -> None:
@@ -305,7 +305,7 @@ class World:
     @contextlib.asynccontextmanager
     async def _kubelet(self, node: str) -> AsyncIterator[Any]:
         """To ask the node's kubelet after devices."""
-        path = self.cluster.state / "nodes" / node / "pod-resources" / "kubelet.sock"
+        path = self.playground.state / "nodes" / node / "pod-resources" / "kubelet.sock"
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
             yield PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
 
@@ -330,25 +330,25 @@ class World:
 
     async def kubectl(self, *arguments: str, stdin: str = "", user: str = "") -> Ran:
         """Run the real kubectl, as administrator or with the rights of one of our components (``extender``)."""
-        kubeconfig = self.cluster.control.access(user) if user else self.cluster.kubeconfig
+        kubeconfig = self.playground.control.access(user) if user else self.playground.kubeconfig
         return await run("kubectl", *arguments, env={"KUBECONFIG": str(kubeconfig)}, stdin=stdin)
 
     @contextlib.asynccontextmanager
     async def opted_in(self, *options: str) -> AsyncIterator[None]:
         """The extender with more options, as a changed chart value starts it."""
-        extender = self.cluster.parts["extender"]
+        extender = self.playground.parts["extender"]
         before = list(extender.arguments)
         await extender.stop()
         extender.arguments.extend(options)
         extender.start()
-        await self.cluster.extender_ready()
+        await self.playground.extender_ready()
         try:
             yield
         finally:
             await extender.stop()
             extender.arguments[:] = before
             extender.start()
-            await self.cluster.extender_ready()
+            await self.playground.extender_ready()
 
     async def apply(self, *manifests: Json) -> Ran:
         """``kubectl apply -f -``."""
@@ -363,7 +363,7 @@ class World:
 
     async def metrics(self) -> dict[str, float]:
         """The extender's metrics without labels by name without ``gpushare_scheduler_``, and the sum of its ``pending_pods``; empty while it is away."""
-        port = (self.cluster.state / "extender.port").read_text().strip()
+        port = (self.playground.state / "extender.port").read_text().strip()
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
             writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -379,7 +379,7 @@ class World:
 
     def logs(self) -> dict[str, str]:
         """What each part has logged, by part."""
-        folder = self.cluster.state / "log"
+        folder = self.playground.state / "log"
         return {path.stem: path.read_text(errors="replace") for path in sorted(folder.glob("*.log"))}
 
     def assert_sound(self) -> None:
