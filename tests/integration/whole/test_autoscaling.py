@@ -1,6 +1,6 @@
 """Node templates match what nodes advertise, and pods are pending in the form that autoscalers look for.
 
-Where they would not see that a node is needed a placeholder pod asks for it.
+Where they would not notice that a node is needed, a placeholder pod requests it.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ UNITS = {MemoryUnit.GIB: 60, MemoryUnit.MIB_128: 504}
 
 
 async def template(cluster: World, node: str, *options: str) -> Json:
-    """What the command says of a living node."""
+    """The command's template for a running node."""
     got = await cluster.kubectl("get", "node", node, "-o", "json")
     ran = await run(*TEMPLATE, "--node", "-", *options, stdin=got.out)
     assert ran.code == 0, ran.err
     return dict(json.loads(ran.out))
 
 
-async def test_a_template_says_what_a_node_of_the_group_has_in_each_unit(cluster: World) -> None:
+async def test_a_template_has_the_resources_of_a_node_of_the_group_in_each_unit(cluster: World) -> None:
     try:
         for unit in (MemoryUnit.MIB_128, MemoryUnit.GIB):
             before = await template(cluster, "four", "--unit", unit.setting)
@@ -57,7 +57,7 @@ async def test_a_template_says_what_a_node_of_the_group_has_in_each_unit(cluster
 
 
 def placeholders(cluster: World) -> list[Json]:
-    """Those that are there, as cluster-autoscaler looks at them: once they say that they are unschedulable."""
+    """Existing placeholder pods as cluster-autoscaler selects them: once they are reported unschedulable."""
     return [
         pod
         for key, pod in cluster.pods.items.items()
@@ -66,7 +66,7 @@ def placeholders(cluster: World) -> list[Json]:
 
 
 def autoscaled(cluster: World, *there: str) -> Answer:
-    """What cluster-autoscaler makes of the pods that are there, with these nodes, and a group of nodes like the first."""
+    """cluster-autoscaler's decision for the existing pods, with these nodes, and a group of nodes like the first."""
     template = copy.deepcopy(cluster.nodes.items[there[0]])
     nodes = [cluster.nodes.items[name] for name in there]
     pods = [pod for pod in cluster.pods.items.values() if not node_of(pod) or node_of(pod) in there]
@@ -75,7 +75,9 @@ def autoscaled(cluster: World, *there: str) -> Answer:
 
 @contextlib.asynccontextmanager
 async def broken_up(cluster: World) -> AsyncIterator[None]:
-    """Five units free on each GPU of ``four``, nothing else to be had, and a pod of eight that waits; the extender makes placeholder pods."""
+    """Five units free on each GPU of ``four``, nothing else free, and a pending pod of eight; the extender
+    creates placeholder pods.
+    """
     there = [f"there-{number}" for number in range(4)]
     assert (await cluster.kubectl("cordon", "single")).code == 0
     assert (await cluster.kubectl("create", "namespace", STAND_INS)).code == 0
@@ -97,7 +99,7 @@ async def until_gone(cluster: World) -> None:
     )
 
 
-async def test_a_stand_in_asks_for_the_node_that_sums_do_not_show_and_goes_when_it_is_there(
+async def test_a_placeholder_pod_requests_the_node_and_is_deleted_once_it_exists(
     cluster: World,
 ) -> None:
     async with broken_up(cluster):
@@ -116,13 +118,13 @@ async def test_a_stand_in_asks_for_the_node_that_sums_do_not_show_and_goes_when_
             return (await cluster.metrics())["pending_pods"] == 1
 
         await until(one_is_pending, "the pod alone is counted as pending")
-        # As when the node has come.
+        # As when the node has joined.
         assert (await cluster.kubectl("uncordon", "single")).code == 0
         await cluster.run_all("large")
         await until_gone(cluster)
 
 
-async def test_a_scheduler_that_is_killed_makes_no_second_one_and_forgets_none(cluster: World) -> None:
+async def test_a_restarted_scheduler_creates_no_second_placeholder_and_forgets_none(cluster: World) -> None:
     async with broken_up(cluster):
         await cluster.pods.until(
             lambda: any(key.startswith(f"{STAND_INS}/") for key in cluster.pods.items), "one is made"
@@ -131,7 +133,7 @@ async def test_a_scheduler_that_is_killed_makes_no_second_one_and_forgets_none(c
         await cluster.playground.extender_ready()
         await cluster.pods.until(lambda: len(placeholders(cluster)) == 1, "it says what it is for")
         (before,) = placeholders(cluster)
-        # Asked about again, the pod is refused again; it has its placeholder pod.
+        # The pod is filtered and refused again; it has its placeholder pod.
         await cluster.kubectl("annotate", "pod", "large", "asked=again")
         await cluster.create(gpu_pod("larger", 9))
         await cluster.pods.until(lambda: len(placeholders(cluster)) == 2, "another pod has one, too")

@@ -1,4 +1,4 @@
-"""Bad input from end to end: each slip has a message that names the object and says what to do."""
+"""Bad input end to end: each mistake has a message that names the object and the correction."""
 
 import asyncio
 import json
@@ -35,11 +35,11 @@ INSPECT = ("kubectl-inspect-cgpu",)
     [
         (1, "1000000000000", "asks for 1000000000000 GiB"),
         (2, "9223372036854775807", "asks for 9223372036854775807 GiB"),
-        # kube-scheduler's own filter takes it for 0, so the extender is asked.
+        # kube-scheduler's own filter treats it as 0, so the extender is called.
         (3, "1e30", "container main asks for aliyun.com/gpu-mem: 1e30 is larger than"),
     ],
 )
-async def test_a_huge_amount_waits_with_a_reason(
+async def test_a_huge_amount_is_pending_with_a_reason(
     cluster: World, number: int, units: str, reason: str
 ) -> None:
     ran = await cluster.apply(gpu_pod(f"huge-{number}", units))
@@ -96,7 +96,7 @@ async def test_a_record_broken_under_a_running_pod_is_an_event_on_the_pod(cluste
     async def noticed() -> bool:
         return (await cluster.metrics())["invalid_objects"] == 1
 
-    # The event may be the agent's, which hears of the change by a watch of its own.
+    # The event may be the agent's, which sees the change by its own watch.
     await until(noticed, "the extender has seen it, too")
     assert (await cluster.kubectl("inspect", "cgpu")).code == 0
     assert is_running(cluster.pod("scribbled"))
@@ -122,8 +122,8 @@ async def test_a_record_broken_under_a_running_pod_is_an_event_on_the_pod(cluste
         (3, {names.ANN_ALLOCATION: '{"0":{"9":2}}'}, "names GPU 9, which node single does not have"),
     ],
 )
-async def test_a_pod_bound_with_a_record_that_cannot_be_read_gets_no_gpu_and_an_event(
-    cluster: World, number: int, annotations: dict[str, str], says: str
+async def test_a_pod_bound_with_a_malformed_record_gets_no_gpu_and_an_event(
+    cluster: World, number: int, annotations: dict[str, str], message: str
 ) -> None:
     pod: Json = gpu_pod(f"bound-{number}", 2)
     pod["spec"]["nodeName"] = "single"
@@ -132,7 +132,7 @@ async def test_a_pod_bound_with_a_record_that_cannot_be_read_gets_no_gpu_and_an_
     assert "remove them and submit again" in refused.err
     made = await cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod), user="extender")
     assert made.code == 0, made.err
-    await cluster.event(f"bound-{number}", "MalformedGPUAllocation", says)
+    await cluster.event(f"bound-{number}", "MalformedGPUAllocation", message)
     await cluster.pods.until(
         lambda: phase_of(cluster.pod(f"bound-{number}")) == "Failed", "its admission fails"
     )
@@ -142,19 +142,21 @@ async def test_a_pod_bound_with_a_record_that_cannot_be_read_gets_no_gpu_and_an_
     assert await cluster.devices("single") == {}
 
 
-async def test_pods_that_another_scheduler_binds_never_take_what_was_decided_for_one_of_ours(
+async def test_pods_bound_by_another_scheduler_never_take_what_is_reserved_for_ours(
     cluster: World,
 ) -> None:
-    """They ask for as much as it, on the same GPU, in the moment in which it is bound."""
+    """They request as much as ours, on the same GPU, at the moment when it is bound."""
     theirs = [gpu_pod(f"theirs-{number}", 7) for number in range(6)]
     for pod in theirs:
         pod["spec"]["schedulerName"] = "another"
     await cluster.create(*theirs)
     ours = [gpu_pod(f"ours-{number}", 7, node="single") for number in range(2)]
-    named = [pod["metadata"]["name"] for pod in theirs]
-    await asyncio.gather(*(cluster.bind_by_hand(name, "single") for name in named), cluster.create(*ours))
+    their_names = [pod["metadata"]["name"] for pod in theirs]
+    await asyncio.gather(
+        *(cluster.bind_by_hand(name, "single") for name in their_names), cluster.create(*ours)
+    )
     await cluster.run_all("ours-0", "ours-1")
-    for name in named:
+    for name in their_names:
         await cluster.pods.until(
             lambda name=name: phase_of(cluster.pod(name)) == "Failed", f"{name} is refused"
         )
@@ -176,10 +178,10 @@ async def test_a_broken_kubeconfig_is_reported_in_one_line(tmp_path: Path, comma
     assert len(ran.err.strip().splitlines()) == 1, ran.err
 
 
-async def test_a_node_agent_says_that_the_api_server_is_away_and_tries_again(tmp_path: Path) -> None:
+async def test_a_node_agent_reports_an_unreachable_api_server_and_retries(tmp_path: Path) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(UNREACHABLE)
-    # Sockets have short paths: the kernel takes 107 bytes.
+    # Sockets have short paths: the kernel allows 107 bytes.
     sockets = Path(tempfile.mkdtemp(prefix="gsn"))
     process = await asyncio.create_subprocess_exec(
         *GPUSHARE,
@@ -195,13 +197,13 @@ async def test_a_node_agent_says_that_the_api_server_is_away_and_tries_again(tmp
         env=environment(),
     )
     assert process.stderr is not None
-    said: list[str] = []
+    lines: list[str] = []
     try:
         async with asyncio.timeout(60):
-            while sum("check that it runs and that its address is right" in line for line in said) < 3:
+            while sum("check that it runs and that its address is right" in line for line in lines) < 3:
                 line = (await process.stderr.readline()).decode()
-                assert line, f"it ended: {said}"
-                said.append(line)
+                assert line, f"it ended: {lines}"
+                lines.append(line)
         os.kill(process.pid, signal.SIGTERM)
         async with asyncio.timeout(30):
             rest = (await process.stderr.read()).decode()
@@ -211,5 +213,5 @@ async def test_a_node_agent_says_that_the_api_server_is_away_and_tries_again(tmp
             process.kill()
             await process.wait()
         shutil.rmtree(sockets)
-    assert "http://127.0.0.1:1" in "".join(said)
-    assert "Traceback" not in "".join(said) + rest
+    assert "http://127.0.0.1:1" in "".join(lines)
+    assert "Traceback" not in "".join(lines) + rest

@@ -1,4 +1,6 @@
-"""Burstable memory in a whole playground: a pod uses what the GPU has free, and gives it back when another one is placed there."""
+"""Burstable memory in a whole playground: a pod uses free memory of its GPU, and gives it back when another
+pod is bound there.
+"""
 
 import asyncio
 import contextlib
@@ -14,7 +16,7 @@ from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 NODE: Final = "t4"
 CUDA: Final = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
-#: What a context takes on the stand-in's T4, and the last piece that may be too large.
+#: Memory of a context on the fake T4, and of the last piece, which may be too large.
 _SLACK_MIB: Final = 256 + 512
 _GIB: Final = 1024
 
@@ -34,7 +36,7 @@ def cuda_pod(name: str, gib: int, *command: str, limit: str = "") -> Json:
 
 
 def taking(name: str, gib: int, *, limit: str = "") -> Json:
-    """It takes all that it gets, and keeps it."""
+    """It allocates all that it can, and keeps it."""
     return cuda_pod(name, gib, "take-memory", "--hold_s=3600", limit=limit)
 
 
@@ -63,16 +65,16 @@ def taken_mib(text: str) -> int:
 
 
 async def has_taken(cluster: World, name: str) -> int:
-    """What the pod's program got, once it has all that it can get."""
+    """The memory that the pod's program got, once it can get no more."""
 
-    async def said() -> str:
+    async def taken() -> str:
         text = (await cluster.kubectl("logs", name)).text
         return text if "the next piece" in text else ""
 
-    return taken_mib(await until(said, f"{name} has taken what it can"))
+    return taken_mib(await until(taken, f"{name} has taken what it can"))
 
 
-async def test_a_burst_is_taken_back_for_a_pod_that_is_placed_there(cluster: World) -> None:
+async def test_a_burst_is_reclaimed_for_a_pod_that_is_bound_there(cluster: World) -> None:
     async with agent_with(cluster, "--watchdog-period", "0.5", "--watchdog-grace", "3"):
         await cluster.create(taking("bursting", 6, limit="14Gi"))
         await cluster.run_all("bursting")
@@ -88,7 +90,7 @@ async def test_a_burst_is_taken_back_for_a_pod_that_is_placed_there(cluster: Wor
         assert re.search(r"uses now: +14\d\d\d MiB of GPU 0", why), why
 
         await cluster.create(taking("newcomer", 8))
-        # At once, though nothing has been given back: no more for the one that bursts, and the other one has to wait.
+        # Immediately, though nothing has been freed: no more for the bursting pod, and the other one has to wait.
         await cluster.event(
             "bursting",
             "GPUMemoryReclaiming: container main uses",
@@ -109,7 +111,7 @@ async def test_a_burst_is_taken_back_for_a_pod_that_is_placed_there(cluster: Wor
         )
 
 
-async def test_with_the_policy_wait_a_program_keeps_what_it_has_and_gets_no_more(cluster: World) -> None:
+async def test_with_the_policy_wait_a_program_keeps_its_memory_and_gets_no_more(cluster: World) -> None:
     async with agent_with(cluster, "--watchdog-period", "0.5", "--watchdog-grace", "0", "--reclaim", "wait"):
         await cluster.create(cuda_pod("bursting", 6, limit="main=14Gi"))
         await cluster.run_all("bursting")
@@ -124,7 +126,7 @@ async def test_with_the_policy_wait_a_program_keeps_what_it_has_and_gets_no_more
         assert "CUDA_ERROR_OUT_OF_MEMORY" in more.text, more.text
         assert is_running(cluster.pod("bursting"))
         assert not holding.done()
-        # The program ends by itself, and the other one goes on.
+        # The program exits by itself, and the other one continues.
         await cluster.delete("bursting")
         assert 8 * _GIB - _SLACK_MIB <= await has_taken(cluster, "newcomer") < 8 * _GIB
         await holding
@@ -132,11 +134,11 @@ async def test_with_the_policy_wait_a_program_keeps_what_it_has_and_gets_no_more
 
 
 async def figure(cluster: World, what: str, pod: str, *, at_least_mib: int) -> None:
-    """Wait until the agent's metric of the pod's container says as much."""
+    """Wait until the agent's metric of the pod's container is at least that."""
     host, _, port = (cluster.playground.state / "agents").read_text().split()[1].rpartition(":")
     line = re.compile(rf'gpushare_container_{what}\{{namespace="default",pod="{pod}",.* (\d+)$', re.MULTILINE)
 
-    async def said() -> bool:
+    async def reached() -> bool:
         try:
             reader, writer = await asyncio.open_connection(host, int(port))
         except OSError:
@@ -146,4 +148,4 @@ async def figure(cluster: World, what: str, pod: str, *, at_least_mib: int) -> N
         writer.close()
         return found is not None and int(found[1]) >> 20 >= at_least_mib
 
-    await until(said, f"{pod} has {at_least_mib} MiB by {what}")
+    await until(reached, f"{pod} has {at_least_mib} MiB by {what}")

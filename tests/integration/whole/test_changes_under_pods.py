@@ -18,7 +18,7 @@ V100_OLD_MIB, V100_MIB = 16160, 16384
 
 
 def granted(total_mib: int, units: int, unit_mib: int) -> int:
-    """What the documentation says that a request is worth."""
+    """A request's memory by the documentation."""
     return total_mib * units // (total_mib // unit_mib)
 
 
@@ -34,20 +34,20 @@ async def runs(cluster: World, *pods: Json) -> None:
     await cluster.settled(*wanted)
 
 
-async def waits(cluster: World, pod: Json, *words: str) -> str:
-    """Create a pod and wait until its condition says all of ``words``."""
+async def waits(cluster: World, pod: Json, *parts: str) -> str:
+    """Create a pod and wait until its condition contains all of ``words``."""
     name = pod["metadata"]["name"]
     await cluster.create(pod)
-    return await reason(cluster, name, *words)
+    return await reason(cluster, name, *parts)
 
 
-async def reason(cluster: World, name: str, *words: str) -> str:
+async def reason(cluster: World, name: str, *parts: str) -> str:
     def matching() -> str:
         why = waits_because(cluster.pod(name))
-        return why if all(word in why for word in words) else ""
+        return why if all(part in why for part in parts) else ""
 
     return await cluster.pods.until(
-        matching, f"{name} waits and says {words}", detail=lambda: waits_because(cluster.pod(name))
+        matching, f"{name} waits and says {parts}", detail=lambda: waits_because(cluster.pod(name))
     )
 
 
@@ -59,10 +59,10 @@ async def gone(cluster: World, *pod_names: str) -> None:
     )
 
 
-async def figures_are(cluster: World, mib_by_pod: dict[str, int], kept_mib: int = 0) -> None:
-    """Annotations, the extender's figures and ``kubectl inspect`` all say that these pods hold these MiB.
+async def figures_are(cluster: World, mib_by_pod: dict[str, int], reserved_mib: int = 0) -> None:
+    """Annotations, the extender's metrics and ``kubectl inspect`` all show that these pods hold these MiB.
 
-    ``kept_mib``: of all GPUs' memory so much is not offered.
+    ``kept_mib``: memory of all GPUs that is not offered.
     """
     shown: dict[str, object] = {}
 
@@ -75,20 +75,20 @@ async def figures_are(cluster: World, mib_by_pod: dict[str, int], kept_mib: int 
         }
         metrics = await cluster.metrics()
         inspected = await cluster.inspected()
-        by_gpu = {
+        gpu_mib = {
             gpu["uuid"]: gpu["memory"]["allocatedMiB"] for node in inspected["nodes"] for gpu in node["gpus"]
         }
-        by_pod = {
+        pod_mib = {
             pod["name"]: sum(share["MiB"] for share in pod["shares"])
             for node in inspected["nodes"]
             for pod in node["pods"]
         }
         shown.update(records=records, metrics=metrics, inspected=inspected)
         return (
-            records == by_pod == mib_by_pod
-            and by_gpu == {uuid: held.get(uuid, 0) for uuid in cluster.total_mib}
+            records == pod_mib == mib_by_pod
+            and gpu_mib == {uuid: held.get(uuid, 0) for uuid in cluster.total_mib}
             and metrics.get("memory_allocated_bytes") == sum(mib_by_pod.values()) << 20
-            and metrics.get("memory_capacity_bytes") == (sum(cluster.total_mib.values()) - kept_mib) << 20
+            and metrics.get("memory_capacity_bytes") == (sum(cluster.total_mib.values()) - reserved_mib) << 20
             and metrics.get("allocated_pods") == len(mib_by_pod)
             and metrics.get("reservations") == 0
         )
@@ -96,7 +96,7 @@ async def figures_are(cluster: World, mib_by_pod: dict[str, int], kept_mib: int 
     await until(agree, f"all figures are those of {mib_by_pod}", detail=lambda: shown)
 
 
-async def test_the_unit_changes_there_and_back_with_pods_coming_and_going_and_every_figure_is_right(
+async def test_the_unit_changes_and_changes_back_under_pods_and_every_figure_is_right(
     cluster: World,
 ) -> None:
     gib3, gib4 = granted(V100_OLD_MIB, 3, 1024), granted(V100_MIB, 4, 1024)
@@ -109,7 +109,7 @@ async def test_the_unit_changes_there_and_back_with_pods_coming_and_going_and_ev
     await gone(cluster, "ends")
     await figures_are(cluster, {"three": gib3, "four": gib4})
 
-    # A pod is created while no agent is there, and one goes: neither is lost.
+    # A pod is created while no agent runs, and one is deleted: neither is lost.
     await cluster.create(gpu_pod("meanwhile", 2, node="four"))
     await cluster.playground.set_unit(MemoryUnit.MIB_128)
     await cluster.offers("four", 4 * (V100_OLD_MIB // 128))
@@ -121,7 +121,7 @@ async def test_the_unit_changes_there_and_back_with_pods_coming_and_going_and_ev
     await gone(cluster, "three")
     del held["three"]
     await figures_are(cluster, held)
-    # What is free is counted in MiB, not in requests of two units: 16384 - 4096 - 128 are 95 units.
+    # Free memory is counted in MiB, not in requests of two units: 16384 - 4096 - 128 are 95 units.
     await waits(cluster, gpu_pod("too-much", 96, node="single"), "no single GPU has 12 GiB free")
     await gone(cluster, "too-much")
     await runs(cluster, gpu_pod("just-fits", 95, node="single"))
@@ -142,7 +142,7 @@ async def test_the_unit_changes_there_and_back_with_pods_coming_and_going_and_ev
     await figures_are(cluster, {"again": held["again"], "whole": V100_MIB})
 
 
-async def test_a_gpu_that_fails_takes_nothing_new_and_keeps_its_pods_until_it_recovers(
+async def test_a_failed_gpu_gets_no_new_pods_and_keeps_its_own_until_it_recovers(
     cluster: World,
 ) -> None:
     file = cluster.playground.gpu_file("four")
@@ -171,10 +171,10 @@ async def test_a_gpu_that_fails_takes_nothing_new_and_keeps_its_pods_until_it_re
     assert record_of(cluster.pod("stays")) == [share]
 
 
-async def test_a_node_is_relabelled_there_and_back_with_a_pod_running(cluster: World) -> None:
+async def test_a_node_is_relabelled_and_labelled_back_with_a_pod_running(cluster: World) -> None:
     await runs(cluster, gpu_pod("stays", 4, node="single"))
     record, devices = record_of(cluster.pod("stays")), await cluster.devices("single")
-    # Where it is held to its share, the 224 MiB that the driver keeps are not offered.
+    # Where it is held to its share, the driver's reserve of 224 MiB is not offered.
     for mode, offered in (("cgpu", 15), ("default", 0), ("share", 16)):
         await cluster.label("single", {names.LABEL_MODE: mode})
         await cluster.offers("single", offered)
@@ -185,13 +185,13 @@ async def test_a_node_is_relabelled_there_and_back_with_a_pod_running(cluster: W
             await waits(cluster, gpu_pod("refused", 1, node="single"), "0/2 nodes are available")
             await gone(cluster, "refused")
         else:
-            await figures_are(cluster, {"stays": 4096}, kept_mib=224 if mode == "cgpu" else 0)
+            await figures_are(cluster, {"stays": 4096}, reserved_mib=224 if mode == "cgpu" else 0)
     await waits(cluster, gpu_pod("too-much", 13, node="single"), "no single GPU has 13 GiB free")
     await runs(cluster, gpu_pod("fits", 12, node="single"))
     await figures_are(cluster, {"stays": 4096, "fits": 12288})
 
 
-async def test_the_placement_changes_under_pods_which_stay_and_those_that_come_follow_it(
+async def test_placement_changes_under_running_pods_and_new_pods_follow_it(
     cluster: World,
 ) -> None:
     await runs_on(cluster, "packed", 3, 0, node="four")
@@ -199,7 +199,7 @@ async def test_the_placement_changes_under_pods_which_stay_and_those_that_come_f
     await cluster.label("four", {names.LABEL_PLACEMENT: "spread"})
     await runs_on(cluster, "spread", 3, 1, node="four")
     await runs_on(cluster, "farther", 3, 2, node="four")
-    # A word that means nothing keeps new pods away, and frees nothing.
+    # An unknown value keeps new pods away, and frees nothing.
     await cluster.label("four", {names.LABEL_PLACEMENT: "sprad"})
     await cluster.event("four", "InvalidGPULabel", names.LABEL_PLACEMENT, "sprad")
     await waits(cluster, gpu_pod("waits", 3, node="four"), "sprad is unknown; use one of binpack, spread")
@@ -211,7 +211,7 @@ async def test_the_placement_changes_under_pods_which_stay_and_those_that_come_f
     await figures_are(cluster, {**held, "waits": granted(V100_OLD_MIB, 3, 1024)})
 
 
-async def test_a_node_that_comes_back_with_another_gpu_gives_that_one_and_its_pods_hold_nothing_of_it(
+async def test_a_node_that_returns_with_another_gpu_offers_all_of_it(
     cluster: World,
 ) -> None:
     file = cluster.playground.gpu_file("single")

@@ -1,4 +1,4 @@
-"""Pods move for one that waits although there is room in all: only where asked for, as budgets allow, to where they fit."""
+"""Pods move for a pending one although total memory suffices: only if enabled, within budgets, to where they fit."""
 
 import contextlib
 import json
@@ -38,7 +38,7 @@ def pods_of(cluster: World, *apps: str) -> list[Json]:
 
 @contextlib.asynccontextmanager
 async def fragmented(cluster: World) -> AsyncIterator[set[str]]:
-    """A pod of 8 on each GPU of ``four``, 7 free beside each, and a node with 12 free; yields the pods' UIDs."""
+    """A pod of 8 on each GPU of ``four``, 7 free next to each, and a node with 12 free; yields the pods' UIDs."""
     await cluster.create(gpu_pod("small", 4, node="single"))
     await cluster.run_all("small")
     assert (await cluster.kubectl("cordon", "single")).code == 0
@@ -74,7 +74,7 @@ async def all_settled(cluster: World) -> None:
     )
 
 
-async def test_nothing_moves_until_it_is_asked_for_and_then_the_one_that_waited_runs(cluster: World) -> None:
+async def test_nothing_moves_until_enabled_and_then_the_pending_pod_runs(cluster: World) -> None:
     async with fragmented(cluster) as before:
         await cluster.create(gpu_pod("wide", 14))
         await waits(cluster, "wide")
@@ -85,12 +85,12 @@ async def test_nothing_moves_until_it_is_asked_for_and_then_the_one_that_waited_
         assert [(one["name"], one["fits"]) for one in document["waiting"]] == [("wide", "once moved")]
         assert {pod["metadata"]["uid"] for pod in pods_of(cluster, *APPS)} == before
         async with cluster.opted_in(*OPTIONS):
-            # Any event of the pod has kube-scheduler ask again; by itself it does within five minutes.
+            # Any event of the pod makes kube-scheduler try again; by itself it does within five minutes.
             await cluster.kubectl("annotate", "pod", "wide", "asked=again")
             await cluster.run_all("wide")
             await all_settled(cluster)
-        apart = [pod for pod in pods_of(cluster, *APPS) if pod["metadata"]["uid"] not in before]
-        assert [node_of(pod) for pod in apart] == ["single"]
+        moved_pods = [pod for pod in pods_of(cluster, *APPS) if pod["metadata"]["uid"] not in before]
+        assert [node_of(pod) for pod in moved_pods] == ["single"]
         assert node_of(cluster.pod("wide")) == "four"
         await cluster.event("wide", "DefragmentationSucceeded", "of four")
         moved = next(

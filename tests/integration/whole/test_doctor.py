@@ -1,6 +1,6 @@
-"""``gpushare doctor`` finds nothing wrong with a playground, and of each fault that is brought about just that one.
+"""``gpushare doctor`` finds no fault in a playground, and exactly the one that a test causes.
 
-What the charts install is not there in a playground: for faults of theirs, the objects are taken from what helm renders
+A playground lacks what the charts install: for faults of that, the objects are taken from what helm renders
 (tests/e2e/charts/golden).
 """
 
@@ -32,17 +32,17 @@ GOLDEN = CHECKOUT / "tests" / "e2e" / "charts" / "golden"
 
 
 async def doctor(cluster: World, *options: str) -> tuple[int, list[dict[str, str]]]:
-    """Exit code, and the findings that are not ok, as the command has them: in this process, for it is asked often."""
-    asked = read(ROLE, options, {"KUBECONFIG": str(cluster.playground.kubeconfig)})
-    access = load_access(asked.kubeconfig or str(cluster.playground.kubeconfig), asked.context)
-    findings = await of_cluster(access, asked.timeout, asked.namespace)
+    """Exit code, and the findings that are not ok, by the command in this process, since it runs often."""
+    arguments = read(ROLE, options, {"KUBECONFIG": str(cluster.playground.kubeconfig)})
+    access = load_access(arguments.kubeconfig or str(cluster.playground.kubeconfig), arguments.context)
+    findings = await of_cluster(access, arguments.timeout, arguments.namespace)
     document = as_json(findings, "")["findings"]
     return exit_code(findings), [one for one in document if one["state"] != "ok"]
 
 
 @pytest.fixture(autouse=True)
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes are read again soon, and given up soon: tests ask again until they get what they wait for."""
+    """Nodes are read again soon, and given up soon: tests repeat the command until they get the expected result."""
     monkeypatch.setattr("gpushare.doctor.__main__._PATIENCE_S", 0.5)
     monkeypatch.setattr("gpushare.doctor.__main__._AGAIN_S", 0.1)
 
@@ -93,7 +93,7 @@ async def stopped(cluster: World, part: str) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def ended(cluster: World, part: str) -> AsyncIterator[None]:
+async def killed(cluster: World, part: str) -> AsyncIterator[None]:
     await cluster.playground.parts[part].stop()
     try:
         yield
@@ -101,7 +101,7 @@ async def ended(cluster: World, part: str) -> AsyncIterator[None]:
         cluster.playground.parts[part].start()
 
 
-async def test_a_playground_is_well_and_the_doctor_says_of_all_checks_so(cluster: World) -> None:
+async def test_a_playground_is_sound_and_the_doctor_reports_all_checks_as_ok(cluster: World) -> None:
     # In this order: memory alone may go to either node, and would keep compute from the only one that has it.
     await cluster.create(gpu_pod("b", 2, limits={names.GPU_CORE: 30}))
     await cluster.run_all("b")
@@ -117,20 +117,20 @@ async def test_a_playground_is_well_and_the_doctor_says_of_all_checks_so(cluster
     assert len(lines) >= 19
 
 
-async def test_an_agent_that_has_ended_is_missed(cluster: World) -> None:
-    async with ended(cluster, "node-agent first"):
+async def test_a_stopped_agent_is_reported(cluster: World) -> None:
+    async with killed(cluster, "node-agent first"):
         await finds(cluster, "node-capacity", "node first", "0 of aliyun.com/gpu-mem instead of 15")
     await is_well(cluster)
 
 
-async def test_a_scheduler_that_has_ended_is_missed(cluster: World) -> None:
-    async with ended(cluster, "extender"):
+async def test_a_stopped_scheduler_is_reported(cluster: World) -> None:
+    async with killed(cluster, "extender"):
         await finds(cluster, "scheduler", "the extender", "no answer")
     await cluster.playground.extender_ready()
     await is_well(cluster)
 
 
-async def test_what_an_agent_says_is_held_against_label_and_kubelet(cluster: World) -> None:
+async def test_an_agents_description_is_compared_with_label_and_kubelet(cluster: World) -> None:
     before = cluster.nodes.items["first"]["metadata"]["annotations"][names.ANN_DEVICES]
 
     def described(text: str | None) -> Awaitable[None]:
@@ -160,25 +160,25 @@ async def test_what_an_agent_says_is_held_against_label_and_kubelet(cluster: Wor
 async def written(
     cluster: World, user: str, kind: str, name: str, annotations: Mapping[str, str | None]
 ) -> None:
-    """Descriptions and records are written by our own parts alone."""
+    """Only our own parts write descriptions and records."""
     change = json.dumps({"metadata": {"annotations": annotations}})
     ran = await cluster.kubectl("patch", kind, name, "--type=merge", "-p", change, user=user)
     assert ran.code == 0, ran.err
 
 
-async def test_a_kind_that_is_not_served_is_named(cluster: World) -> None:
+async def test_a_kind_that_is_not_served_is_reported(cluster: World) -> None:
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     name = "elasticquotatrees.scheduling.sigs.k8s.io"
     definition = json.loads(await cluster.session.request("GET", f"{path}/{name}"))
     await cluster.session.request("DELETE", f"{path}/{name}")
     await finds(cluster, "definitions", f"crd {name}", "it does not exist")
-    kept = {key: definition["metadata"][key] for key in ("name",)}
-    made = {**definition, "metadata": kept, "status": {}}
+    metadata = {key: definition["metadata"][key] for key in ("name",)}
+    made = {**definition, "metadata": metadata, "status": {}}
     await cluster.session.request("POST", path, body=json.dumps(made).encode())
     await is_well(cluster)
 
 
-async def test_a_namespace_that_is_not_there_is_named(cluster: World) -> None:
+async def test_a_missing_namespace_is_reported(cluster: World) -> None:
     code, (finding,) = await doctor(cluster, "-n", "foo")
     assert (code, finding["check"], finding["subject"]) == (2, "installation", "namespace foo")
 
@@ -190,7 +190,7 @@ MutateFn = Callable[[dict[str, Json]], Any]
 
 
 async def with_charts(cluster: World, change: MutateFn, then: Callable[[], Awaitable[None]]) -> None:
-    """Objects of both charts are there, changed, while ``then`` looks; no pods are made of them."""
+    """Objects of both charts exist, changed, while ``then`` runs; no pods are made of them."""
     objects = {
         key: one
         for key, one in (rendered("installer-1.36.yaml") | rendered("scheduler-1.36.yaml")).items()
@@ -217,11 +217,11 @@ async def with_charts(cluster: World, change: MutateFn, then: Callable[[], Await
         await cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=json.dumps(listed))
 
 
-async def test_what_the_charts_install_is_well_as_it_is(cluster: World) -> None:
+async def test_what_the_charts_install_has_no_fault(cluster: World) -> None:
     await with_charts(cluster, lambda objects: None, lambda: is_well(cluster))
 
 
-async def test_a_right_that_is_missing_is_named(cluster: World) -> None:
+async def test_a_missing_permission_is_reported(cluster: World) -> None:
     def without_binding(objects: dict[str, Json]) -> None:
         role = objects["ClusterRole/ack-co-scheduler"]
         role["rules"] = [one for one in role["rules"] if "pods/binding" not in one["resources"]]
@@ -233,7 +233,7 @@ async def test_a_right_that_is_missing_is_named(cluster: World) -> None:
     )
 
 
-async def test_a_token_that_has_expired_is_one_fault_and_no_check_says_that_all_is_well(
+async def test_an_expired_token_is_one_fault_and_no_check_is_reported_as_ok(
     cluster: World, tmp_path: Path
 ) -> None:
     expired = tmp_path / "config"
@@ -243,7 +243,7 @@ async def test_a_token_that_has_expired_is_one_fault_and_no_check_says_that_all_
     assert "401" in finding["message"]
 
 
-async def test_a_cluster_that_is_away_is_one_fault(cluster: World, tmp_path: Path) -> None:
+async def test_an_unreachable_cluster_is_one_fault(cluster: World, tmp_path: Path) -> None:
     away = tmp_path / "config"
     away.write_text(
         "apiVersion: v1\nkind: Config\ncurrent-context: c\n"

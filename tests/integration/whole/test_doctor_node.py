@@ -1,4 +1,6 @@
-"""``gpushare doctor node`` on a node of the playground: all is well, and each fault that is brought about is named."""
+"""``gpushare doctor node`` on a node of the playground: no fault at first, and each fault that a test causes
+is reported.
+"""
 
 import json
 import shutil
@@ -21,7 +23,7 @@ CDI = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": [{"name": "al
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """What the node has apart from the kubelet's folders: the playground's nodes have this machine's."""
+    """The node's files apart from the kubelet's folders: the playground's nodes have this machine's."""
     for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidia3"):
         file = tmp_path / "dev" / name
         file.parent.mkdir(exist_ok=True)
@@ -38,7 +40,7 @@ def host(tmp_path: Path) -> Path:
 async def doctor(
     cluster: World, host: Path, *options: str, driver: Path = DRIVER, libraries: Path = LIBRARIES
 ) -> dict[tuple[str, str], str]:
-    """(check, state) → what it says, of all that is not ok; the clock is this machine's own business."""
+    """(check, state) → message, of all that is not ok; without the clock, which is this machine's own."""
     root = cluster.playground.state / "nodes" / "first"
     command = [sys.executable, "-m", "gpushare", "doctor", "node", "-o", "json", "--host-root", str(host)]
     command += ["--kubelet-root", str(root), "--kubelet-dir", str(root / "device-plugins")]
@@ -57,11 +59,11 @@ async def doctor(
     }
 
 
-async def test_a_sound_node_is_well(cluster: World, host: Path) -> None:
+async def test_a_sound_node_has_no_fault(cluster: World, host: Path) -> None:
     assert await doctor(cluster, host) == {}
 
 
-async def test_a_driver_that_does_not_run_or_is_not_there_is_named(
+async def test_a_driver_that_does_not_run_or_is_missing_is_reported(
     cluster: World, host: Path, tmp_path: Path
 ) -> None:
     file = cluster.playground.gpu_file("first")
@@ -84,7 +86,7 @@ async def test_a_driver_that_does_not_run_or_is_not_there_is_named(
     assert ("driver", "fault") in found
 
 
-async def test_what_the_node_lacks_is_named(cluster: World, host: Path, tmp_path: Path) -> None:
+async def test_what_the_node_lacks_is_reported(cluster: World, host: Path, tmp_path: Path) -> None:
     (host / "dev/nvidia1").unlink()
     (host / "var/run/cdi/nvidia.json").write_text("{")
     (host / "sys/fs/cgroup/cgroup.controllers").rename(host / "sys/fs/cgroup/memory")
@@ -97,7 +99,9 @@ async def test_what_the_node_lacks_is_named(cluster: World, host: Path, tmp_path
     assert len(found) == 5
 
 
-async def test_libraries_that_do_not_hold_are_named(cluster: World, host: Path, tmp_path: Path) -> None:
+async def test_libraries_that_enforce_nothing_are_reported(
+    cluster: World, host: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "libraries"
     folder.mkdir()
     for name in ("arbiter", *OPTIONAL.values()):
@@ -109,7 +113,7 @@ async def test_libraries_that_do_not_hold_are_named(cluster: World, host: Path, 
     assert "do not work with this driver" in found["isolation", "fault"]
 
 
-async def test_a_kubelet_and_an_agent_that_are_away_are_missed(cluster: World, host: Path) -> None:
+async def test_a_stopped_kubelet_and_agent_are_reported(cluster: World, host: Path) -> None:
     await cluster.playground.parts["node-agent first"].stop()
     found = await doctor(cluster, host)
     assert set(found) == {("agent", "warning")}

@@ -1,4 +1,6 @@
-"""The driver's own limits in a whole playground: a node whose driver has them holds who gets past our libraries."""
+"""The driver's own limits in a whole playground: a node whose driver has them limits programs that bypass
+our libraries.
+"""
 
 import asyncio
 import re
@@ -11,7 +13,7 @@ from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 NODE: Final = "t4-r615"
 CUDA: Final = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
-#: What a context takes on the stand-in's T4, and the last piece that may be too large.
+#: Memory of a context on the fake T4, and of the last piece, which may be too large.
 _SLACK_MIB: Final = 256 + 512
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -28,16 +30,16 @@ def cuda_pod(name: str, units: int) -> Json:
     return made
 
 
-async def annotated(cluster: World, *words: str) -> None:
-    async def said() -> bool:
+async def annotated(cluster: World, *parts: str) -> None:
+    async def reached() -> bool:
         node = await cluster.session.request("GET", f"/api/v1/nodes/{NODE}")
-        return all(word.encode() in node for word in words)
+        return all(part.encode() in node for part in parts)
 
-    await until(said, f"node {NODE} says {words}")
+    await until(reached, f"node {NODE} says {parts}")
 
 
 async def taken_mib(cluster: World, name: str, *before: str) -> int:
-    """What a program gets that calls for all that it can."""
+    """The memory that a program gets that allocates all it can."""
     ran = await cluster.kubectl("exec", name, "--", *before, "take-memory", "--most_mib=8192")
     found = re.search(r"taken: (\d+) MiB", ran.text)
     assert found, ran.text
@@ -48,11 +50,11 @@ async def limited(cluster: World, name: str, mib: int) -> None:
     """Wait until the agent has set the limit in the driver."""
     wanted = f'gpushare_nodeagent_driver_limit_bytes{{namespace="default",pod="{name}"'
 
-    async def said() -> bool:
+    async def reached() -> bool:
         shown = await figures(cluster)
         return any(line.startswith(wanted) and line.endswith(f" {mib << 20}") for line in shown.splitlines())
 
-    await until(said, f"the driver holds {name} to {mib} MiB")
+    await until(reached, f"the driver holds {name} to {mib} MiB")
 
 
 async def figures(cluster: World) -> str:
@@ -68,7 +70,7 @@ async def figures(cluster: World) -> str:
     return text
 
 
-async def test_who_gets_past_the_libraries_is_held_by_the_driver(cluster: World) -> None:
+async def test_a_program_that_bypasses_the_libraries_is_limited_by_the_driver(cluster: World) -> None:
     await annotated(cluster, "preload (", "behind it the driver's own limits): mode cgpu")
     await cluster.create(cuda_pod("past", 3))
     await cluster.run_all("past")
@@ -77,7 +79,7 @@ async def test_who_gets_past_the_libraries_is_held_by_the_driver(cluster: World)
     assert 3072 - _SLACK_MIB <= mib < 3072
 
 
-async def test_the_driver_alone_holds_containers_and_neighbours_have_theirs(cluster: World) -> None:
+async def test_the_driver_alone_limits_containers_and_neighbours_get_their_shares(cluster: World) -> None:
     await cluster.playground.set_isolation("driver")
     try:
         await annotated(

@@ -1,4 +1,4 @@
-"""Two namespaces share four GPUs by an ElasticQuotaTree: borrow, give back, and go on when the tree is wrong."""
+"""Two namespaces share four GPUs by an ElasticQuotaTree: borrow, give back, and continue when the tree is wrong."""
 
 import json
 from collections.abc import AsyncIterator
@@ -48,7 +48,7 @@ class Shared:
         body = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
 
         async def applied() -> bool:
-            # A real API server takes none before the namespace has its service account.
+            # A real API server creates no pod before the namespace has its service account.
             return (await self.cluster.kubectl("apply", "-f", "-", stdin=body)).code == 0
 
         await until(applied, f"pods in {team} are taken")
@@ -64,23 +64,23 @@ class Shared:
         ]
 
     async def run(self, team: str, number: int) -> None:
-        """Wait until so many of the team's pods run."""
+        """Wait until that many of the team's pods run."""
         await self.cluster.pods.until(
             lambda: len(self.running(team)) == number,
             f"{number} pods of {team} run",
             detail=lambda: {key: waits_because(pod) for key, pod in self.cluster.pods.items.items()},
         )
 
-    async def waits(self, team: str, name: str, words: str) -> None:
-        """Wait until a pod waits for that reason."""
+    async def waits(self, team: str, name: str, reason: str) -> None:
+        """Wait until a pod is pending for that reason."""
         await self.cluster.pods.until(
-            lambda: words in waits_because(self.pod(team, name)),
-            f"{team}/{name} waits because {words}",
+            lambda: reason in waits_because(self.pod(team, name)),
+            f"{team}/{name} waits because {reason}",
             detail=lambda: waits_because(self.pod(team, name)),
         )
 
     def used(self, resource: str) -> list[str]:
-        """What the status says of each quota, the root first."""
+        """The status of each quota, the root first."""
         status = self.trees.items.get(TREE, {}).get("status", {})
         return [one["used"].get(resource, "") for one in status.get("quotas") or ()]
 
@@ -98,7 +98,7 @@ class Shared:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared_world() -> AsyncIterator[World]:
-    """As the chart has it: full nodes are asked about too."""
+    """As the chart has it: full nodes are filtered by the extender too."""
     async with world(shared_node("four", "core-mem-4")) as made:
         yield made
 
@@ -120,7 +120,7 @@ async def shared(shared_world: World) -> AsyncIterator[Shared]:
     shared_world.assert_sound()
 
 
-async def test_what_one_team_borrowed_goes_back_to_the_other_up_to_its_min(shared: Shared) -> None:
+async def test_borrowed_quota_goes_back_to_the_other_team_up_to_its_min(shared: Shared) -> None:
     await shared.create("team-a", *(f"a-{number}" for number in range(4)))
     await shared.run("team-a", 4)
     await shared.status(used={"root": 60, "team-a": 60, "team-b": 0})
@@ -148,7 +148,7 @@ async def test_what_one_team_borrowed_goes_back_to_the_other_up_to_its_min(share
     assert (len(shared.running("team-a")), len(shared.running("team-b"))) == (2, 2)
 
 
-async def test_a_wrong_tree_changes_nothing_also_when_the_scheduler_starts_again(shared: Shared) -> None:
+async def test_a_wrong_tree_changes_nothing_also_after_a_restart_of_the_scheduler(shared: Shared) -> None:
     text = EXAMPLE.read_text().replace("gpu-mem: 45", "gpu-mem: 20")
     ran = await shared.cluster.kubectl("apply", "-f", "-", stdin=text)
     assert ran.code == 0, ran.text

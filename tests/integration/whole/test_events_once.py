@@ -1,4 +1,6 @@
-"""One fault is one event, whichever component sees it and however often that restarts, in ``kubectl get events``."""
+"""One fault is one event, whichever component detects it and however often that restarts, in ``kubectl get
+events``.
+"""
 
 import signal
 from collections import Counter
@@ -19,7 +21,9 @@ NODES = (shared_node("four", "core-mem-4", "share", ("test", "events")), shared_
 
 
 async def of_node(cluster: World, node: str) -> list[str]:
-    """The reasons of the node's events that are ours, as kubectl shows them, sorted: their times are whole seconds."""
+    """The reasons of the node's events that are ours, as kubectl shows them, sorted, since their times are
+    whole seconds.
+    """
     ran = await cluster.kubectl(
         "get",
         "events",
@@ -42,8 +46,8 @@ def condition(cluster: World, node: str) -> Json:
     return next((one for one in found if one["type"] == names.CONDITION_READY), {})
 
 
-async def says(cluster: World, node: str, status: str, reason: str) -> str:
-    """Wait for the node's condition; its message."""
+async def condition_message(cluster: World, node: str, status: str, reason: str) -> str:
+    """Wait for the node's condition; returns its message."""
     await cluster.nodes.until(
         lambda: (
             (condition(cluster, node).get("status"), condition(cluster, node).get("reason"))
@@ -63,7 +67,7 @@ async def events_are(cluster: World, node: str, *reasons: str) -> None:
 
 
 async def killed(cluster: World, node: str, offers: int) -> None:
-    """The node's agent and the scheduler by SIGKILL; both start again."""
+    """Kill the node's agent and the scheduler by SIGKILL; both restart."""
     cluster.playground.kill(f"node-agent {node}")
     await cluster.offers(node, 0)
     await cluster.offers(node, offers)
@@ -71,13 +75,17 @@ async def killed(cluster: World, node: str, offers: int) -> None:
     await cluster.playground.extender_ready()
 
 
-async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_killed(cluster: World) -> None:
+async def test_a_lost_gpu_is_one_event_of_its_node_also_after_all_components_were_killed(
+    cluster: World,
+) -> None:
     await cluster.create(gpu_pod("waits", 16, node="four"))
     file = cluster.playground.gpu_file("four")
     good = cluster.playground.gpus_of("four")
     gpus.write(file, replace(good, gpus=(good.gpus[0], replace(good.gpus[1], fault="lost"), *good.gpus[2:])))
     await events_are(cluster, "four", "GPUUnhealthy")
-    assert (await says(cluster, "four", "True", "SomeGPUsUnhealthy")).startswith("GPU 1: GPU is lost; mode ")
+    assert (await condition_message(cluster, "four", "True", "SomeGPUsUnhealthy")).startswith(
+        "GPU 1: GPU is lost; mode "
+    )
     await cluster.offers("four", 45)
     # A pending pod gets its own event.
     await cluster.event("waits", "GPUSchedulingPending")
@@ -87,7 +95,7 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
         assert "GPU is lost" in annotations_of(cluster.nodes.items["four"])[names.ANN_DEVICES], (
             "it stays described"
         )
-        await says(cluster, "four", "True", "SomeGPUsUnhealthy")
+        await condition_message(cluster, "four", "True", "SomeGPUsUnhealthy")
     await events_are(cluster, "four", "GPUUnhealthy")
 
     # Recovered while no agent runs: the next one reports it. A running one might be killed before it reports.
@@ -104,11 +112,13 @@ async def test_a_lost_gpu_is_one_event_of_its_node_also_after_everybody_was_kill
     await cluster.delete_all()
 
 
-async def test_a_mistake_in_a_label_is_one_event_of_the_component_that_sees_it_first(cluster: World) -> None:
+async def test_a_mistake_in_a_label_is_one_event_of_the_component_that_detects_it_first(
+    cluster: World,
+) -> None:
     before = await of_node(cluster, "single")
     await cluster.label("single", {names.LABEL_MODE: "shrae", names.LABEL_PLACEMENT: "sprad"})
     await events_are(cluster, "single", *before, *MISTAKES)
-    note = await says(cluster, "single", "False", "UnknownGPUMode")
+    note = await condition_message(cluster, "single", "False", "UnknownGPUMode")
     assert note.endswith("; until then the node shares no GPU")
     await cluster.events.until(
         lambda: f"UnknownGPUMode: {note}" in cluster.events_of("single"), "the event says the same"
@@ -118,9 +128,9 @@ async def test_a_mistake_in_a_label_is_one_event_of_the_component_that_sees_it_f
     await cluster.playground.extender_ready()
     await cluster.label("single", {names.LABEL_MODE: "share", names.LABEL_PLACEMENT: None})
     await cluster.offers("single", 16)
-    await says(cluster, "single", "True", "Sharing")
+    await condition_message(cluster, "single", "True", "Sharing")
     assert new_of(await of_node(cluster, "single"), before) == MISTAKES
 
 
-async def test_what_went_on_left_no_trace_of_a_fault(cluster: World) -> None:
+async def test_no_fault_is_left_in_the_end(cluster: World) -> None:
     cluster.assert_sound()

@@ -1,4 +1,6 @@
-"""Two schedulers, one that leads and one that waits: the leader is killed in the middle of a gang, and of a stream of Bindings."""
+"""Two schedulers, a leader and a standby: the leader is killed in the middle of a gang, and of a stream of
+Bindings.
+"""
 
 import asyncio
 import contextlib
@@ -33,9 +35,9 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")
 LEASE_S = 6
 GANG, SOME_OF_GANG = 8, 3
 STREAM, LET_THROUGH = 50, 20
-#: Pods of 3 units each that are all that there is.
+#: As many pods of 3 units as fit.
 EVERYTHING, SOME = 40, 15
-#: Pods that a unit of a policy may hold, and those of them that the first leader puts there.
+#: Pods that a unit of a policy may hold, and how many of them the first leader binds there.
 MOST_ON_FOUR, LET_ON_FOUR = 10, 6
 #: 15 GiB on each of eight GPUs.
 NODES = (shared_node("four", "core-mem-4"), shared_node("more", "core-mem-4"))
@@ -44,7 +46,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{names.SCHE
 
 
 class Narrows:
-    """A way to the API server that lets ``most`` Bindings through and holds all others until their sender is dead."""
+    """A relay to the API server that passes ``most`` Bindings and holds all others until their sender is dead."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.most = STREAM
@@ -55,7 +57,7 @@ class Narrows:
 
     @contextlib.asynccontextmanager
     async def opened(self, kubeconfig: Path) -> AsyncIterator[None]:
-        """Serve; who uses ``kubeconfig`` comes this way."""
+        """Serve; clients with ``kubeconfig`` connect through it."""
         credentials = Credentials(self._access)
         self._headers = {"Authorization": credentials.authorization} if credentials.authorization else {}
         async with aiohttp.ClientSession(
@@ -75,7 +77,7 @@ class Narrows:
                 await runner.cleanup()
 
     def hang_watches(self) -> None:
-        """Let nothing more come through the watches that are open, and keep them open."""
+        """Let nothing more through the open watches, and keep them open."""
         self._hung += 1
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
@@ -117,7 +119,7 @@ def _write_kubeconfig(path: Path, server: str) -> None:
 
 
 class Replica:
-    """An extender and its kube-scheduler, neither of which is started again."""
+    """An extender and its kube-scheduler, neither of which is restarted."""
 
     def __init__(self, cluster: World) -> None:
         self._cluster = cluster
@@ -128,7 +130,7 @@ class Replica:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["Replica"]:
-        """From the moment when it could lead."""
+        """Runs from the moment when it could lead."""
         kubeconfig = self._state / f"{self.name}.kubeconfig"
         port_file = self._state / f"{self.name}.port"
         async with self.way.opened(kubeconfig):
@@ -168,7 +170,7 @@ class Replica:
         self._parts.append(part)
 
     def kill(self) -> None:
-        """``kill -9`` of both, as when their node loses its power."""
+        """``kill -9`` of both, as when their node loses power."""
         for part in self._parts:
             part.kill(signal.SIGKILL)
 
@@ -184,7 +186,7 @@ async def leader(cluster: World) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster() -> AsyncIterator[World]:
-    """A cluster without a scheduler, that watches over every GPU."""
+    """A cluster without a scheduler, in which every GPU's allocation is checked."""
     async with world(*NODES, check=never_above_capacity) as cluster:
         if isinstance(cluster.playground.control, RealControl):
             pytest.skip(
@@ -220,9 +222,10 @@ def bound(cluster: World) -> list[str]:
 
 
 async def killed_with(cluster: World, replica: Replica, bindings: int, *, runs_out: bool = False) -> None:
-    """Wait until so many Bindings went through and another is on its way, and kill who posted them.
+    """Wait until that many Bindings passed and another is in flight, and kill their sender.
 
-    The next one leads once the lease ``runs_out``, or at once: then the lease is free as it is afterwards.
+    The next one leads once the lease ``runs_out``, or immediately: then the lease is released as it is
+    afterwards.
     """
     async with asyncio.timeout(60):
         await replica.way.blocked.wait()
@@ -243,7 +246,7 @@ async def killed_with(cluster: World, replica: Replica, bindings: int, *, runs_o
     await until(another, "another leads")
 
 
-async def test_a_gang_whose_leader_dies_in_the_middle_of_its_bindings_is_whole_in_the_end(
+async def test_a_gang_is_complete_in_the_end_though_its_leader_died_during_its_bindings(
     leaderless: World,
 ) -> None:
     cluster = leaderless
@@ -257,7 +260,7 @@ async def test_a_gang_whose_leader_dies_in_the_middle_of_its_bindings_is_whole_i
         assert len(set(gpus)) == GANG
 
 
-async def test_room_of_a_gang_that_comes_together_no_more_is_free_under_the_next_leader(
+async def test_the_next_leader_releases_the_reservations_of_a_gang_that_stays_incomplete(
     leaderless: World,
 ) -> None:
     cluster = leaderless
@@ -269,8 +272,8 @@ async def test_room_of_a_gang_that_comes_together_no_more_is_free_under_the_next
         await cluster.delete(members[0])
         others = [f"other-{number}" for number in range(GANG)]
         await cluster.create(*(gpu_pod(name, 15) for name in others))
-        # The new leader may have decided for the gang before it saw one of it go: then that one is bound, and the
-        # reservations of all others are released.
+        # The new leader may have decided for the gang before it noticed that one of it is gone: then that
+        # one is bound, and the reservations of all others are released.
         await cluster.pods.until(
             lambda: f"default/{members[0]}" not in cluster.pods.items and len(bound(cluster)) >= GANG,
             "all GPUs are allocated",
@@ -278,7 +281,7 @@ async def test_room_of_a_gang_that_comes_together_no_more_is_free_under_the_next
         )
 
 
-async def test_the_next_leader_reads_what_its_watches_have_not_delivered_before_it_decides(
+async def test_the_next_leader_lists_what_its_watches_have_not_delivered_before_it_decides(
     leaderless: World,
 ) -> None:
     cluster = leaderless
@@ -298,7 +301,7 @@ async def test_the_next_leader_reads_what_its_watches_have_not_delivered_before_
         )
 
 
-async def test_the_next_leader_reads_what_pods_hold_of_a_policys_units_before_it_decides(
+async def test_the_next_leader_reads_the_usage_of_a_policys_units_before_it_decides(
     leaderless: World,
 ) -> None:
     cluster = leaderless
@@ -338,7 +341,7 @@ def _only(node: str) -> Json:
     return {"resource": "ecs", "nodeSelector": {"kubernetes.io/hostname": node}}
 
 
-async def test_a_stream_of_bindings_whose_leader_dies_goes_on_under_the_next_one(leaderless: World) -> None:
+async def test_a_stream_of_bindings_continues_under_the_next_leader(leaderless: World) -> None:
     cluster = leaderless
     async with leading_and_waiting(cluster) as (first, _):
         first.way.most = LET_THROUGH

@@ -17,17 +17,18 @@ def member(name: str, gang: str, least: int, units: int = 8) -> Json:
     return gpu_pod(name, units, labels=labels)
 
 
-async def all_wait(cluster: World, words: str, *pod_names: str) -> None:
+async def all_wait(cluster: World, reason: str, *pod_names: str) -> None:
     await cluster.pods.until(
-        lambda: all(words in waits_because(cluster.pod(name)) for name in pod_names),
-        f"{pod_names} wait because {words}",
+        lambda: all(reason in waits_because(cluster.pod(name)) for name in pod_names),
+        f"{pod_names} wait because {reason}",
         detail=lambda: {name: waits_because(cluster.pod(name)) for name in pod_names},
     )
 
 
 async def test_pods_wait_for_the_last_of_their_gang_and_run_together(cluster: World) -> None:
     await cluster.create(member("a-0", "a", 3), member("a-1", "a", 3))
-    # A pod that is scheduled before the other one is known is counted alone; it is tried again when the last has come.
+    # A pod that is scheduled before the other one is known is counted alone; it is retried when the last
+    # one arrives.
     await all_wait(cluster, "gang default/a needs 3 pods together: there ", "a-0", "a-1")
     assert (await cluster.metrics())["memory_allocated_bytes"] == 0
     await cluster.create(member("a-2", "a", 3))
@@ -35,10 +36,11 @@ async def test_pods_wait_for_the_last_of_their_gang_and_run_together(cluster: Wo
     await cluster.delete_all()
 
 
-async def test_of_two_gangs_that_fit_only_one_at_a_time_one_runs_and_the_other_follows(
+async def test_of_two_gangs_that_only_fit_one_at_a_time_one_runs_and_the_other_follows(
     cluster: World,
 ) -> None:
-    # Five GPUs take a pod of 8 each, and the second of them would be a part of a gang: 16 GiB take two.
+    # Each of five GPUs holds one pod of 8, except that one of 16 GiB holds two; the second of them would
+    # be a part of a gang.
     first = [f"x-{number}" for number in range(4)]
     second = [f"y-{number}" for number in range(4)]
     await cluster.create(
@@ -49,15 +51,15 @@ async def test_of_two_gangs_that_fit_only_one_at_a_time_one_runs_and_the_other_f
         return [[name for name in part if is_running(cluster.pod(name))] for part in (first, second)]
 
     await cluster.pods.until(lambda: sorted(map(len, running())) == [0, 4], "one gang runs", detail=running)
-    gone, kept = (first, second) if running()[0] else (second, first)
-    assert not any(node_of(cluster.pod(name)) for name in kept)
-    await all_wait(cluster, "pods at once and there is room for", *kept)
+    gone, pending = (first, second) if running()[0] else (second, first)
+    assert not any(node_of(cluster.pod(name)) for name in pending)
+    await all_wait(cluster, "pods at once and there is room for", *pending)
     await cluster.delete(*gone)
-    await cluster.run_all(*kept)
+    await cluster.run_all(*pending)
     await cluster.delete_all()
 
 
-async def test_a_gang_that_is_too_large_leaves_its_room_to_others(cluster: World) -> None:
+async def test_a_gang_that_is_too_large_leaves_its_memory_to_others(cluster: World) -> None:
     many = [f"z-{number}" for number in range(7)]
     await cluster.create(*(member(name, "z", 7) for name in many))
     await all_wait(cluster, "gang default/z needs room for 7 pods at once and there is room for 6", *many)

@@ -1,4 +1,4 @@
-"""The kubelet is killed, the API server stops answering, the kubelet serves equal pods in another order."""
+"""The kubelet is killed, the API server stops answering, the kubelet admits identical pods in another order."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,9 @@ async def all_run(cluster: World, wanted: list[str], within_s: float = 60.0) -> 
 
 
 async def records_follow_the_kubelet(cluster: World, node: str) -> dict[str, int]:
-    """Wait until every pod's annotation names the GPU and the amount that the kubelet lists; GPU index by pod."""
+    """Wait until every pod's annotation has the GPU and the amount that the kubelet lists; returns the GPU
+    index by pod.
+    """
     shown: list[str] = []
 
     async def agree() -> bool:
@@ -46,9 +48,9 @@ async def records_follow_the_kubelet(cluster: World, node: str) -> dict[str, int
                 continue
             ids = devices.get((key, "main"), frozenset())
             has = {(len(ids), one.partition("-")[0]) for one in ids}
-            says = {(one["units"], one["uuid"].removeprefix("GPU-")[:8]) for one in record_of(pod)}
-            if has != says:
-                shown.append(f"{key}: has {sorted(ids)}, its record says {says}")
+            recorded = {(one["units"], one["uuid"].removeprefix("GPU-")[:8]) for one in record_of(pod)}
+            if has != recorded:
+                shown.append(f"{key}: has {sorted(ids)}, its record says {recorded}")
         return not shown
 
     await until(agree, "annotations and pod resources agree", detail=lambda: shown)
@@ -61,7 +63,7 @@ async def records_follow_the_kubelet(cluster: World, node: str) -> dict[str, int
 
 @contextlib.asynccontextmanager
 async def stopped(cluster: World, part: str) -> AsyncIterator[None]:
-    """The part is stopped (SIGSTOP) while the block runs."""
+    """The part is stopped (SIGSTOP) during the block."""
     pid = cluster.playground.parts[part].pid
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -71,12 +73,13 @@ async def stopped(cluster: World, part: str) -> AsyncIterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-async def test_equal_pods_that_the_kubelet_serves_in_another_order_end_with_true_records(
+async def test_identical_pods_admitted_in_another_order_end_with_correct_records(
     cluster: World,
 ) -> None:
-    # While the node's kubelet stands still, 16 equal pods are bound, four to each GPU. Restarted it begins with the
-    # oldest by creation (whole seconds) in no certain order, which is not the order of the decisions.
-    # (A first pod makes the restarted kubelet wait for its plugin: with pods that have devices it does.)
+    # While the node's kubelet is stopped, 16 identical pods are bound, four to each GPU. After its
+    # restart it begins with the oldest by creation (whole seconds) in no certain order, which is not the
+    # order of the decisions. (A first pod makes the restarted kubelet wait for its plugin: with pods that
+    # have devices it does.)
     await cluster.create(gpu_pod("first", 2, node="four"))
     await all_run(cluster, ["first"])
     wanted = [f"equal-{number:02}" for number in range(16)]
@@ -94,7 +97,7 @@ async def test_equal_pods_that_the_kubelet_serves_in_another_order_end_with_true
     index_of = await records_follow_the_kubelet(cluster, "four")
     assert all(mib <= cluster.total_mib[uuid] for uuid, mib in held_mib(cluster.pods.items.values()).items())
     swapped = [name for name in wanted if index_of[f"default/{name}"] != decided[name]]
-    # None, unless the new kubelet's list came too late to tell them apart.
+    # None, unless the new kubelet's list arrived too late to distinguish them.
     print(f"served on another GPU than decided: {swapped}")
     for name in (*wanted[:3], *swapped[:3]):
         environment = (await cluster.kubectl("exec", name, "--", "env")).out.splitlines()
@@ -110,11 +113,12 @@ async def bound(cluster: World, pod: Json) -> None:
     await cluster.pods.until(lambda: node_of(cluster.pod(name)), f"{name} is bound")
 
 
-async def test_pods_with_compute_that_come_at_once_fill_a_node_each_on_one_gpu(cluster: World) -> None:
-    # The kubelet asks for memory and compute one after the other, in any order; these differ in memory alone.
+async def test_pods_with_compute_that_arrive_together_fill_a_node_each_on_one_gpu(cluster: World) -> None:
+    # The kubelet requests memory and compute one after the other, in any order; these differ in memory alone.
     core = {names.GPU_CORE: 5}
     wanted = {f"pod-{number}": 11 if number % 2 else 4 for number in range(8)}
-    # Decided one after the other, for two small ones on one GPU would leave no room; the kubelet has them all at once.
+    # Decided one after the other, since two small ones on one GPU would leave too little; the kubelet has
+    # them all at once.
     for name, units in wanted.items():
         await bound(cluster, gpu_pod(name, units, node="both", limits=core))
     await all_run(cluster, [*wanted])
@@ -129,7 +133,9 @@ async def test_pods_with_compute_that_come_at_once_fill_a_node_each_on_one_gpu(c
         assert len(gpus_of[0]) == 1
 
 
-async def test_containers_outlive_a_killed_kubelet_and_capacity_and_records_come_back(cluster: World) -> None:
+async def test_containers_outlive_a_killed_kubelet_and_capacity_and_records_are_restored(
+    cluster: World,
+) -> None:
     await cluster.create(
         gpu_pod("a", 5, node="four"), gpu_pod("b", 5, node="four"), gpu_pod("c", 7, node="single")
     )
@@ -169,13 +175,15 @@ async def test_nothing_is_lost_while_the_api_server_does_not_answer(cluster: Wor
 
     [api_server] = cluster.playground.control.last
     async with stopped(cluster, api_server):
-        # Requested while nothing answers; answered once it goes on.
-        asked = asyncio.create_task(cluster.create(*(gpu_pod(f"late-{n}", 2, node="four") for n in range(6))))
+        # Requested while nothing answers; answered once it continues.
+        creation = asyncio.create_task(
+            cluster.create(*(gpu_pod(f"late-{n}", 2, node="four") for n in range(6)))
+        )
         gone = asyncio.create_task(cluster.delete("fills"))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(3.0):
-                await asyncio.wait([asked, gone], return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.gather(asked, gone)
+                await asyncio.wait([creation, gone], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.gather(creation, gone)
     await all_run(cluster, ["waits", "runs", *(f"late-{n}" for n in range(6))])
     assert record_of(cluster.pod("runs")) == before["default/runs"]
     await records_follow_the_kubelet(cluster, "four")

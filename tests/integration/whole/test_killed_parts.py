@@ -1,9 +1,10 @@
 """Extender and node agents are killed at random moments of a stream of pods, and nothing goes wrong.
 
-A pod whose kubelet wants devices while the node agent is dead is refused by every kubelet (reason
-UnexpectedAdmissionError, phase Failed, for good), and the pod's owner creates another. So the stream does what
-a Job would: for a pod that ended so it makes another (docs/decisions/0003). A decision that is under way while the
-agent moves a twin's record to that GPU may find it full; such pods are few (docs/decisions/0008).
+A pod whose kubelet needs devices while the node agent is dead is refused by every kubelet (reason
+UnexpectedAdmissionError, phase Failed, permanently), and the pod's owner creates another. So the stream does
+what a Job would: it replaces each pod that ended so (docs/decisions/0003). A decision that is in progress
+while the agent moves an identical pod's record to that GPU may find it full; such pods are few
+(docs/decisions/0008).
 """
 
 import asyncio
@@ -41,29 +42,31 @@ NODES = (
 )
 UNITS = {"four": [15, 15, 15, 15], "isolated": [15], "single": [16]}
 PODS, KILLS = rounds(90, soak=200), rounds(8, soak=20)
-#: So many pods wait at least: the GPUs are full after some thirty.
+#: Minimum number of pending pods: the GPUs are full after some thirty.
 WAITED = rounds(2, soak=5)
 WAITING, FULL = 12, 0.7
-#: How many pods may be made before a kill that is due has happened.
+#: How many pods may be created before a due kill has happened.
 AHEAD = 4
-#: What every kubelet says when the device plugin is away at admission; anything else is a mistake of ours.
+#: Every kubelet's message when the device plugin is missing at admission; any other is a bug of ours.
 PLUGIN_AWAY = (
     "no healthy devices present",
     "is stopped: its device plugin is gone",
     "code = Unavailable",
     "code = Canceled",
 )
-#: What our agent says of a pod whose GPU was taken by a twin's exchange while it was decided, and how many such there may be.
+#: Our agent's message for a pod whose GPU an identical pod's exchange took while it was decided, and the
+#: maximum number of them.
 OVERTAKEN, MOST_OVERTAKEN = "and no other GPU has room", 4
 
 
 def never_above_capacity(cluster: World) -> CheckFn:
-    """After each event: what the bound and unfinished pods hold of each GPU, as their annotations say.
+    """After each event: what the bound and unfinished pods hold of each GPU, by their annotations.
 
-    Two equal pods that the kubelet served in the other order swap their records, one write after the other; a decision
-    may be under way meanwhile (docs/decisions/0008), and the kubelet allocates again what a pod had before it reports that the
-    pod has ended. So the records of a GPU may be too much by those that were moved there, until the others move away or
-    end. (What containers have is never too much: no device is allocated twice.)
+    Two identical pods that the kubelet admitted in the other order swap their records, one write after the
+    other; a decision may be in progress meanwhile (docs/decisions/0008), and the kubelet allocates again
+    what a pod had before it reports that the pod has ended. So the records of a GPU may exceed it by those
+    that were moved there, until the others move away or end. (What containers have never exceeds it: no
+    device is allocated twice.)
     """
     place: dict[str, str] = {}
     moved_ever: set[str] = set()
@@ -94,7 +97,7 @@ def never_above_capacity(cluster: World) -> CheckFn:
 
 
 def state(key: str, pod: Json) -> str:
-    """A pod as it is now, in a line."""
+    """A pod's state in a line."""
     places = [f"{one['units']} on {one['uuid'][4:12]}" for one in record_of(pod)]
     notes = annotations_of(pod)
     return (
@@ -106,14 +109,15 @@ def state(key: str, pod: Json) -> str:
 def fits(cluster: World) -> bool:
     """Whether no GPU is allocated more than once.
 
-    Not at every moment: records of equal pods that the kubelet served in the other order are swapped one after the other.
+    Not at every moment: records of identical pods that the kubelet admitted in the other order are swapped
+    one after the other.
     """
     held = held_mib(cluster.pods.items.values())
     return all(mib <= cluster.total_mib[uuid] for uuid, mib in held.items())
 
 
 async def no_device_is_allocated_twice(cluster: World) -> None:
-    """Until cancelled, after each change of a pod: each kubelet lists every device ID once."""
+    """Until cancelled, checks after each change of a pod: each kubelet lists every device ID once."""
     while True:
         await cluster.pods.changed()
         for node in NODES:
@@ -125,7 +129,7 @@ async def no_device_is_allocated_twice(cluster: World) -> None:
 
 
 class Stream:
-    """Makes pods while there is room for more to wait, and lets some of them go again."""
+    """Creates pods while fewer than the maximum are pending, and deletes some of them."""
 
     def __init__(self, cluster: World, chance: random.Random) -> None:
         self.cluster = cluster
@@ -139,7 +143,8 @@ class Stream:
         self._redone: set[str] = set()
 
     def pod(self, name: str, units: int) -> Json:
-        # Two of three end by themselves, soon, once the GPUs have been full: a slow machine would never fill them.
+        # Two of three end by themselves, soon, once the GPUs have been full: a slow machine would never
+        # fill them.
         for_ever = self.chance.random() < 0.33 or len(self.waited) < WAITED
         return gpu_pod(
             name, units, "sleep", "infinity" if for_ever else f"{self.chance.uniform(0.1, 1.2):.2f}"
@@ -166,7 +171,7 @@ class Stream:
                 await self.delete_one()
 
     def go_on(self, pods: int) -> None:
-        """Make up to so many."""
+        """Create pods up to that number."""
         self.most = min(pods, PODS)
         self.cluster.pods.look_again()
 
@@ -181,7 +186,9 @@ class Stream:
         return [pod for pod in pods if not node_of(pod) and not pod["metadata"].get("deletionTimestamp")]
 
     def is_stuck(self) -> bool:
-        """Whether nothing changes by itself: as many wait as may, and the GPUs are full of pods that do not end."""
+        """Whether nothing changes by itself: the maximum is pending, and the GPUs are full of pods that do
+        not end.
+        """
         bound = [pod for pod in self.cluster.pods.items.values() if node_of(pod) and not is_finished(pod)]
         full = sum(held_mib(bound).values()) > FULL * sum(self.cluster.total_mib.values())
         return len(self.waiting()) >= WAITING and full and all(map(self.is_for_ever, bound))
@@ -193,7 +200,7 @@ class Stream:
         return is_running(pod) and command[1] == "infinity" and not pod["metadata"].get("deletionTimestamp")
 
     async def delete_one(self) -> None:
-        """Delete one of the pods that do not end by themselves, or one that waits."""
+        """Delete one of the pods that do not end by themselves, or a pending one."""
         candidates = sorted(
             pod["metadata"]["name"]
             for pod in self.cluster.pods.items.values()
@@ -203,7 +210,7 @@ class Stream:
             await self.cluster.delete(self.chance.choice(candidates))
 
     async def redo(self) -> None:
-        """For a pod that was bound while the node's agent was dead, make another, as a controller would."""
+        """Replace a pod that was bound while the node's agent was dead, as a controller would."""
         for pod in list(self.cluster.pods.items.values()):
             name = pod["metadata"]["name"]
             deleted = pod["metadata"].get("deletionTimestamp")
@@ -213,7 +220,7 @@ class Stream:
             failure = f"{name}: {status.get('reason')}: {status.get('message')}"
             assert status.get("reason") == "UnexpectedAdmissionError", failure
             self.overtaken += OVERTAKEN in status["message"]
-            if not any(words in status["message"] for words in (*PLUGIN_AWAY, OVERTAKEN)):
+            if not any(message in status["message"] for message in (*PLUGIN_AWAY, OVERTAKEN)):
                 raise AssertionError(f"{failure}\n{await self.cluster.account(node_of(pod))}")
             self._redone.add(name)
             self.again.append(failure)
@@ -225,7 +232,7 @@ class Stream:
 
 
 async def kill_at_random(stream: Stream, chance: random.Random) -> list[str]:
-    """Kill so many times, spread over the stream, each time some events after a certain pod was made."""
+    """Kill that many times, spread over the stream, each time some events after a certain pod was created."""
     cluster = stream.cluster
     agents = [f"node-agent {node.name}" for node in NODES]
     victims = ["extender"] * (KILLS // 2) + [chance.choice(agents) for _ in range(KILLS - KILLS // 2)]
@@ -250,17 +257,17 @@ async def _runs(part: Part) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def beside(*coroutines):  # type: ignore[no-untyped-def]
-    """Runs coroutines beside the block; what one of them raises comes out of it."""
+async def concurrently(*coroutines):  # type: ignore[no-untyped-def]
+    """Runs coroutines during the block; an exception of one of them is raised from it."""
     tasks = [asyncio.create_task(one) for one in coroutines]
     try:
         yield tasks
     finally:
         for task in tasks:
             task.cancel()
-        for ended in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(ended, Exception):
-                raise ended
+        for result in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                raise result
 
 
 @pytest.mark.randomized
@@ -271,8 +278,8 @@ async def test_killing_extender_and_agents_during_a_stream_of_pods_loses_and_lea
     chance = random.Random(seed)
     async with world(*NODES, unit=MemoryUnit.GIB, check=never_above_capacity) as cluster:
         stream = Stream(cluster, chance)
-        async with beside(no_device_is_allocated_twice(cluster)):
-            async with beside(kill_at_random(stream, random.Random(seed + 1))) as [killing]:
+        async with concurrently(no_device_is_allocated_twice(cluster)):
+            async with concurrently(kill_at_random(stream, random.Random(seed + 1))) as [killing]:
                 await stream.run()
                 killed = await killing
             print(f"killed: {', '.join(killed)}")
@@ -309,13 +316,15 @@ async def all_placed_or_waiting_with_a_reason(cluster: World, stream: Stream) ->
 
 
 def waits_for_a_gpu(pod: Json) -> bool:
-    """Whether the pod says that it waits because no GPU has room: not because some part was away."""
+    """Whether the pod is reported pending because no GPU has enough free memory: not because a component is
+    missing.
+    """
     why = waits_because(pod)
     return not node_of(pod) and ("no single GPU has" in why or "the kubelet has" in why)
 
 
 async def records_are_what_the_kubelets_gave(cluster: World) -> None:
-    """For each running pod: as many devices as it asked for, on the GPU that its annotation names."""
+    """Checks of each running pod: it has as many devices as it requested, on the GPU in its annotation."""
 
     async def agree() -> bool:
         return not await disagreements(cluster)

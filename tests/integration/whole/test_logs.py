@@ -30,7 +30,7 @@ async def test_one_search_shows_a_pods_way_in_order(monkeypatch: pytest.MonkeyPa
         )["metadata"]
         await cluster.run_all(made["name"])
         key, node = f"default/{made['name']}", node_of(cluster.pod(made["name"]))
-        # Policies of a real API server log nothing; ours says what the webhook would.
+        # Policies of a real API server log nothing; ours log what the webhook would.
         admitted = (
             [] if isinstance(cluster.playground.control, RealControl) else [f"pod {key}: admitted for "]
         )
@@ -52,12 +52,12 @@ async def test_one_search_shows_a_pods_way_in_order(monkeypatch: pytest.MonkeyPa
             all_logged, "the whole way is logged", detail=lambda: lines_of(cluster, made["uid"])
         )
         assert len(logged) == len(wanted), logged
-        # The API server binds before its answer arrives: a quick agent may be done before the bind is logged.
-        at = [next((i for i, line in enumerate(logged) if words in line), -1) for words in wanted]
+        # The API server binds before its response arrives: a quick agent may be done before the bind is logged.
+        at = [next((i for i, line in enumerate(logged) if text in line), -1) for text in wanted]
         assert sorted(at) == list(range(len(wanted))), (at, logged)
-        # Our watch and kube-scheduler's get the pod at the same time: its first question may arrive earlier.
-        seen_first = at.pop(len(admitted))
-        assert at[: len(admitted)] < [seen_first] < [at[-3]], (at, logged)
+        # Our watch and kube-scheduler's get the pod at the same time: its first request may arrive earlier.
+        watched = at.pop(len(admitted))
+        assert at[: len(admitted)] < [watched] < [at[-3]], (at, logged)
         assert [at[:-2], at[-2:]] == [sorted(at[:-2]), sorted(at[-2:])], (at, logged)
         # No other component's lines carry it.
         assert all(key in line for line in logged)

@@ -1,4 +1,6 @@
-"""MIG instances in the playground: each takes pods like a GPU, on nodes with and without isolation; nodes that allocate whole GPUs do without."""
+"""MIG instances in the playground: each is allocated like a GPU, on nodes with and without isolation; nodes
+that allocate whole GPUs exclude them.
+"""
 
 import pytest
 
@@ -29,7 +31,7 @@ async def test_an_instance_is_a_gpu_with_its_own_memory(cluster: World) -> None:
     assert [gpu.get("parent") for gpu in node["gpus"]] == [None, 0, 0, 0]
 
 
-async def test_pods_fill_instances_and_are_held_to_their_share_of_one(cluster: World) -> None:
+async def test_pods_fill_instances_and_are_limited_to_their_share_of_one(cluster: World) -> None:
     await cluster.create(gpu_pod("small", 9, node="held"), gpu_pod("part", 10, node="held"))
     await cluster.run_all("small", "part")
     (share,) = record_of(cluster.pod("small"))
@@ -58,7 +60,7 @@ async def test_a_pod_for_two_gpus_gets_no_instance(cluster: World) -> None:
     await cluster.delete_all()
 
 
-async def test_whole_gpus_are_those_that_are_not_divided(cluster: World) -> None:
+async def test_only_undivided_gpus_are_allocated_whole(cluster: World) -> None:
     await cluster.offers("whole", 1, names.GPU_WHOLE)
     await cluster.create(gpu_pod("all", None, node="whole", limits={names.GPU_WHOLE: 1}))
     await cluster.run_all("all")

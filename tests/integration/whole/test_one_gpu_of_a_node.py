@@ -1,4 +1,4 @@
-"""Which GPU of a node takes a pod, in the playground: one that is cordoned, caps on pods, and what comes as the guide to what is left."""
+"""Which GPU of a node gets a pod, in the playground: a cordoned GPU, caps on pods, and placement by fragmentation."""
 
 import pytest
 
@@ -16,7 +16,7 @@ _TRIES = 4
 
 
 async def runs_on(cluster: World, name: str, units: int, index: int, *, node: str = "") -> None:
-    """The pod comes to that GPU, at the latest once the scheduler has seen what was changed of the node just before."""
+    """The pod gets that GPU, at the latest once the scheduler has processed the last change of the node."""
     found: list[list[int]] = []
     while len(found) < _TRIES:
         await cluster.create(gpu_pod(name, units, node=node))
@@ -29,16 +29,16 @@ async def runs_on(cluster: World, name: str, units: int, index: int, *, node: st
     pytest.fail(f"{name} came to GPUs {found}, not to {index}")
 
 
-async def waits(cluster: World, name: str, units: int, words: str) -> None:
+async def waits(cluster: World, name: str, units: int, reason: str) -> None:
     await cluster.create(gpu_pod(name, units))
     await cluster.pods.until(
-        lambda: words in waits_because(cluster.pod(name)),
-        f"{name} waits because {words}",
+        lambda: reason in waits_because(cluster.pod(name)),
+        f"{name} waits because {reason}",
         detail=lambda: waits_because(cluster.pod(name)),
     )
 
 
-async def test_a_gpu_that_is_cordoned_keeps_its_pod_and_takes_no_other(cluster: World) -> None:
+async def test_a_cordoned_gpu_keeps_its_pod_and_gets_no_other(cluster: World) -> None:
     await runs_on(cluster, "stays", 3, 0)
     assert (await cluster.kubectl("annotate", "node", "four", f"{names.ANN_CORDONED}=0,2")).code == 0
     await runs_on(cluster, "next", 3, 1)
@@ -53,7 +53,7 @@ async def test_a_gpu_that_is_cordoned_keeps_its_pod_and_takes_no_other(cluster: 
     await cluster.delete_all()
 
 
-async def test_a_gpu_and_a_node_take_as_many_pods_as_their_labels_say(cluster: World) -> None:
+async def test_a_gpu_and_a_node_get_at_most_as_many_pods_as_their_labels_allow(cluster: World) -> None:
     await cluster.label("four", {names.LABEL_MAX_PODS: "1", names.LABEL_MAX_NODE_PODS: "2"})
     await runs_on(cluster, "a", 2, 0)
     await runs_on(cluster, "b", 2, 1)
@@ -66,21 +66,22 @@ async def test_a_gpu_and_a_node_take_as_many_pods_as_their_labels_say(cluster: W
     await cluster.delete_all()
 
 
-async def test_by_fragmentation_a_gpu_is_left_in_a_size_that_comes(cluster: World) -> None:
+async def test_by_fragmentation_the_rest_of_a_gpu_fits_the_workload_mix(cluster: World) -> None:
     await cluster.label("four", {names.LABEL_PLACEMENT: "fragmentation"})
-    # What comes asks for 8 units: four have a GPU each, the others wait, and count all the same.
-    comes = [f"comes-{number}" for number in range(8)]
-    await cluster.create(*(gpu_pod(name, 8) for name in comes))
+    # The workload mix requests 8 units: four have a GPU each, the others are pending, and count all the same.
+    arriving = [f"comes-{number}" for number in range(8)]
+    await cluster.create(*(gpu_pod(name, 8) for name in arriving))
     await cluster.pods.until(
         lambda: (
-            sum(is_running(cluster.pod(name)) for name in comes) == 4
-            and sum(bool(waits_because(cluster.pod(name))) for name in comes) == 4
+            sum(is_running(cluster.pod(name)) for name in arriving) == 4
+            and sum(bool(waits_because(cluster.pod(name))) for name in arriving) == 4
         ),
         "as many run as there are GPUs, and the others were asked about",
     )
     await cluster.delete_all()
     await runs_on(cluster, "five", 5, 0)
-    # Beside it 7 units would be left, which would be of no use; an empty GPU still takes one of 8 beside it.
+    # Next to it 7 units would be left, which would be of no use; an empty GPU still has space for one of
+    # 8 next to it.
     await runs_on(cluster, "three", 3, 1)
     await cluster.label("four", {names.LABEL_PLACEMENT: None})
     await runs_on(cluster, "tight", 3, 0)

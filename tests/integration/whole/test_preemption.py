@@ -1,4 +1,4 @@
-"""A more important pod preempts on one GPU, by us or by kube-scheduler, and no pod is evicted needlessly."""
+"""A higher-priority pod preempts on one GPU, by us or by kube-scheduler, and no pod is evicted needlessly."""
 
 import asyncio
 import json
@@ -38,7 +38,7 @@ def pod(name: str, units: int, important: str, node: str, **labels: str) -> Json
     return made
 
 
-async def test_one_pod_ends_where_the_sum_would_do_and_no_gpu_does(cluster: World) -> None:
+async def test_one_pod_is_evicted_where_the_sum_suffices_but_no_single_gpu(cluster: World) -> None:
     await classes(cluster)
     low = [f"low-{number}" for number in range(4)]
     await cluster.create(*(pod(name, 11, "low", "four") for name in low))
@@ -46,11 +46,11 @@ async def test_one_pod_ends_where_the_sum_would_do_and_no_gpu_does(cluster: Worl
     await cluster.create(pod("high", 8, "high", "four"))
     await cluster.run_all("high")
     assert sum(is_running(cluster.pod(name)) for name in low) == 3
-    (ended,) = {f"default/{name}" for name in low} - cluster.pods.items.keys()
-    await cluster.event(ended.partition("/")[2], "Preempted", "ended for pod default/high (priority 1000)")
+    (victim,) = {f"default/{name}" for name in low} - cluster.pods.items.keys()
+    await cluster.event(victim.partition("/")[2], "Preempted", "ended for pod default/high (priority 1000)")
 
     high = await cluster.kubectl("inspect", "cgpu", "--why", "high", "-o", "json")
-    gone = await cluster.kubectl("inspect", "cgpu", "--why", ended)
+    gone = await cluster.kubectl("inspect", "cgpu", "--why", victim)
     assert (gone.code, "is gone: Preempted: ended for pod default/high (priority 1000)" in gone.err) == (
         1,
         True,
@@ -59,10 +59,10 @@ async def test_one_pod_ends_where_the_sum_would_do_and_no_gpu_does(cluster: Worl
         preemption = json.loads(high.out)["record"]["preemption"]
         (room,) = preemption["room"]
         assert (preemption["by"], preemption["said"], room["node"]) == ("gpushare", "", "four")
-        assert [(one["pod"], one["priority"]) for one in room["victims"]] == [(ended, 10)]
+        assert [(one["pod"], one["priority"]) for one in room["victims"]] == [(victim, 10)]
 
 
-async def test_a_budget_protects_its_pods_and_is_named_in_the_reason(cluster: World) -> None:
+async def test_a_budget_protects_its_pods_and_is_reported_in_the_reason(cluster: World) -> None:
     await classes(cluster)
     await cluster.create(*(pod(f"low-{number}", 11, "low", "four", app="kept") for number in range(4)))
     await cluster.run_all(*(f"low-{number}" for number in range(4)))
@@ -81,15 +81,15 @@ async def test_a_budget_protects_its_pods_and_is_named_in_the_reason(cluster: Wo
         assert "that a PodDisruptionBudget protects now: default/low-0, default/low-1" in text
     assert all(is_running(cluster.pod(f"low-{number}")) for number in range(4))
     await cluster.kubectl("delete", "pdb", "kept")
-    # The first pod that ends by itself makes the room.
+    # The first pod that ends by itself makes room.
     await cluster.delete("low-0")
     await cluster.run_all("high")
 
 
-async def test_what_kube_schedulers_victims_leave_goes_to_the_pod_that_it_has_nominated(
+async def test_memory_freed_by_kube_schedulers_victims_goes_to_the_nominated_pod(
     cluster: World,
 ) -> None:
-    """The node's processors are short: kube-scheduler ends pods by itself, one of which takes its time to go."""
+    """The node's CPUs are short: kube-scheduler evicts pods by itself, one of which takes time to terminate."""
     await classes(cluster)
     cpu = int(cluster.allocatable("single", "cpu"))
     grace_s = {"quick": 1, "slow": 4}
@@ -107,14 +107,14 @@ async def test_what_kube_schedulers_victims_leave_goes_to_the_pod_that_it_has_no
     await cluster.pods.until(lambda: "Insufficient cpu" in waits_because(cluster.pod("high")), "it waits")
     if isinstance(cluster.playground.control, EmbeddedControl):
         # The playground's kube-scheduler does not preempt: what the real one writes.
-        named = json.dumps({"status": {"nominatedNodeName": "single"}})
+        nomination = json.dumps({"status": {"nominatedNodeName": "single"}})
         patched = await cluster.kubectl(
-            "patch", "pod", "high", "--subresource=status", "--type=merge", "-p", named
+            "patch", "pod", "high", "--subresource=status", "--type=merge", "-p", nomination
         )
         assert patched.code == 0, patched.text
         await asyncio.gather(*(cluster.delete(name, grace_s=left_s) for name, left_s in grace_s.items()))
     await cluster.pods.until(lambda: "default/quick" not in cluster.pods.items, "the first has ended")
-    # One that asks for no processors, and is as important as those that end, would fit where the first of them was.
+    # One that requests no CPU, and has the priority of the evicted ones, would fit where the first of them was.
     await cluster.create(pod("thief", 8, "low", "single"))
     await cluster.run_all("high")
     await cluster.pods.until(lambda: waits_because(cluster.pod("thief")), "no second eviction was needed")

@@ -31,7 +31,7 @@ ABOVE: Final = (
 async def team(cluster: World) -> AsyncIterator[World]:
     assert (await cluster.kubectl("create", "namespace", "team-a")).code == 0
     assert (await cluster.kubectl("apply", "-f", "-", stdin=WRITTEN["ResourceQuota"])).code == 0
-    # A real API server takes no pod before the namespace has its service account, and counts a moment later.
+    # A real API server creates no pod before the namespace has its service account, and counts a moment later.
     await until(lambda: counted(cluster, mem="0", core="0"), "the quota is counted")
     yield cluster
     assert (await cluster.kubectl("delete", "namespace", "team-a", "--timeout=60s")).code == 0
@@ -64,7 +64,7 @@ def running(cluster: World, start: str) -> list[str]:
     ]
 
 
-async def test_what_passes_the_quota_is_refused_with_the_figures_and_a_job_goes_on_when_there_is_room(
+async def test_exceeding_the_quota_is_refused_with_figures_and_a_job_continues_once_it_fits(
     team: World,
 ) -> None:
     await take(team, gpu_pod("a", 12))

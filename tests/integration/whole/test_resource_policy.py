@@ -10,7 +10,7 @@ from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: Each with 8 processors; one with several GPUs, one that says that it is virtual.
+#: Each with 8 CPUs; one with several GPUs, one labelled as virtual.
 NODES = (
     shared_node("wide", "core-mem-4", "share", ("paidtype", "reserved")),
     shared_node("first", "t4", "share", ("paidtype", "subscription")),
@@ -58,7 +58,7 @@ def plain_pod(name: str, app: str, **more: object) -> Json:
 
 
 def pods_by_node(cluster: World, app: str) -> dict[str, int]:
-    """How many pods of the app run on each node, those that are ending left out."""
+    """How many pods of the app run on each node, without terminating ones."""
     found: dict[str, int] = {}
     for pod in cluster.pods.items.values():
         meta = pod["metadata"]
@@ -68,7 +68,7 @@ def pods_by_node(cluster: World, app: str) -> dict[str, int]:
 
 
 def alive(cluster: World, app: str) -> int:
-    """How many pods of the app there are, in whatever state."""
+    """How many pods of the app exist, in whatever state."""
     return sum(
         pod["metadata"].get("labels", {}).get("app") == app and not is_finished(pod)
         for pod in cluster.pods.items.values()
@@ -76,7 +76,7 @@ def alive(cluster: World, app: str) -> int:
 
 
 async def are_on(cluster: World, app: str, **nodes: int) -> None:
-    """Wait until so many pods of the app run on these nodes, and there are no others."""
+    """Wait until that many pods of the app run on these nodes, and there are no others."""
     await cluster.pods.until(
         lambda: pods_by_node(cluster, app) == nodes and alive(cluster, app) == sum(nodes.values()),
         f"pods of {app} are {nodes}",
@@ -85,17 +85,17 @@ async def are_on(cluster: World, app: str, **nodes: int) -> None:
 
 
 async def status_says(cluster: World, name: str, summary: str) -> None:
-    """Wait until the policy's status counts so."""
+    """Wait until the policy's status has these counts."""
 
-    async def says() -> bool:
+    async def reached() -> bool:
         raw = await cluster.session.request("GET", f"{POLICIES}/{name}")
         return bool((json.loads(raw).get("status") or {}).get("summary") == summary)
 
-    await until(says, f"status of {name} says {summary}")
+    await until(reached, f"status of {name} says {summary}")
 
 
 async def put(cluster: World, item: Json) -> None:
-    """Apply; of a policy, wait until the scheduler goes by it, too: it hears of pods by another watch."""
+    """Apply; of a policy, also wait until the scheduler applies it: it sees pods by another watch."""
     ran = await cluster.apply(item)
     assert ran.code == 0, ran.text
     if item["kind"] == "ResourcePolicy":
@@ -129,7 +129,7 @@ async def test_the_documented_deployment_grows_to_6_and_shrinks_to_2_over_its_th
     await are_on(cluster, "nginx", first=2)
     await cluster.kubectl("scale", "deployment/nginx", "--replicas=4")
     await are_on(cluster, "nginx", first=2, second=2)
-    # What the next steps need to know is with the API server alone.
+    # The state that the next steps need is only at the API server.
     cluster.playground.kill("extender")
     await cluster.kubectl("scale", "deployment/nginx", "--replicas=6")
     await are_on(cluster, "nginx", first=2, second=2, cloud=2)
@@ -162,7 +162,7 @@ async def test_a_max_is_never_exceeded_by_pods_with_and_without_gpus_while_the_e
     await drop(cluster, "many")
 
 
-async def test_a_pod_waits_for_its_unit_as_long_as_the_policy_says_whatever_other_pods_request(
+async def test_a_pod_waits_for_its_unit_for_the_policys_time_whatever_others_request(
     cluster: World,
 ) -> None:
     # No node is in the first unit.
@@ -189,8 +189,8 @@ async def test_a_pod_waits_for_its_unit_as_long_as_the_policy_says_whatever_othe
     await drop(cluster, "patient")
 
 
-async def test_a_policy_of_a_tenant_records_nothing_on_a_pod(cluster: World) -> None:
-    """A real API server refuses such a policy; where it is stored, the scheduler passes it over."""
+async def test_a_tenants_policy_records_nothing_on_a_pod(cluster: World) -> None:
+    """A real API server refuses such a policy; where it is stored, the scheduler ignores it."""
     (device,) = json.loads(cluster.nodes.items["first"]["metadata"]["annotations"][names.ANN_DEVICES])["gpus"]
     whole = {"uuid": device["uuid"], "index": 0, "mib": 15360, "units": 15, "of": 15, "core": 100}
     record = {"version": 1, "unit": "1GiB", "gpus": [whole], "containers": {}}

@@ -1,4 +1,4 @@
-"""A pod that uses a third of its allocation: the advice says so, and once it is followed a pending pod fits."""
+"""A pod that uses a third of its allocation: the advice reports it, and once it is followed a pending pod fits."""
 
 import json
 
@@ -38,7 +38,7 @@ async def advice(cluster: World, *options: str) -> Json:
     return dict(json.loads(ran.out))
 
 
-async def test_what_is_not_used_is_advised_away_and_a_pod_that_waits_gets_it(cluster: World) -> None:
+async def test_unused_memory_is_advised_away_and_a_pending_pod_gets_it(cluster: World) -> None:
     try:
         await _advised_and_followed(cluster)
     finally:
@@ -53,8 +53,8 @@ async def _advised_and_followed(cluster: World) -> None:
     await cluster.pods.until(lambda: waits_because(cluster.pod("waits")), "it waits")
 
     too_early = await advice(cluster)
-    by_name = {one["name"]: one for one in too_early["workloads"]}
-    assert by_name["third"]["memory"]["advisedUnits"] is None
+    workloads = {one["name"]: one for one in too_early["workloads"]}
+    assert workloads["third"]["memory"]["advisedUnits"] is None
     assert too_early["gain"]["freeMiB"] == 0
 
     async def enough_seen() -> Json | None:
@@ -81,12 +81,12 @@ async def _advised_and_followed(cluster: World) -> None:
 
     windowed = await advice(cluster, "--min-history", "4s", "--headroom", "10", "--window", "1h")
     assert (windowed["missing"], windowed["windowSeconds"]) == ([], 3600)
-    # All of it is younger than that.
+    # All samples are younger than that.
     assert windowed["from"] == document["from"] <= document["since"]
     (same,) = [one for one in windowed["workloads"] if one["name"] == "third"]
     assert same["memory"] == third["memory"]
 
-    # The same command shows current use next to the allocation.
+    # The same command shows current usage next to the allocation.
     async def seen_now() -> list[Json]:
         ran = await cluster.kubectl("inspect", "cgpu", "--pods", "-o", "json")
         assert (ran.code, ran.err) == (0, "")
@@ -99,18 +99,18 @@ async def _advised_and_followed(cluster: World) -> None:
     top = (await cluster.kubectl("inspect", "cgpu", "--top")).out.splitlines()
     assert [line.split()[1].partition("-")[0] for line in top] == ["NAME", "third", "idle"]
 
-    # Followed, it runs on, and the one that waited comes in.
+    # Once followed, it keeps running, and the pending one is bound.
     applied = await cluster.apply(deployment("third", third["memory"]["advisedUnits"]))
     assert applied.code == 0, applied.err
     await cluster.run_all("waits")
     await cluster.pods.until(lambda: sum(map(is_running, cluster.pods.items.values())) == 3, "all three run")
 
 
-async def test_nodes_pass_on_to_their_ports_alone(cluster: World) -> None:
+async def test_nodes_forward_only_to_their_own_ports(cluster: World) -> None:
     port = cluster.nodes.items["four"]["metadata"]["labels"][names.LABEL_AGENT_PORT]
     healthy = await cluster.kubectl("get", "--raw", f"/api/v1/nodes/four:{port}/proxy/healthz")
     assert healthy.out == "ok\n"
-    for path, said in (
+    for path, message in (
         (f"/api/v1/nodes/none:{port}/proxy/healthz", "NotFound"),
         ("/api/v1/nodes/four:x/proxy/healthz", "address not allowed"),
         (f"/api/v1/nodes/four:{port}/proxy/none", "could not find the requested resource"),
@@ -118,4 +118,4 @@ async def test_nodes_pass_on_to_their_ports_alone(cluster: World) -> None:
     ):
         refused = await cluster.kubectl("get", "--raw", path)
         assert refused.code != 0
-        assert said in refused.text
+        assert message in refused.text

@@ -1,4 +1,4 @@
-"""What ``gpushare simulate`` says of a manifest is what becomes of it when it is applied."""
+"""The result of ``gpushare simulate`` for a manifest is what happens when it is applied."""
 
 import json
 import sys
@@ -60,7 +60,7 @@ async def simulated(cluster: World, *options: str, stdin: str = "", code: int = 
 
 
 def landed(cluster: World) -> Counter[tuple[str, str, tuple[int, ...]]]:
-    """What made each pod, its node and its GPUs' indices."""
+    """Each pod's owner, its node and its GPUs' indices."""
     return Counter(
         (
             workload_of(pod).partition("/")[2],
@@ -72,7 +72,7 @@ def landed(cluster: World) -> Counter[tuple[str, str, tuple[int, ...]]]:
     )
 
 
-async def test_what_is_simulated_is_what_comes(cluster: World, tmp_path: Path) -> None:
+async def test_the_simulation_equals_what_happens(cluster: World, tmp_path: Path) -> None:
     await cluster.create(gpu_pod("there", 8, node="single"))
     await cluster.run_all("there")
     there = landed(cluster)
@@ -86,10 +86,10 @@ async def test_what_is_simulated_is_what_comes(cluster: World, tmp_path: Path) -
     )
     waits = {one["name"]: one["why"] for one in document["pods"] if not one["node"]}
     assert set(waits) == {"core", "big"}
-    # It has only been read: nothing has come of it.
+    # It has only been read: nothing was created.
     assert landed(cluster) == there
 
-    # Controllers work side by side, and the order decides: one after the other, as they were read.
+    # Controllers work concurrently, and the order matters: one after the other, as they were read.
     for manifest in MANIFESTS:
         made = f"{manifest['kind']} {manifest['metadata']['name']}"
         applied = await cluster.apply(manifest)
@@ -117,13 +117,14 @@ async def test_what_is_simulated_is_what_comes(cluster: World, tmp_path: Path) -
     await cluster.settled()
     assert landed(cluster) - there == expected
 
-    # Saved before, it says the same afterwards; and what waits now waits in a new reading too.
+    # A snapshot saved before gives the same result afterwards; and pods pending now are pending in a new
+    # reading too.
     again = await simulated(cluster, "--snapshot", str(snapshot), "-f", "-", stdin=text, code=3)
     assert again["pods"] == document["pods"]
     now = await simulated(cluster, code=3)
     assert {one["name"]: one["node"] for one in now["pods"]} == {"core": None, "big": None}
 
-    # Workloads that are applied once more have all their pods, and these are as their templates have them.
+    # Workloads that are applied again have all their pods, and these are as their templates have them.
     made = [one for one in MANIFESTS if one["kind"] != "Pod"]
     repeated = await simulated(cluster, "-f", "-", stdin=json.dumps({"kind": "List", "items": made}), code=3)
     assert not [one for one in repeated["pods"] if one["new"]]
@@ -134,15 +135,15 @@ async def test_what_is_simulated_is_what_comes(cluster: World, tmp_path: Path) -
         (2, 0, []),
     ]
 
-    # As many more nodes as were said to be enough let all in, and no less.
+    # The reported number of additional nodes lets all in, and fewer do not.
     (least,) = (one for one in document["minNodes"] if one["shape"] == "like single")
-    # With so many the pods with memory alone leave the node that gives compute to the one that asks for it.
+    # With that many the pods with memory alone leave the node that offers compute to the one that requests it.
     assert (least["moreNodes"], least["stillPending"]) == (5, [])
     for kind in ("deployments", "statefulsets", "jobs"):
         assert (await cluster.kubectl("delete", kind, "--all")).code == 0
 
 
-async def test_who_is_simulated_to_be_evicted_is_evicted(cluster: World) -> None:
+async def test_simulated_victims_are_evicted(cluster: World) -> None:
     important = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",

@@ -33,12 +33,12 @@ def whole(name: str, count: int, node: str = "") -> Json:
 
 
 def indices(cluster: World, name: str) -> set[int]:
-    """The GPUs that the pod's record names."""
+    """The GPUs in the pod's record."""
     return {share["index"] for share in record_of(cluster.pod(name))}
 
 
 async def has(cluster: World, name: str) -> set[int]:
-    """The GPUs that the kubelet says that the pod has, by index."""
+    """The pod's GPUs by the kubelet, by index."""
     node = node_of(cluster.pod(name))
     ids = (await cluster.devices(node, names.GPU_WHOLE))[f"default/{name}", "main"]
     uuids = [gpu.uuid for gpu in gpus.preset({"isles": "two-islands", "four": "core-mem-4"}[node], node).gpus]
@@ -56,7 +56,7 @@ async def runs(cluster: World, *pods: Json) -> None:
         await cluster.run_all(pod["metadata"]["name"])
 
 
-async def test_pods_of_two_and_four_gpus_lie_on_islands(cluster: World) -> None:
+async def test_pods_of_two_and_four_gpus_are_on_islands(cluster: World) -> None:
     await runs(cluster, whole("two", 2, "isles"), whole("all", 4, "isles"), whole("too", 2, "isles"))
     assert indices(cluster, "two") == {0, 1}
     assert indices(cluster, "all") == RIGHT
@@ -77,7 +77,7 @@ async def test_pods_of_two_and_four_gpus_lie_on_islands(cluster: World) -> None:
 
     if isinstance(
         cluster.playground.control, EmbeddedControl
-    ):  # a real API server passes nothing on to loopback
+    ):  # a real API server forwards nothing to loopback
 
         async def use_is_known() -> Json | None:
             listed: Json = json.loads((await cluster.kubectl("inspect", "cgpu", "--pods", "-o", "json")).out)
@@ -109,7 +109,7 @@ async def test_pods_of_another_scheduler_get_an_island_and_a_record_too(cluster:
     assert indices(cluster, "last") == {2, 3}
 
 
-async def test_parts_that_are_killed_lose_nothing(cluster: World) -> None:
+async def test_killed_components_lose_nothing(cluster: World) -> None:
     await runs(cluster, whole("before", 4, "isles"))
     for part in ("extender", "node-agent isles", "kubelet isles"):
         cluster.playground.kill(part)

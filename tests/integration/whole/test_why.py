@@ -1,4 +1,4 @@
-"""``kubectl inspect cgpu --why`` and ``--pending`` through the whole playground: what they say is what happened."""
+"""``kubectl inspect cgpu --why`` and ``--pending`` through the whole playground: they report what happened."""
 
 import json
 
@@ -26,7 +26,7 @@ async def refused(cluster: World, name: str) -> None:
     await cluster.pods.until(lambda: bool(waits_because(cluster.pod(name))), f"{name} was refused")
 
 
-async def test_a_placed_pod_is_explained_with_its_gpu_and_why_that_one(cluster: World) -> None:
+async def test_a_bound_pod_is_explained_with_its_gpu_and_the_reason_for_it(cluster: World) -> None:
     await cluster.create(gpu_pod("second", 16))
     await cluster.run_all("second")
 
@@ -34,7 +34,7 @@ async def test_a_placed_pod_is_explained_with_its_gpu_and_why_that_one(cluster: 
     text = (await cluster.kubectl("inspect", "cgpu", "--why", "second", "-d")).out
 
     if not isinstance(cluster.playground.control, EmbeddedControl):
-        assert document["source"] == "annotations"  # a real API server passes nothing on to loopback
+        assert document["source"] == "annotations"  # a real API server forwards nothing to loopback
         return
     record = document["record"]
     assert document["source"] == "scheduler"
@@ -50,8 +50,9 @@ async def test_a_placed_pod_is_explained_with_its_gpu_and_why_that_one(cluster: 
     assert "asks for 16 GiB, the largest GPU has 15 GiB" in text
 
 
-async def test_why_a_pod_waits_and_what_would_let_it_in(cluster: World) -> None:
-    # One on each of four GPUs, and two on the fifth: of one node 28 GiB are free, 7 of them together, of the other none.
+async def test_why_a_pod_is_pending_and_what_would_let_it_in(cluster: World) -> None:
+    # One on each of four GPUs, and two on the fifth: one node has 28 GiB free, 7 of them together, the
+    # other none.
     there = [f"there-{number}" for number in range(6)]
     await cluster.create(*(gpu_pod(name, 8) for name in there))
     await cluster.run_all(*there)
@@ -92,7 +93,7 @@ async def waiting(cluster: World, name: str) -> Json:
     return dict((await why(cluster, name))["record"]["waiting"])
 
 
-async def test_a_killed_scheduler_says_what_it_cannot_know(cluster: World) -> None:
+async def test_a_restarted_scheduler_reports_what_it_cannot_know(cluster: World) -> None:
     await cluster.create(gpu_pod("before", 2))
     await cluster.run_all("before")
     cluster.playground.kill("extender")
@@ -115,7 +116,7 @@ async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanat
     await cluster.create(gpu_pod("goes", 2), selects, gated, lost)
     await cluster.run_all("goes")
 
-    words = {
+    messages = {
         "selects": (
             "didn't match Pod's node affinity/selector",
             "a node with what its nodeSelector wants, disk=fast: ",
@@ -124,8 +125,8 @@ async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanat
         "lost": ("none seems to run for schedulerName absent", "the pod recreated with schedulerName "),
     }
     notes = {
-        name: await cluster.event(name, "GPUSchedulingPending: waits for aliyun.com/gpu-mem: 2: ", *said)
-        for name, said in words.items()
+        name: await cluster.event(name, "GPUSchedulingPending: waits for aliyun.com/gpu-mem: 2: ", *parts)
+        for name, parts in messages.items()
     }
 
     if isinstance(cluster.playground.control, EmbeddedControl):
@@ -141,7 +142,7 @@ async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanat
             assert record == listed[name]
             assert note.endswith(f"{record['reason']}. What would help: {record['suggestion']}")
 
-    # What was said to help does.
+    # The suggestion helps.
     body = b'{"spec":{"schedulingGates":null}}'
     await cluster.session.request("PATCH", f"{PODS}/gated", body=body, content_type=MERGE_PATCH)
     await cluster.label("four", {"disk": "fast"})
