@@ -154,8 +154,10 @@ def _type(terminal: int, text: str, until: str) -> None:
 def test_kubectl_gets_completions_in_its_own_format(environment: dict[str, str]) -> None:
     script = "from gpushare.inspect.__main__ import complete; import sys; sys.exit(complete(['--out']))"
     assert ran([sys.executable, "-c", script], "", environment) == "--output=\twide, json or yaml\n:4\n"
-    script = ran(["kubectl-inspect-cgpu", "completion", "kubectl"], "", environment)
-    assert ran(["sh", "-c", script, "it", "--out"], "", environment) == "--output=\twide, json or yaml\n:4\n"
+    completion = ran(["kubectl-inspect-cgpu", "completion", "kubectl"], "", environment)
+    assert (
+        ran(["sh", "-c", completion, "it", "--out"], "", environment) == "--output=\twide, json or yaml\n:4\n"
+    )
 
 
 def test_an_unsupported_shell_is_reported(environment: dict[str, str]) -> None:

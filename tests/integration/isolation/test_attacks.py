@@ -233,8 +233,8 @@ for pid in {victim, *(int(name) for name in os.listdir("/proc") if name.isdigit(
     refused(libc.syscall(434, pid, 0))
     assert not os.path.exists(f"/proc/{pid}/mem")
 """
-    with running(other, own_processes, tmp_path, sys.executable, "-c", holds) as (victim, output):
-        assert output.readline() == "held\n"
+    with running(other, own_processes, tmp_path, sys.executable, "-c", holds) as (victim, stdout):
+        assert stdout.readline() == "held\n"
         assert victim.stdin
         child = Path(f"/proc/{victim.pid}/task/{victim.pid}/children").read_text().split()[0]
         # By its number on the node, which a tenant may guess, and by all those that it sees.
@@ -259,4 +259,4 @@ for pid in {victim, *(int(name) for name in os.listdir("/proc") if name.isdigit(
         assert output == "-1 -1\n"
         victim.stdin.write("\n")
         victim.stdin.flush()
-        assert int(output.readline()) > 1500
+        assert int(stdout.readline()) > 1500

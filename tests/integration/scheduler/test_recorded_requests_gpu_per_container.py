@@ -72,8 +72,8 @@ async def test_compute_is_counted_by_the_gpu_of_each_container(version: str, for
 async def test_victims_are_added_until_every_container_has_a_gpu(version: str, form: str) -> None:
     """kube-scheduler evicts one with 9 of 15 for two of 10 each: that frees 21 units, but only 6 on one GPU."""
     world = world_of(four(devices=gpu_node("four", 15360, 15360).devices))
-    victims = next(one for one in CASES["cases"] if one["name"] == "gpu-per-container-preemption")["victims"]
-    uid = victims["four"][0]["metadata"]["uid"]
+    recorded = next(one for one in CASES["cases"] if one["name"] == "gpu-per-container-preemption")["victims"]
+    uid = recorded["four"][0]["metadata"]["uid"]
     await hold(world, "low-1", uid, 9)
     await hold(world, "beside", "uid-beside", 9)
     async with serving(version, form, world) as replay:

@@ -220,7 +220,7 @@ async def test_a_program_without_our_library_gets_no_more_than_the_share(
         neighbour = await begun(world, programs, cgroup_of(b))
         assert await first.allocate(2000) == 0
         # The rest of the share, without two contexts and the other process's memory.
-        assert await second.asked("memory") == [3072 - 2 * 256 - 2000, 3072]
+        assert await second.request("memory") == [3072 - 2 * 256 - 2000, 3072]
         assert await second.allocate(1000) == OUT_OF_MEMORY
         assert await second.allocate(500) == 0
         assert nvml.limits(directory_of(world, a)) == (0, 3072, 3012)
@@ -315,12 +315,12 @@ async def test_with_real_cgroups_a_container_is_limited_also_in_its_own_cgroup_n
         first, second = await started(programs), await started(programs, "sh", "-c", INSIDE, "sh")
         enter(where, first.pid, second.pid)
         await world.changes.until(lambda: nvml.limits(str(where))[1] == 3072, "limited", 30.0)
-        assert await first.asked("") == [0]
+        assert await first.request("") == [0]
         await second.send("")  # for the shell
-        assert await second.asked("") == [0]
+        assert await second.request("") == [0]
         assert await first.allocate(1500) == 0
         assert await second.allocate(1500) == OUT_OF_MEMORY
-        assert await second.asked("memory") == [3072 - 2 * 256 - 1500, 3072]
+        assert await second.request("memory") == [3072 - 2 * 256 - 1500, 3072]
         assert await second.allocate(1000) == 0
         assert nvml.limits(str(where)) == (0, 3072, 3012)
 
