@@ -1,4 +1,4 @@
-"""A control plane asked as one user after another, by HTTP and by what people type."""
+"""Requests to a control plane as one user after another, by HTTP and by commands that people type."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ _WARNING = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True)
 class Answer:
-    """A status code, the object or Status that came with it, and the texts of its warnings."""
+    """A status code, the object or Status in the response, and the texts of its warnings."""
 
     status: int
     body: Any
@@ -34,12 +34,12 @@ class Answer:
 
     @property
     def message(self) -> str:
-        """Why it was refused; empty when it was not."""
+        """The reason of a refusal; empty if it was accepted."""
         return "" if self.taken else str(self.body.get("message", self.body))
 
 
 class Api:
-    """One connection with the rights of ``access``; a context manager."""
+    """One connection with the permissions of ``access``; a context manager."""
 
     def __init__(self, access: Access) -> None:
         self._token = access.token
@@ -89,7 +89,7 @@ class Api:
         return self.ask("POST", collection(obj), obj, user=user, dry=dry)
 
     def attempt(self, write: Write, *, user: User | None = None) -> Answer:
-        """What comes of a write of the table, by its own user or by another; nothing is kept."""
+        """The response to a write of the table, by its own user or by another; nothing is stored."""
         resource, _, subresource = write.resource.partition("/")
         path = "/api/v1/" + ("nodes" if resource == "nodes" else f"namespaces/default/{resource}")
         if write.operation != "CREATE" or subresource:
@@ -98,7 +98,7 @@ class Api:
         return self.ask(method, path, write.body or None, user=user or write.user, dry=True)
 
     def get(self, path: str) -> Any:
-        """What is at ``path``, which must be there."""
+        """The object at ``path``, which must exist."""
         answer = self.ask("GET", path)
         assert answer.taken, answer
         return answer.body
@@ -116,12 +116,14 @@ def _impersonation(user: User | None) -> list[tuple[str, str]]:
 
 
 def prefix(api_version: str) -> str:
-    """Where the objects of an API version live: ``/api/v1``, ``/apis/apps/v1``."""
+    """The path of an API version: ``/api/v1``, ``/apis/apps/v1``."""
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
 
 def collection(obj: Mapping[str, Any]) -> str:
-    """Where an object is posted to; its kind's plural is the kind with an s, which holds for all that we use."""
+    """The path to which an object is posted; its kind's plural is the kind with an s, which holds for all
+    that we use.
+    """
     namespace = obj["metadata"].get("namespace")
     within = f"/namespaces/{namespace}" if namespace else ""
     plural = obj["kind"].lower() + ("es" if obj["kind"].endswith("s") else "s")

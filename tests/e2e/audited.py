@@ -1,4 +1,4 @@
-"""What the API server of a control plane without nodes has written into its audit log of pods that were to be made."""
+"""Audit log entries of a control plane without nodes about the creation of pods."""
 
 import json
 from dataclasses import dataclass
@@ -12,17 +12,19 @@ _OURS: Final = "gpushare-audit/"
 
 @dataclass(frozen=True)
 class Audited:
-    """A pod that was asked for: the status of the answer, and what the policy ``gpushare-audit`` says of it."""
+    """A request to create a pod: the status of the response, and the annotations of the policy ``gpushare-audit``."""
 
     status: int
-    said: dict[str, str]
+    annotations: dict[str, str]
 
 
 def audited(state: Path, where: dict[str, str]) -> Audited:
-    """The one request to create a pod of which the log in the control plane's folder ``state`` says ``where`` among others."""
+    """The only request to create a pod in the log of the control plane's folder ``state`` whose annotations
+    include ``where``.
+    """
 
     def found() -> list[Audited]:
-        return [one for one in map(_audited, _creations(state)) if where.items() <= one.said.items()]
+        return [one for one in map(_audited, _creations(state)) if where.items() <= one.annotations.items()]
 
     (one,) = wait_for(f"the audit log has {where}", found)
     return one
@@ -42,5 +44,5 @@ def _creations(state: Path) -> list[dict[str, Any]]:
 
 def _audited(event: dict[str, Any]) -> Audited:
     annotations = event.get("annotations", {})
-    said = {key.removeprefix(_OURS): text for key, text in annotations.items() if key.startswith(_OURS)}
-    return Audited(event["responseStatus"]["code"], said)
+    ours = {key.removeprefix(_OURS): text for key, text in annotations.items() if key.startswith(_OURS)}
+    return Audited(event["responseStatus"]["code"], ours)

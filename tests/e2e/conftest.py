@@ -13,7 +13,9 @@ from tests.e2e.cluster.programs import KUBERNETES
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Side by side go files, each on what it starts itself; the bed is tried on the cluster that is changed later."""
+    """Files run concurrently, each on what it starts itself; the bed is tested on the cluster that is
+    changed later.
+    """
     for item in items:
         if item.path.parent == Path(__file__).parent:
             group = "changed" if item.path.name == "test_cluster.py" else item.path.stem
@@ -24,7 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def k8s() -> str:
-    """The version that this run is about: ``$GPUSHARE_E2E_K8S``, else the newest; that of the cluster that is up already."""
+    """The version of this run: ``$GPUSHARE_E2E_K8S``, else the newest; that of the running cluster if there
+    is one.
+    """
     up_already = os.environ.get("GPUSHARE_E2E_STATE")
     if up_already:
         return Cluster(Path(up_already)).record.k8s

@@ -1,4 +1,4 @@
-"""A control plane without nodes, and what the tables of admission want to find there."""
+"""A control plane without nodes, and the objects that the admission tables need."""
 
 import json
 import subprocess
@@ -26,7 +26,9 @@ OPTED_OUT_NAMESPACE = {
 
 @contextmanager
 def control_plane(binaries: Path, state: Path) -> Iterator[Path]:
-    """The kubeconfig of a fresh etcd, API server and controllers, which end with the block; ``audited`` reads what it logs."""
+    """The kubeconfig of a fresh etcd, API server and controllers, which stop with the block; ``audited``
+    reads its audit log.
+    """
     state.mkdir(parents=True)
     policy = state / "audit-policy.json"
     policy.write_text(json.dumps(audit_policy()))
@@ -39,16 +41,16 @@ def control_plane(binaries: Path, state: Path) -> Iterator[Path]:
     plane = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT)
     try:
         assert plane.stdout is not None
-        said = plane.stdout.readline().split()
-        assert said[:1] == ["ready"], "the control plane did not start; its stderr says why"
-        yield Path(said[1])
+        words = plane.stdout.readline().split()
+        assert words[:1] == ["ready"], "the control plane did not start; its stderr says why"
+        yield Path(words[1])
     finally:
         plane.terminate()
         plane.communicate(timeout=60)
 
 
 def administrators(name: str, kind: str, *subjects: str) -> dict[str, Any]:
-    """The binding by which those users or groups may do everything."""
+    """The binding that gives those users or groups all permissions."""
     group = "rbac.authorization.k8s.io"
     return {
         "apiVersion": f"{group}/v1",
@@ -60,13 +62,13 @@ def administrators(name: str, kind: str, *subjects: str) -> dict[str, Any]:
 
 
 def wait_for_accounts(api: Api, *namespaces: str) -> None:
-    """Until the default account of each namespace is there: pods are taken only then."""
+    """Wait until the default account of each namespace exists: pods are accepted only then."""
     paths = [f"/api/v1/namespaces/{namespace}/serviceaccounts/default" for namespace in namespaces]
     wait_for(f"{paths} are there", lambda: all(api.ask("GET", path).taken for path in paths))
 
 
 def create_objects(api: Api, user: User | None = None) -> None:
-    """What is there before each write of the table."""
+    """Create the objects that exist before each write of the table."""
     for obj in OBJECTS.values():
         answer = api.create(obj, user=user)
         assert answer.taken, answer.message

@@ -1,4 +1,4 @@
-"""The chart's admission policies, as helm renders them for what an API server has."""
+"""The chart's admission policies, as helm renders them for an API server's features."""
 
 import re
 from typing import Any, Final
@@ -19,7 +19,7 @@ _OF_POLICY = re.compile(
 
 
 def policies(commands: Commands, api: Api, *arguments: str) -> list[dict[str, Any]]:
-    """What the chart makes of admission on this API server."""
+    """The chart's admission objects on this API server."""
     argv = ["helm", "template", "gpushare", str(CHART), "-n", NAMESPACE, *arguments]
     argv += ["--set", f"admission.referenceGpuMemoryMiB={COUNTING.reference_mib}"]
     for kind in (VALIDATING, MUTATING):
@@ -45,7 +45,7 @@ def serves_claims(api: Api) -> bool:
 
 
 def problem(case: PodCase, answer: Answer, *, pointed: str | None = None) -> str:
-    """What ``answer`` has against ``case``; empty when it is as the table says. ``pointed``: the scheduler got."""
+    """How ``answer`` deviates from ``case``; empty if it matches the table. ``pointed``: the scheduler got."""
     ours = [warning for warning in answer.warnings if "gpushare" in warning]
     ends = [warning.partition("': ")[2] if _OF_POLICY.match(warning) else warning for warning in ours]
     if case.refused:

@@ -1,4 +1,4 @@
-"""What the scheduler's account may do with the taints of a node, for every kind of enforcement."""
+"""The scheduler's permissions on the taints of a node, for every kind of enforcement."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ _MINE = {"key": "mine", "effect": "PreferNoSchedule"}
 
 
 def assert_that_the_startup_taint_alone_goes(api: Api) -> None:
-    """Of a node that is made for this, with another taint beside it and those that Kubernetes gives to new nodes."""
+    """On a node created for this, with another taint and those that Kubernetes gives to new nodes."""
     taints = [{"key": STARTUP_TAINT, "effect": "NoSchedule"}, _MINE]
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "coming"}, "spec": {"taints": taints}}
     made = api.create(node)

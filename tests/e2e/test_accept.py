@@ -1,4 +1,6 @@
-"""Requests of HAMi and KAI behind a real API server: by the webhook, next to the chart's policies where the server has them."""
+"""Requests of HAMi and KAI behind a real API server: by the webhook, together with the chart's policies
+where the server has them.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,7 +96,7 @@ def limits(answer: Answer) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("case", TRANSLATED, ids=lambda case: case.id)
-def test_requests_become_ours(api: Api, case: Case) -> None:
+def test_requests_are_converted_to_ours(api: Api, case: Case) -> None:
     answer = create(api, case)
     assert answer.taken, answer.message
     assert limits(answer) == case.becomes
@@ -109,7 +111,7 @@ def test_requests_become_ours(api: Api, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", LEFT_ALONE, ids=lambda case: case.id)
-def test_other_pods_are_left_as_they_are(api: Api, case: Case) -> None:
+def test_other_pods_are_left_unchanged(api: Api, case: Case) -> None:
     answer = create(api, case)
     assert answer.taken, answer.message
     assert limits(answer) == case.limits
@@ -117,7 +119,7 @@ def test_other_pods_are_left_as_they_are(api: Api, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", [*REJECTED, *INVALID_AFTERWARDS], ids=lambda case: case.id)
-def test_what_has_no_equivalent_is_rejected_by_name(api: Api, case: Case) -> None:
+def test_requests_without_an_equivalent_are_rejected_by_name(api: Api, case: Case) -> None:
     if case.counting != COUNTING:
         pytest.skip("the webhook has a reference GPU")
     answer = create(api, case)

@@ -1,7 +1,7 @@
 """The chart's policies on a real API server: every case of the tables, for pods, templates, and users.
 
-The policies are rendered by helm for what this API server has. Nothing runs here but the control plane: what
-admission says does not depend on nodes.
+The policies are rendered by helm for this API server's features. Only the control plane runs here: admission
+does not depend on nodes.
 """
 
 import json
@@ -56,7 +56,9 @@ def access(commands: Commands) -> Any:
 
 @pytest.fixture(scope="module")
 def api(commands: Commands, access: Any) -> Iterator[Api]:
-    """The administrator, once the policies are at work and ``OBJECTS`` are there; RBAC lets everybody do all."""
+    """The administrator, once the policies are in force and ``OBJECTS`` exist; RBAC permits everything to
+    everybody.
+    """
     with Api(access) as api:
         has = [api_name for api_name in (VALIDATING, MUTATING) if serves(api, api_name)]
         if VALIDATING not in has:
@@ -72,7 +74,7 @@ def api(commands: Commands, access: Any) -> Iterator[Api]:
 
 
 def _asleep(api: Api, mutating: bool) -> list[str]:
-    """What is not refused or changed yet, of one case a policy."""
+    """Policies not in force yet, by one case each that is not refused or changed."""
     cases = [CASES[one] for one in ("compute-7", "exported-from-a-cluster", "mistakes-of-all-kinds")]
     kinds = ("Deployment", "CronJob", "PodTemplate")
     bodies = [(case, workload(kind, case, "probe")) for case in cases for kind in kinds]
@@ -91,7 +93,7 @@ def _asleep(api: Api, mutating: bool) -> list[str]:
     answers.append(api.create(pod(CASES["memory"], "probe"), user=agent_on("n1"), dry=True))
     binding = next(one for one in WRITES if one.id == "plain-scheduler-binds-with-record")
     answers.append(api.attempt(binding))
-    # Until RBAC knows that everybody may do all, it refuses with the same status.
+    # Until RBAC knows that everybody may do everything, it refuses with the same status.
     found += [f"{answer.status}" for answer in answers if "ValidatingAdmissionPolicy" not in answer.message]
     if mutating:
         made = api.create(pod(CASES["memory"], "probe"), dry=True)
@@ -121,7 +123,7 @@ def test_pods(api: Api, case: PodCase) -> None:
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_templates(api: Api, kind: str) -> None:
-    """Refused where they are submitted, word for word as their pods would be; the users' text stays."""
+    """Refused where they are submitted, with the messages of their pods; the users' text stays."""
     found = []
     for case in PODS:
         answer = api.create(workload(kind, case, "case"), dry=True)
@@ -138,8 +140,8 @@ def _template(obj: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_template_is_judged_when_it_changes_and_only_then(api: Api, commands: Commands) -> None:
-    """What was there before the rules can still be scaled, rolled back and deleted by its controllers."""
+def test_a_template_is_validated_only_when_it_changes(api: Api, commands: Commands) -> None:
+    """Objects older than the rules can still be scaled, rolled back and deleted by its controllers."""
     good = workload("Deployment", CASES["memory"], "changes")
     assert api.create(good).taken
     path = "/apis/apps/v1/namespaces/default/deployments/changes"
@@ -167,13 +169,13 @@ def test_a_waiting_pod_may_not_be_relabelled_into_one_that_never_fits(api: Api) 
     assert "must be 'latency' or 'batch'" in api.ask("PATCH", path, wrong, dry=True).message
 
 
-def test_ephemeral_containers_ask_for_nothing(api: Api) -> None:
+def test_ephemeral_containers_request_nothing(api: Api) -> None:
     path = "/api/v1/namespaces/default/pods/bound-n1/ephemeralcontainers"
     debugger = {**box("debug", mem="1"), "targetContainerName": "c"}
     answer = api.ask("PATCH", path, {"spec": {"ephemeralContainers": [debugger]}}, dry=True)
     assert not answer.taken
     assert "spec.ephemeralContainers[0].resources: Forbidden" in answer.message
-    # Nor is it a way to the record.
+    # Nor can it change the record.
     del debugger["resources"]
     changes = {
         "metadata": {"annotations": {names.ANN_SHARE: "{}"}},
@@ -185,7 +187,7 @@ def test_ephemeral_containers_ask_for_nothing(api: Api) -> None:
     )
 
 
-def test_resizing_is_no_way_to_more_memory_or_to_the_record(api: Api) -> None:
+def test_resizing_changes_neither_memory_nor_the_record(api: Api) -> None:
     path = "/api/v1/namespaces/default/pods/bound-n1/resize"
     bigger = {"name": "c", "resources": {"limits": {names.GPU_MEM: "4"}, "requests": {names.GPU_MEM: "4"}}}
     if api.ask("GET", path).status == 404:
@@ -216,8 +218,8 @@ def test_writes(api: Api, write: Write) -> None:
         assert answer.message.endswith(write.says)
 
 
-def test_an_agents_own_token_says_its_node(api: Api, commands: Commands, access: Any) -> None:
-    """Nothing impersonated: the token of the agent's pod, with the rights that the chart gives it."""
+def test_an_agents_own_token_contains_its_node(api: Api, commands: Commands, access: Any) -> None:
+    """Nothing impersonated: the token of the agent's pod, with the permissions that the chart gives it."""
     account = {"name": "gpushare-device-plugin", "namespace": NAMESPACE}
     commands.apply({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
     agent = {
@@ -240,8 +242,8 @@ def test_an_agents_own_token_says_its_node(api: Api, commands: Commands, access:
             }
         },
     }
-    asked = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account['name']}/token"
-    token = api.ask("POST", asked, body).body["status"]["token"]
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account['name']}/token"
+    token = api.ask("POST", path, body).body["status"]["token"]
     own = msgspec.structs.replace(access, client_certificate=b"", client_key=b"", token=token)
     with Api(own) as mine:
         devices = {"metadata": {"annotations": {names.ANN_DEVICES: "{}"}}}
@@ -250,7 +252,7 @@ def test_an_agents_own_token_says_its_node(api: Api, commands: Commands, access:
         assert "the node agent of node n1 changes only this node" in answer.message
 
 
-def test_what_people_see(api: Api, commands: Commands) -> None:
+def test_what_users_see(api: Api, commands: Commands) -> None:
     """kubectl, for real: the exported pod, the changed record, the wrong percentage."""
     exported = commands.typed("kubectl", "get", "pod", "bound-n1", "-o", "yaml")
     again = exported.replace("name: bound-n1", "name: again")
@@ -294,22 +296,22 @@ def _two(commands: Commands) -> list[Any]:
     return found if len(found) == 2 else []
 
 
-# --- what the audit log says -------------------------------------------------------------------------
+# --- audit log ------------------------------------------------------------------------------------------
 
 
-def test_the_audit_log_has_the_uid_of_a_gpu_pod_and_what_it_asks_for(api: Api, states: Path) -> None:
+def test_the_audit_log_has_the_uid_of_a_gpu_pod_and_its_request(api: Api, states: Path) -> None:
     """Policies log nothing: there the way of a pod begins. Where a name is generated, the event itself has none."""
     case = CASES["mib"]
-    asked = pod(case, "x")
-    del asked["metadata"]["name"]
-    asked["metadata"]["generateName"] = "audited-"
-    made = api.create(asked)
+    request = pod(case, "x")
+    del request["metadata"]["name"]
+    request["metadata"]["generateName"] = "audited-"
+    made = api.create(request)
     assert made.taken, made.message
     metadata = made.body["metadata"]
     found = audited(states / "admission", {"uid": metadata["uid"]})
     limits = made.body["spec"]["containers"][0]["resources"]["limits"]
     assert found.status == 201
-    assert found.said == {
+    assert found.annotations == {
         "uid": metadata["uid"],
         "pod": f"default/{metadata['name']}",
         "scheduler": made.body["spec"]["schedulerName"],
@@ -336,7 +338,7 @@ def test_an_audit_annotation_that_cannot_be_evaluated_rejects_no_pod(
     def without() -> bool:
         made = api.create(pod(CASES["memory"], "audited"), dry=True)
         assert made.taken, made.message
-        return "asks" not in audited(states / "admission", {"uid": made.body["metadata"]["uid"]}).said
+        return "asks" not in audited(states / "admission", {"uid": made.body["metadata"]["uid"]}).annotations
 
     wait_for("the value cannot be worked out", without)
     commands.apply(policy)
@@ -345,12 +347,12 @@ def test_an_audit_annotation_that_cannot_be_evaluated_rejects_no_pod(
 # --- the embedded API server ---------------------------------------------------------------------------
 
 
-def test_the_playgrounds_api_server_refuses_alike(api: Api) -> None:
-    """To the letter: message, reason, code, and the details from which kubectl makes its own words."""
+def test_the_playgrounds_api_server_refuses_identically(api: Api) -> None:
+    """To the letter: message, reason, code, and the details from which kubectl makes its message."""
     plane = Plane()
     plane.fill()
     found = []
-    # Those of which the playground has controllers; it stores the others as they come.
+    # Those of which the playground has controllers; it stores the others unchecked.
     kinds = {"Pod": "pods"} | {
         kind: WORKLOADS[kind][1] for kind in ("Deployment", "ReplicaSet", "StatefulSet", "Job")
     }
@@ -358,8 +360,8 @@ def test_the_playgrounds_api_server_refuses_alike(api: Api) -> None:
         for kind, plural in kinds.items():
             obj = pod(case, "alike") if kind == "Pod" else workload(kind, case, "alike")
             answer = api.create(obj, dry=True)
-            said = _status(lambda plural=plural, obj=obj: plane.create(plural, obj))
-            found.append((kind, case.id, said, answer.body))
+            status = _status(lambda plural=plural, obj=obj: plane.create(plural, obj))
+            found.append((kind, case.id, status, answer.body))
     for write in (write for write in HERE if write.says):
         answer = api.attempt(write)
         found.append(("write", write.id, _status(lambda write=write: plane.write(write)), answer.body))
@@ -414,9 +416,9 @@ def test_a_pod_of_many_containers_costs_less_than_the_limit(api: Api, wrong: boo
 def test_a_misspelling_among_many_names_is_found_within_the_cel_cost_limit(api: Api) -> None:
     many = tuple(box(f"c{n}", mem="1") for n in range(199))
     unread = {f"example.com/{n:063}": "x" for n in range(250)}
-    words = unknown_words(("slip", "aliyun.com/gpu-core", names.GPU_CORE))
+    unknown = unknown_words(("slip", "aliyun.com/gpu-core", names.GPU_CORE))
     case = PodCase(
-        "many", (*many, box("slip", **{"aliyun.com/gpu-core": "5"})), annotations=unread, warns=(words,)
+        "many", (*many, box("slip", **{"aliyun.com/gpu-core": "5"})), annotations=unread, warns=(unknown,)
     )
     assert not problem(case, api.create(pod(case, "many"), dry=True))
     assert not problem(case, api.create(workload("CronJob", case, "many"), dry=True))
@@ -426,8 +428,8 @@ def test_without_nodes_in_tokens_the_other_rules_on_agents_stay(api: Api, comman
     agents = [
         one for one in policies(commands, api, "--set", "admission.nodeRestriction=never") if _of_agents(one)
     ]
-    by_id = {write.id: write for write in WRITES}
-    free, bound = by_id["agent-without-node"], by_id["agent-labels-its-node"]
+    writes = {write.id: write for write in WRITES}
+    free, bound = writes["agent-without-node"], writes["agent-labels-its-node"]
     commands.apply(*agents)
     wait_for("agents are free", lambda: api.attempt(free).taken)
     for user in (bound.user, free.user):
@@ -446,7 +448,7 @@ def test_records_and_nodes_are_guarded_whatever_else_is_off(
 
 
 def _guards(policy: dict[str, Any]) -> bool:
-    """Whether it says who may write; records in templates are judged with their requests."""
+    """Whether it restricts writers; records in templates are validated with their requests."""
     return _of_agents(policy) or policy["metadata"]["name"] in (
         "gpushare-records",
         "gpushare-records-bindings",
@@ -459,7 +461,7 @@ def _of_agents(policy: dict[str, Any]) -> bool:
     return name.startswith("gpushare-node-agent")
 
 
-def test_off_means_off(api: Api, commands: Commands) -> None:
+def test_switched_off_nothing_is_checked(api: Api, commands: Commands) -> None:
     def made(*values: str) -> list[dict[str, Any]]:
         return policies(commands, api, *(option for value in values for option in ("--set", value)))
 
@@ -490,7 +492,7 @@ def test_a_namespaces_quota_counts_units_of_memory_and_compute(commands: Command
         metadata = {"name": name, "namespace": team}
         return api.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, dry=dry)
 
-    # Admission goes by its watch: a quota that it has not counted yet refuses every pod, or none.
+    # Admission uses its own watch: a quota that it has not counted yet refuses every pod, or none.
     wait_for("the quota is in force", lambda: "exceeded quota" in ask("huge", 17, 50, dry=True).message)
     assert ask("a", 12, 50).taken
     refused = ask("b", 8, 50)

@@ -1,4 +1,6 @@
-"""The chart's policies on a real API server of a cluster that counts in units of 128 MiB: what depends on the unit, and on a pod's node."""
+"""The chart's policies on a real API server of a cluster with units of 128 MiB: rules that depend on the
+unit, and on a pod's node.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from tests.e2e.policies import VALIDATING, policies, serves
 
 @pytest.fixture(scope="module")
 def api(binaries: Path, states: Path) -> Iterator[Api]:
-    """The administrator, once the policies are at work."""
+    """The administrator, once the policies are in force."""
     with control_plane(binaries, states / "units") as kubeconfig:
         commands = Commands(kubeconfig, binaries)
         with Api(load_access(str(kubeconfig))) as api:
@@ -37,20 +39,20 @@ def api(binaries: Path, states: Path) -> Iterator[Api]:
 
 
 @pytest.mark.parametrize("kind", WORKLOADS)
-def test_less_than_a_context_takes_is_warned_about_in_templates(api: Api, kind: str) -> None:
+def test_less_memory_than_a_context_needs_is_warned_about_in_templates(api: Api, kind: str) -> None:
     cases = (*SMALL, *SMALL_MIB)
     assert {case.id: _warned(_sent(api, kind, case)) for case in cases} == {
         case.id: case.warns for case in cases
     }
 
 
-def test_less_than_a_context_takes_is_warned_about_in_pods(api: Api) -> None:
+def test_less_memory_than_a_context_needs_is_warned_about_in_pods(api: Api) -> None:
     assert {case.id: _warned(_sent(api, "Pod", case)) for case in SMALL} == {
         case.id: case.warns for case in SMALL
     }
 
 
-def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it_is(api: Api) -> None:
+def test_changing_a_label_read_at_scheduling_is_warned_about_once_the_pod_is_bound(api: Api) -> None:
     def relabelled(name: str, **labels: str) -> tuple[str, ...]:
         path = f"/api/v1/namespaces/default/pods/{name}"
         return _warned(api.ask("PATCH", path, {"metadata": {"labels": labels}}, dry=True))

@@ -1,4 +1,6 @@
-"""What cluster-autoscaler's own code makes of our nodes and pods: packages of its module, built here, asked with objects."""
+"""How cluster-autoscaler's own code treats our nodes and pods: packages of its module, built here, called
+with objects.
+"""
 
 import json
 import subprocess

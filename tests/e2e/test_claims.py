@@ -1,4 +1,6 @@
-"""Requests that become ResourceClaims behind a real API server: by the webhook, next to the chart's policies."""
+"""Requests that become ResourceClaims behind a real API server: by the webhook, together with the chart's
+policies.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +60,7 @@ def api(binaries: Path, states: Path, tmp_path_factory: pytest.TempPathFactory, 
 
 
 def in_force(api: Api) -> bool:
-    """The webhook, the policy that counts MiB as units, and that about templates of claims."""
+    """The webhook, the policy that counts MiB as units, and the one about templates of claims."""
     wrong = template("wrong", {"requests": [{"name": "gpu", "exactly": exactly({"time": "1"})}]})
     return (
         REJECTED[0].says in create(api, REJECTED[0]).message
@@ -112,23 +114,23 @@ def delete(api: Api, path: str) -> None:
 
 
 @pytest.mark.parametrize("row", CLAIMED, ids=lambda row: row.id)
-def test_requests_become_claims_that_kubernetes_makes_for_the_pod(api: Api, row: Claimed) -> None:
+def test_requests_become_claims_that_kubernetes_creates_for_the_pod(api: Api, row: Claimed) -> None:
     answer = create(api, row.case, dry=False)
     assert answer.taken, answer.message
     try:
         spec = answer.body["spec"]
         assert spec["schedulerName"] == row.scheduler
         others = [one["name"] for one in row.case.spec.get("resourceClaims", ())]
-        named = {
+        templates = {
             one["name"]: one["resourceClaimTemplateName"]
             for one in spec["resourceClaims"]
             if one["name"] not in others
         }
         for name, claim in row.claims.items():
-            made = api.get(f"{DRA}/default/resourceclaimtemplates/{named[name]}")
+            made = api.get(f"{DRA}/default/resourceclaimtemplates/{templates[name]}")
             assert made["spec"]["spec"]["devices"] == claim.devices()
             assert made["metadata"]["labels"] == {"app.kubernetes.io/managed-by": NAME}
-        assert named.keys() == row.claims.keys()
+        assert templates.keys() == row.claims.keys()
         containers = spec["containers"] + spec.get("initContainers", [])
         uses = {
             one["name"]: one["resources"]["claims"][-1]["name"]
@@ -153,7 +155,7 @@ def claims_of(api: Api, name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("case", LEFT_ALONE, ids=lambda case: case.id)
-def test_other_pods_are_left_as_they_are(api: Api, case: Case) -> None:
+def test_other_pods_are_left_unchanged(api: Api, case: Case) -> None:
     answer = create(api, case)
     assert answer.taken, answer.message
     assert "resourceClaims" not in answer.body["spec"]
@@ -163,12 +165,12 @@ def test_other_pods_are_left_as_they_are(api: Api, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", REJECTED, ids=lambda case: case.id)
-def test_what_claims_cannot_express_is_rejected_by_name(api: Api, case: Case) -> None:
+def test_requests_that_claims_cannot_express_are_rejected_by_name(api: Api, case: Case) -> None:
     answer = create(api, case)
     assert not answer.taken
     assert case.says in answer.message
-    of_template = create_template(api, case)
-    assert case.says in (of_template.warnings if of_template.taken else of_template.message)
+    response = create_template(api, case)
+    assert case.says in (response.warnings if response.taken else response.message)
 
 
 def test_a_dry_run_creates_no_template(api: Api) -> None:
@@ -185,14 +187,14 @@ def test_a_template_of_that_name_with_another_share_is_not_used(api: Api) -> Non
     name = claim["resourceClaimTemplateName"]
     forged = template(name, {"requests": [{"name": "gpu", "exactly": exactly({"memory": "90Gi"})}]})
     assert api.create(forged).taken
-    says = f"ResourceClaimTemplate default/{name} is not the one that gpushare creates under this name: delete it"
-    assert says in create(api, case, dry=False).message
+    message = f"ResourceClaimTemplate default/{name} is not the one that gpushare creates under this name: delete it"
+    assert message in create(api, case, dry=False).message
     delete(api, f"{DRA}/default/resourceclaimtemplates/{name}")
     assert create(api, case, dry=False).taken
     delete(api, f"/api/v1/namespaces/default/pods/{case.id}")
 
 
-def test_a_quota_bounds_the_templates_of_a_namespace(api: Api) -> None:
+def test_a_quota_limits_the_templates_of_a_namespace(api: Api) -> None:
     kind = "count/resourceclaimtemplates.resource.k8s.io"
     quota = {
         "apiVersion": "v1",

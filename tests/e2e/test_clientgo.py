@@ -38,7 +38,7 @@ async def test_client_go_writes_watches_through_a_gap_and_elects_leaders(
                 assert process.stderr is not None
                 line = await process.stdout.readline()
                 assert line == b"written\n", (await process.stderr.read()).decode()
-                # Cut all watches, let things happen in the gap, and forget them before anyone can come back.
+                # Cut all watches, change objects in the gap, and expire the watches before anyone can reconnect.
                 server.cut_watches()
                 server.store.remove("pods", "default", "json-2")
                 await api("POST", "/api/v1/namespaces/default/pods", pod("in-the-gap"), code=201)

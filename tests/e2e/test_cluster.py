@@ -1,4 +1,4 @@
-"""The test bed itself: a cluster as real as one machine allows, that leaves nothing behind."""
+"""The test cluster itself: as real as one machine allows, and it leaves nothing behind."""
 
 import contextlib
 import json
@@ -34,13 +34,13 @@ from tests.patience import starved_s
 IMAGE = "e2e.local/busybox:1"
 UP_SECONDS = 60.0
 CHECKOUT = Path(__file__).parents[2]
-#: What the page has a reader type.
+#: Commands that the page has a reader type.
 ONE, TWO, BUILD, UP, LOAD, EXEC, DOWN = (
     command.text.replace(".venv/bin/python", sys.executable)
     for command in commands_typed_by(__file__, "docs/developer/test-cluster.md")
 )
 STAYS_UP = "Ctrl-C ends it"
-#: What a sentence says of another version, which the environment says for the page's blocks.
+#: What a sentence has for another version, which the environment sets for the page's blocks.
 (OF_VERSION,) = sentences_typed_by(__file__)
 
 
@@ -50,7 +50,7 @@ def typing(states: Path, k8s: str) -> dict[str, str]:
 
 
 def typed(text: str, environment: dict[str, str]) -> str:
-    """What a command prints that ends by itself, and well."""
+    """The output of a command that exits by itself, successfully."""
     done = subprocess.run(
         ["bash", "-c", text],
         cwd=CHECKOUT,
@@ -66,7 +66,7 @@ def typed(text: str, environment: dict[str, str]) -> str:
 
 @contextlib.contextmanager
 def staying_up(text: str, environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A command that ends by Ctrl-C; what it prints goes into ``log``."""
+    """A command that ends by Ctrl-C; its output goes into ``log``."""
     with log.open("wb") as out:
         # A shell that started the tests in the background may ignore interrupts, and that is inherited.
         typing_it = ["env", "--default-signal=INT", "bash", "-c", text]
@@ -98,14 +98,14 @@ def pod(
 
 
 def get(cluster: Cluster, path: str, *, of: str, port: int, check: bool = True) -> str:
-    """The body that HTTP GET ``path`` from pod ``of`` brings; busybox has no other client that works in a pod."""
+    """The body of HTTP GET ``path`` from pod ``of``; busybox has no other client that works in a pod."""
     host, _, rest = path.partition("/")
     script = f"printf 'GET /{rest} HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {host} {port}"
     return cluster.kubectl("exec", of, "--", "sh", "-c", script, check=check).stdout.partition("\n\n")[2]
 
 
 def gone_from(spaces: traces.Spaces) -> None:
-    """Killed processes are there until this machine's process 1 has taken note of them."""
+    """Killed processes exist until this machine's process 1 has reaped them."""
     with contextlib.suppress(NotReached):
         wait_for("every process to be gone", lambda: not spaces.held(), timeout=20)
     assert spaces.held() == set()
@@ -125,7 +125,7 @@ def pods(cluster: Cluster) -> Iterator[Cluster]:
         "spec": {"selector": {"app": "bed-web"}, "ports": [{"port": 80, "targetPort": 8080}]},
     }
     web = pod("bed-web", first, "sh", "-c", serve, labels={"app": "bed-web"})
-    # Without it the pod is Ready before its shell has said and served anything.
+    # Without it the pod is Ready before its shell has printed and served anything.
     web["spec"]["containers"][0]["startupProbe"] = {
         "httpGet": {"path": "/index.html", "port": 8080},
         "periodSeconds": 1,
@@ -144,7 +144,7 @@ def pods(cluster: Cluster) -> Iterator[Cluster]:
     cluster.kubectl("delete", "pod", *clients)
 
 
-def test_nodes_are_those_of_the_version_asked_for(cluster: Cluster) -> None:
+def test_nodes_have_the_requested_version(cluster: Cluster) -> None:
     nodes = cluster.get("/api/v1/nodes")["items"]
     real = [n for n in nodes if n["metadata"]["labels"].get("type") != "kwok"]
     assert sorted(n["metadata"]["name"] for n in real) == sorted(n.name for n in cluster.nodes)
@@ -160,18 +160,18 @@ def test_pods_reach_each_other_on_every_node_and_by_service(pods: Cluster) -> No
     for i in range(len(pods.nodes)):
         client = f"bed-client-{i}"
         assert get(pods, f"{address}/index.html", of=client, port=8080) == "from-bed-web\n"
-        # Controllers and kube-proxy may see that a pod is Ready later than we do.
+        # Controllers and kube-proxy may learn that a pod is Ready later than we do.
         wait_for(
             f"the Service to lead from {client} to its pod",
             lambda of=client: get(pods, f"{service}/index.html", of=of, port=80, check=False),
         )
         assert get(pods, f"{service}/index.html", of=client, port=80) == "from-bed-web\n"
-        # The API server, where every pod looks for it; this is how it answers who speaks no TLS.
+        # The API server, where every pod looks for it; this is its response to clients without TLS.
         answer = get(pods, f"{pods.plan.api_service}/version", of=client, port=443)
         assert answer == "Client sent an HTTP request to an HTTPS server.\n"
 
 
-def test_logs_exec_and_proxy_come_through_the_api_server(pods: Cluster) -> None:
+def test_logs_exec_and_proxy_work_through_the_api_server(pods: Cluster) -> None:
     assert pods.kubectl("logs", "bed-web").stdout == "serving\n"
     assert pods.kubectl("exec", "bed-web", "--", "cat", "/www/index.html").stdout == "from-bed-web\n"
     for way in ("services/bed-web:80", "pods/bed-web:8080"):
@@ -184,7 +184,7 @@ def test_logs_exec_and_proxy_come_through_the_api_server(pods: Cluster) -> None:
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL])
-def test_components_come_back_and_containers_run_on(pods: Cluster, number: signal.Signals) -> None:
+def test_components_restart_and_containers_keep_running(pods: Cluster, number: signal.Signals) -> None:
     def containers() -> dict[str, str]:
         items = pods.get("/api/v1/namespaces/default/pods")["items"]
         mine = [p for p in items if p["metadata"]["name"].startswith("bed-")]
@@ -220,7 +220,7 @@ def test_every_request_is_in_the_audit_log(cluster: Cluster) -> None:
     cluster.kubectl("get", "--raw", "/api/v1/namespaces/audit-me/secrets", check=False)
 
     def logged() -> list[dict[str, Any]]:
-        # What follows the last end of a line may be half written.
+        # An incomplete last line may be half written.
         lines = cluster.audit_log.read_text().split("\n")[:-1]
         return [json.loads(line) for line in lines if "audit-me" in line]
 
@@ -232,16 +232,16 @@ def test_every_request_is_in_the_audit_log(cluster: Cluster) -> None:
     )
 
 
-def test_the_driver_comes_and_goes_while_the_node_runs(cluster: Cluster) -> None:
+def test_the_driver_is_installed_and_removed_while_the_node_runs(cluster: Cluster) -> None:
     node = cluster.nodes[0]
     installed = driver.install(node)
     assert node.run("nvidia-smi", "-L").stdout.count("UUID: GPU-") == installed.gpus
     listed = node.run("nvidia-ctk", "cdi", "list").stdout
     assert "nvidia.com/gpu=0" in listed
-    seen = node.ctr(
+    output = node.ctr(
         "run", "--rm", "--device", "nvidia.com/gpu=all", IMAGE, "bed-gpus", "ls", "/dev", "/etc/fakegpu"
     ).split()
-    assert {"nvidia0", "nvidiactl", "node.conf"} <= set(seen)
+    assert {"nvidia0", "nvidiactl", "node.conf"} <= set(output)
 
     driver.remove(node)
     assert node.run("nvidia-smi", "-L", check=False).returncode != 0
@@ -262,17 +262,17 @@ def test_simulated_nodes_run_pods(cluster: Cluster) -> None:
         remove_kwok_nodes(cluster)
 
 
-def test_a_second_cluster_beside_it_goes_without_a_trace(
+def test_a_second_cluster_next_to_it_is_removed_without_a_trace(
     cluster: Cluster, binaries: Path, k8s: str, states: Path
 ) -> None:
     state, environment = states / "mine", typing(states, k8s)
     before, there = traces.look(), traces.other_clusters(None, state)
     start = time.monotonic() - starved_s()
-    said = typed(UP, environment)
+    output = typed(UP, environment)
     took = time.monotonic() - starved_s() - start
     second = Cluster(state)
     try:
-        assert said == f"export KUBECONFIG={second.kubeconfig}\nexport PATH={second.bin}:$PATH\n"
+        assert output == f"export KUBECONFIG={second.kubeconfig}\nexport PATH={second.bin}:$PATH\n"
         spaces = traces.Spaces.of(second)
         others = there | traces.other_clusters(second.plan.slot, state)
         assert second.plan != cluster.plan
@@ -303,9 +303,9 @@ def test_clusters_stay_up_side_by_side_until_they_are_interrupted(
     k8s: str, states: Path, binaries: Path, tmp_path: Path
 ) -> None:
     environment, logs = typing(states, k8s), (tmp_path / "one", tmp_path / "two")
-    of_version = f"{ONE.partition('#')[0].rstrip()} K8S={k8s}"
-    assert says(OF_VERSION.text, of_version)
-    with staying_up(of_version, environment, logs[0]) as one, staying_up(TWO, environment, logs[1]) as two:
+    command = f"{ONE.partition('#')[0].rstrip()} K8S={k8s}"
+    assert says(OF_VERSION.text, command)
+    with staying_up(command, environment, logs[0]) as one, staying_up(TWO, environment, logs[1]) as two:
 
         def are_up() -> bool:
             assert {one.poll(), two.poll()} == {None}, [log.read_text() for log in logs]
@@ -324,7 +324,7 @@ def test_clusters_stay_up_side_by_side_until_they_are_interrupted(
 
 # On every pull, clusters are taken down by those who brought them up.
 @pytest.mark.nightly
-def test_what_a_killed_supervisor_left_is_taken_down(k8s: str, states: Path, binaries: Path) -> None:
+def test_leftovers_of_a_killed_supervisor_are_taken_down(k8s: str, states: Path, binaries: Path) -> None:
     state = states / "orphan"
     before = traces.look()
     command = [sys.executable, "-m", "tests.e2e.cluster", "up", "--k8s", k8s, "--state", str(state)]
@@ -349,7 +349,7 @@ def test_what_a_killed_supervisor_left_is_taken_down(k8s: str, states: Path, bin
     gone_from(spaces)
 
 
-def test_a_cluster_that_cannot_start_says_so_and_leaves_nothing(
+def test_a_cluster_that_cannot_start_reports_it_and_leaves_nothing(
     k8s: str, states: Path, binaries: Path
 ) -> None:
     state = states / "broken"

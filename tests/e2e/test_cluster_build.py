@@ -1,4 +1,4 @@
-"""How the cluster's programs are found, built and kept; with programs that stand for Go and its results."""
+"""How the cluster's programs are found, built and cached; with stand-ins for Go and its results."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ done
 
 @pytest.fixture
 def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A Go that logs what it is asked and makes a file; the cache is a folder of the test's."""
+    """A Go that logs its arguments and creates a file; the cache is a folder of the test's."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "go").write_text(GO)
@@ -67,8 +67,8 @@ def test_programs_with_the_same_module_and_flags_are_built_by_one_command(go: Pa
     assert made.pop("etcd") == "made server\n"
     assert made == {name: f"made {name}\n" for name in made}
     assert len(made) == 6
-    asked = [line.rpartition(" -o ")[2].split()[1:] for line in go.read_text().splitlines()]
-    assert sorted(len(packages) for packages in asked) == [1, 2, 4]
+    built = [line.rpartition(" -o ")[2].split()[1:] for line in go.read_text().splitlines()]
+    assert sorted(len(packages) for packages in built) == [1, 2, 4]
 
 
 def test_programs_that_exist_are_used_and_the_rest_is_built(
@@ -89,7 +89,7 @@ def test_programs_that_exist_are_used_and_the_rest_is_built(
         build(ready=tmp_path / "nowhere")
 
 
-def test_a_build_that_fails_says_why_and_leaves_nothing(
+def test_a_failing_build_reports_why_and_leaves_nothing(
     go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GO_FAILS", "1")
@@ -99,7 +99,7 @@ def test_a_build_that_fails_says_why_and_leaves_nothing(
     assert not [name for name in left if name.startswith(("helm", ".making"))]
 
 
-def test_missing_tools_are_named(go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tools_are_reported(go: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(names=["helm"], report=lambda _: None)
     few = tmp_path / "few"
     few.mkdir()

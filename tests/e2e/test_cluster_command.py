@@ -1,4 +1,4 @@
-"""What the test cluster's command line says where something is not as it was meant; no cluster is up for that."""
+"""Messages of the test cluster's command line for mistakes; no cluster runs for that."""
 
 import shlex
 import sys
@@ -14,7 +14,7 @@ PROGRAM = f"{shlex.quote(sys.executable)} -m tests.e2e.cluster"
 
 @pytest.fixture(autouse=True)
 def states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where clusters lie that are known by name; a test works elsewhere than where its Python is."""
+    """The folder of clusters that are known by name; a test works in another folder than its Python's."""
     monkeypatch.chdir(tmp_path)
     for module in (record, command):
         monkeypatch.setattr(module, "STATES", tmp_path)
@@ -29,24 +29,24 @@ def written(states: Path) -> Path:
     return states / "newop"
 
 
-def said(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+def output(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     assert command.main(argv) == 1
     return capsys.readouterr().err
 
 
-def test_an_existing_cluster_is_ended_by_the_command_that_is_printed(written: Path) -> None:
+def test_the_command_to_end_an_existing_cluster_is_printed(written: Path) -> None:
     with pytest.raises(
         FileExistsError, match=f"a cluster is there; end it with: {PROGRAM} down --name newop$"
     ):
         lifecycle.up(written, Path("/none"), k8s="1.36", nodes=())
 
 
-def test_one_that_is_elsewhere_is_ended_by_its_folder(tmp_path: Path) -> None:
+def test_a_cluster_in_another_folder_is_ended_by_its_folder(tmp_path: Path) -> None:
     state = tmp_path / "else where" / "x"
     assert record.to_type("down", state) == f"{PROGRAM} down --state '{state}'"
 
 
-def test_the_python_of_the_checkout_is_printed_as_one_types_it_there(
+def test_the_python_of_the_checkout_is_printed_as_typed_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
@@ -58,20 +58,22 @@ def test_without_a_cluster_the_command_that_starts_one_is_printed(
     capsys: pytest.CaptureFixture[str], verb: tuple[str, ...]
 ) -> None:
     name, *rest = verb
-    assert said(capsys, name, "--name", "newop", *rest).endswith(
+    assert output(capsys, name, "--name", "newop", *rest).endswith(
         f"no cluster here; begin one with: {PROGRAM} up --name newop\n"
     )
 
 
-@pytest.mark.parametrize("words", [("load", "--node", "b", "x.tar"), ("exec", "b", "--", "ls", "-l")])
-def test_an_unknown_node_is_named_with_those_that_are_there(
-    capsys: pytest.CaptureFixture[str], written: Path, words: tuple[str, ...]
+@pytest.mark.parametrize("arguments", [("load", "--node", "b", "x.tar"), ("exec", "b", "--", "ls", "-l")])
+def test_an_unknown_node_is_reported_with_the_existing_ones(
+    capsys: pytest.CaptureFixture[str], written: Path, arguments: tuple[str, ...]
 ) -> None:
-    verb, *rest = words
-    assert said(capsys, verb, "--name", "newop", *rest) == "cluster: b: no such node; there are a\n"
+    verb, *rest = arguments
+    assert output(capsys, verb, "--name", "newop", *rest) == "cluster: b: no such node; there are a\n"
 
 
-def test_an_archive_that_is_not_there_is_said_to_come_from_make_images(
+def test_a_missing_archive_is_reported_with_make_images(
     capsys: pytest.CaptureFixture[str], written: Path
 ) -> None:
-    assert "x.tar: no such archive; `make images` writes" in said(capsys, "load", "--name", "newop", "x.tar")
+    assert "x.tar: no such archive; `make images` writes" in output(
+        capsys, "load", "--name", "newop", "x.tar"
+    )

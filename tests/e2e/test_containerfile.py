@@ -20,9 +20,9 @@ from tests.e2e.unpacked import ROLES, Unpacked, arguments, unpack
 PROJECT = product.PROJECT
 BASE = "localhost/usual-base:1"
 COMPILER = "localhost/usual-compiler:1"
-#: What the page has a reader type. It makes an image of the name that the charts ask for.
+#: The command that the page has a reader type. It builds an image with the name that the charts use.
 [TYPED] = commands_typed_by(__file__, "docs/developer/images.md")
-# It makes a Debian and installs into it twice: two minutes, and many times that beside other work.
+# It makes a Debian and installs into it twice: two minutes, and many times that next to other work.
 pytestmark = pytest.mark.timeout(1500)
 
 
@@ -47,7 +47,9 @@ class Buildah:
         return _done(["buildah", *map(str, self._options), *map(str, arguments)], timeout)
 
     def typed(self, text: str, folder: Path, options: list[str]) -> str:
-        """A command as a reader types it; ``options`` are what ``buildah build`` needs in addition where there is no registry. ``folder`` is new."""
+        """A command as a reader types it; ``options`` are what ``buildah build`` needs in addition without a
+        registry. ``folder`` is new.
+        """
         program = shutil.which("buildah")
         assert program, "buildah is not here: scripts/install-e2e-packages"
         there = shlex.join([program, *map(str, self._options)])
@@ -60,10 +62,10 @@ class Buildah:
 
 
 def _done(command: list[str], timeout: float) -> str:
-    """What it printed; it must end well."""
+    """Its output; it must succeed."""
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=timeout, check=False)
-    said = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    assert done.returncode == 0, f"{shlex.join(command)}: {said}"
+    output = f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    assert done.returncode == 0, f"{shlex.join(command)}: {output}"
     return done.stdout.strip()
 
 
@@ -74,7 +76,7 @@ def buildah(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Buildah]:
     with (storage / "one-at-a-time").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         made = Buildah(storage / "storage", tmp_path_factory.mktemp("buildah"))
-        # What a run left that was cut off.
+        # Leftovers of an interrupted run.
         made("rm", "--all")
         yield made
         made("rm", "--all")
@@ -118,7 +120,7 @@ def built(buildah: Buildah, base: str, compiler: str, tmp_path_factory: pytest.T
     folder = tmp_path_factory.mktemp("containerfile")
     options = ["--layers", "--isolation", "chroot", "--network", "host", "--pull-never"]
     options += ["--build-arg", f"BASE={base}", "--build-arg", f"COMPILER={compiler}"]
-    # The name is another's until the build takes it: of a former run there would be an image to be had by it.
+    # The name is another's until the build takes it: otherwise an image of a former run could be used.
     buildah("tag", base, product.REF)
     buildah.typed(TYPED.text, folder / "programs", options + _machines_own_pip(folder))
     archive = folder / "built.tar"
@@ -138,29 +140,29 @@ def _machines_own_pip(folder: Path) -> list[str]:
     config.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items()))
     mounts = [f"{config}:/etc/pip.conf:ro"]
     mounts += [f"{value}:{value}:ro" for value in settings.values() if value.startswith("/")]
-    return [word for mount in mounts for word in ("--volume", mount)]
+    return [option for mount in mounts for option in ("--volume", mount)]
 
 
-def test_it_starts_as_the_image_that_is_made_here(built: Unpacked) -> None:
+def test_it_starts_like_the_image_that_is_built_here(built: Unpacked) -> None:
     assert built.config["User"] == f"{product.USER}:{product.USER}"
     assert built.config["Entrypoint"] == ["gpushare"]
     labels = built.config["Labels"]
     assert {key: labels[key] for key in product.LABELS} == product.LABELS
-    ended = built.run(*arguments(built, ["--version"]))
-    assert ended.stdout == f"gpushare {__version__}\n", ended.stderr
+    result = built.run(*arguments(built, ["--version"]))
+    assert result.stdout == f"gpushare {__version__}\n", result.stderr
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_role_starts_on_a_root_that_cannot_be_written(built: Unpacked, role: str) -> None:
-    ended = built.run(*arguments(built, [role, "--help"]))
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout
+def test_each_role_starts_on_a_read_only_root(built: Unpacked, role: str) -> None:
+    result = built.run(*arguments(built, [role, "--help"]))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout
 
 
 def test_it_holds_the_pinned_packages(built: Unpacked) -> None:
     listing = "import importlib.metadata as m, json; print(json.dumps({d.name.lower(): d.version for d in m.distributions()}))"
-    ended = built.run("/opt/gpushare/bin/python", "-c", listing)
-    held = json.loads(ended.stdout)
+    result = built.run("/opt/gpushare/bin/python", "-c", listing)
+    held = json.loads(result.stdout)
     pins = (PROJECT / "requirements" / "product.txt").read_text()
     pinned = dict(line.split(" ")[0].split("==") for line in pins.splitlines() if "==" in line)
     assert {name.replace("_", "-"): version for name, version in held.items()} == pinned | {
@@ -168,7 +170,7 @@ def test_it_holds_the_pinned_packages(built: Unpacked) -> None:
     }
 
 
-def test_the_isolation_libraries_are_those_of_the_image_that_is_made_here(built: Unpacked) -> None:
+def test_the_isolation_libraries_equal_those_of_the_image_built_here(built: Unpacked) -> None:
     folder = built.root / native.PLACE
     assert {one.name for one in folder.iterdir()} == set(native.FILES)
     for name in native.FILES:
@@ -182,11 +184,11 @@ def test_the_isolation_libraries_are_those_of_the_image_that_is_made_here(built:
         }.get(name)
         assert driver is None or f"[/run/gpushare/driver/{driver}]" in needed
     # The arbiter and the image's C library fit together.
-    ended = built.run(f"/{native.PLACE}/arbiter", "--help")
-    assert "--containers" in ended.stdout + ended.stderr, ended
+    result = built.run(f"/{native.PLACE}/arbiter", "--help")
+    assert "--containers" in result.stdout + result.stderr, result
 
 
-def test_the_archive_that_is_made_here_is_one_that_buildah_takes(buildah: Buildah) -> None:
+def test_buildah_accepts_the_archive_that_is_built_here(buildah: Buildah) -> None:
     archive = PROJECT / "build" / "images" / "gpushare.tar"
     taken = buildah("pull", "--quiet", f"oci-archive:{archive}")
     assert buildah("inspect", "--type", "image", "--format", "{{.FromImageID}}", product.REF) == taken

@@ -1,6 +1,8 @@
-"""The rules in CEL of the chart's own kinds, on a real API server: what each refuses, and what lies beside it and is taken.
+"""The CEL rules of the chart's own kinds, on a real API server: what each refuses, and similar objects that
+are accepted.
 
-The playground's API server checks the structure of such objects alone, so this is the only place where the rules are at work.
+The playground's API server checks only the structure of such objects, so the rules are in force only
+here.
 """
 
 from collections.abc import Iterator
@@ -36,7 +38,9 @@ PARENT = "a quota with children has no namespaces of its own; move them to a chi
 
 @dataclass(frozen=True)
 class Case:
-    """A ``spec`` that one rule refuses with ``message``, at ``field``; and others, as near to it as may be, that are taken."""
+    """A ``spec`` that one rule refuses with ``message``, at ``field``; and others, as similar as possible,
+    that are accepted.
+    """
 
     id: str
     definition: str
@@ -133,7 +137,7 @@ CASES = (
         _root(children=[_leaf("a"), _leaf("b", children=[_leaf("c")])]),
         (
             _root(children=[_leaf("a"), {"name": "b", "children": [_leaf("c")]}]),
-            # What a rule there would be reckoned to cost is too much: below, the scheduler alone looks.
+            # The estimated cost of a rule there is too high: below, only the scheduler checks.
             _root(children=[{"name": "b", "children": [_leaf("c", children=[_leaf("d")])]}]),
         ),
     ),
@@ -155,7 +159,7 @@ def api(binaries: Path, states: Path) -> Iterator[Api]:
 
 
 def _tried(api: Api, case: Case, spec: dict[str, Any]) -> Answer:
-    """What comes of an object with ``spec``; nothing is kept."""
+    """The response to an object with ``spec``; nothing is stored."""
     kind = yaml.safe_load((DEFINITIONS / case.definition).read_text())["spec"]
     made = {
         "apiVersion": f"{kind['group']}/{kind['versions'][0]['name']}",
@@ -167,9 +171,7 @@ def _tried(api: Api, case: Case, spec: dict[str, Any]) -> Answer:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_what_a_rule_means_is_refused_in_its_words_and_what_lies_beside_is_taken(
-    api: Api, case: Case
-) -> None:
+def test_a_rule_refuses_with_its_message_and_accepts_similar_objects(api: Api, case: Case) -> None:
     refused = _tried(api, case, case.refused)
     assert refused.status == 422
     (cause,) = refused.body["details"]["causes"]
@@ -189,20 +191,20 @@ def test_no_key_of_a_record_is_put_on_pods(api: Api, field: str) -> None:
         assert (refused.status, RECORD in refused.message) == (422, True), key
 
 
-def test_a_tree_outside_the_watched_namespace_says_so_until_a_status_is_written(
+def test_a_tree_outside_the_watched_namespace_reports_it_until_a_status_is_written(
     api: Api,
 ) -> None:
     path = PATHS[TREE].replace(f"namespaces/{names.QUOTA_NAMESPACE}/", "namespaces/default/")
     tree = {"metadata": {"name": "t"}, "spec": _root()}
     made = api.ask("POST", path, {"apiVersion": names.QUOTA_GROUP, "kind": names.QUOTA_KIND, **tree})
     assert made.taken, made.message
-    seen = api.ask("GET", f"{path}/t").body["status"]
-    assert seen == {
+    status = api.ask("GET", f"{path}/t").body["status"]
+    assert status == {
         "state": "NotLookedAt",
         "message": f"the scheduler has not looked at it; trees count in namespace {names.QUOTA_NAMESPACE} alone",
     }
-    said = {**api.ask("GET", f"{path}/t").body, "status": {"state": "InForce", "message": ""}}
-    assert api.ask("PUT", f"{path}/t/status", said).taken
+    update = {**api.ask("GET", f"{path}/t").body, "status": {"state": "InForce", "message": ""}}
+    assert api.ask("PUT", f"{path}/t/status", update).taken
     assert api.ask("GET", f"{path}/t").body["status"] == {"state": "InForce", "message": ""}
 
 

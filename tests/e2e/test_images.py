@@ -1,4 +1,4 @@
-"""The image archives: small, the same twice, without rights, honest about what is in them, and they run."""
+"""The image archives: small, reproducible, without privileges, with a correct bill of materials, and they run."""
 
 import json
 import os
@@ -24,7 +24,7 @@ from tests.e2e.unpacked import ROLES, Unpacked, arguments, unpack
 
 PROJECT = product.PROJECT
 MOST_BYTES = 150_000_000
-# The others' pods never start: refused, or waiting for ever.
+# The others' pods never start: refused, or pending forever.
 EXAMPLES = sorted((PROJECT / "examples").glob("0[1-6]*.yaml"))
 
 
@@ -72,7 +72,7 @@ def test_the_product_is_small(archives: dict[str, Path]) -> None:
 
 # Nothing on a pull guards this: a digest that is not the same each time is seen at night.
 @pytest.mark.nightly
-def test_a_build_from_nothing_elsewhere_gives_the_same_bytes(
+def test_a_build_from_scratch_elsewhere_gives_the_same_bytes(
     archives: dict[str, Path], tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -134,14 +134,14 @@ def test_containers_run_unprivileged_by_default(image: Unpacked) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_each_role_starts_on_a_root_that_cannot_be_written(image: Unpacked, role: str) -> None:
-    ended = image.run(*arguments(image, [role, "--help"]))
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.lower().lstrip().startswith(("usage", "show gpu allocations"))
-    assert ended.stderr == ""
+def test_each_role_starts_on_a_read_only_root(image: Unpacked, role: str) -> None:
+    result = image.run(*arguments(image, [role, "--help"]))
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.lower().lstrip().startswith(("usage", "show gpu allocations"))
+    assert result.stderr == ""
 
 
-def test_the_isolation_libraries_are_there_as_they_are_shipped(image: Unpacked) -> None:
+def test_the_isolation_libraries_are_included_as_shipped(image: Unpacked) -> None:
     folder = image.root / native.PLACE
     assert {one.name for one in folder.iterdir()} == set(native.FILES)
     dynamic = subprocess.run(
@@ -149,28 +149,30 @@ def test_the_isolation_libraries_are_there_as_they_are_shipped(image: Unpacked) 
     )
     assert "soname: [libcuda.so.1]" in dynamic.stdout
     assert "[libgpushare-optional-cuda.so.1]" in dynamic.stdout
-    # It reads nothing of the environment that would lead it elsewhere.
+    # It reads nothing from the environment that would change its paths.
     assert b"GPUSHARE_RUN" not in (folder / "libcuda.so.1").read_bytes()
-    ended = image.run(f"/{native.PLACE}/arbiter")
-    assert (ended.returncode, ended.stderr) == (2, "usage: arbiter --containers DIR\n")
+    result = image.run(f"/{native.PLACE}/arbiter")
+    assert (result.returncode, result.stderr) == (2, "usage: arbiter --containers DIR\n")
 
 
 def test_it_prints_its_version_and_runs_as_an_unprivileged_user(image: Unpacked) -> None:
     assert image.run(*arguments(image, ["--version"])).stdout == f"gpushare {__version__}\n"
-    who = image.run("python3", "-c", "import os; print(os.getuid(), os.getgid(), os.access('/tmp', os.W_OK))")
-    assert who.stdout == "65532 65532 False\n"
+    identity = image.run(
+        "python3", "-c", "import os; print(os.getuid(), os.getgid(), os.access('/tmp', os.W_OK))"
+    )
+    assert identity.stdout == "65532 65532 False\n"
 
 
 def test_the_playground_is_not_in_it(image: Unpacked) -> None:
     assert not [one.name for one in image.members if "playground" in one.name]
-    ended = image.run(*arguments(image, ["playground"]))
-    assert (ended.returncode, ended.stderr) == (
+    result = image.run(*arguments(image, ["playground"]))
+    assert (result.returncode, result.stderr) == (
         2,
         "gpushare: playground is not installed here; it comes with a checkout, not with images\n",
     )
 
 
-def test_every_library_that_a_module_needs_is_there(image: Unpacked) -> None:
+def test_every_library_that_a_module_needs_is_included(image: Unpacked) -> None:
     site = image.root / python.SITE
     built_in = (image.root / f"usr/lib/python{python.PYTHON}/lib-dynload").glob("*.so")
     modules = {path.name.partition(".")[0] for path in built_in}
@@ -181,12 +183,12 @@ def test_every_library_that_a_module_needs_is_there(image: Unpacked) -> None:
         "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\nprint(len(sys.argv))"
     )
     wanted = sorted(modules)
-    ended = image.run("python3", "-c", code, *wanted)
-    assert ended.returncode == 0, ended.stderr
+    result = image.run("python3", "-c", code, *wanted)
+    assert result.returncode == 0, result.stderr
     assert len(wanted) > 60
 
 
-def test_bytecode_is_that_of_its_source_and_never_compared_with_it(image: Unpacked) -> None:
+def test_bytecode_matches_its_source_and_is_never_compared_with_it(image: Unpacked) -> None:
     unchecked_hash = 0b01  # PEP 552
     sources = [path for path in image.root.rglob("*.py") if path.is_file()]
     assert len(sources) > 1000
@@ -200,9 +202,9 @@ def test_bytecode_is_that_of_its_source_and_never_compared_with_it(image: Unpack
 
 
 def test_the_bill_of_materials_is_valid_and_complete(image: Unpacked, archives: dict[str, Path]) -> None:
-    beside = archives["gpushare"].parent / "gpushare.spdx.json"
-    assert (image.root / sbom.PLACE.strip("/")).read_bytes() == beside.read_bytes()
-    document = parse_file(str(beside))
+    bill = archives["gpushare"].parent / "gpushare.spdx.json"
+    assert (image.root / sbom.PLACE.strip("/")).read_bytes() == bill.read_bytes()
+    document = parse_file(str(bill))
     assert validate_full_spdx_document(document) == []
     listed = {(one.name.lower().replace("_", "-"), one.version): one for one in document.packages}
 
@@ -223,7 +225,7 @@ def test_the_bill_of_materials_is_valid_and_complete(image: Unpacked, archives: 
         assert checksum.value in pins, f"{name}: the SBOM names a file that is not pinned"
 
 
-def test_licences_travel_with_the_files(image: Unpacked) -> None:
+def test_licences_are_included_with_the_files(image: Unpacked) -> None:
     for record in (image.root / "var/lib/dpkg/status.d").glob("*.md5sums"):
         assert (image.root / "usr/share/doc" / record.stem).exists(), record.stem
 
@@ -231,9 +233,9 @@ def test_licences_travel_with_the_files(image: Unpacked) -> None:
 @pytest.mark.parametrize("manifest", EXAMPLES, ids=lambda path: path.stem)
 def test_every_image_of_the_examples_is_made_here(manifest: Path) -> None:
     made = {ref for refs in samples.REFS.values() for ref in refs}
-    named = set(re.findall(r"image: (\S+)", manifest.read_text()))
-    hosts = {f"docker.io/{name}" if "." not in name.partition("/")[0] else name for name in named}
-    assert named
+    images = set(re.findall(r"image: (\S+)", manifest.read_text()))
+    hosts = {f"docker.io/{name}" if "." not in name.partition("/")[0] else name for name in images}
+    assert images
     assert hosts <= made
 
 
@@ -252,7 +254,7 @@ def _started(manifest: str) -> tuple[str, list[str], str]:
         ("05-core-mem.yaml", "gpushare-sample-cuda-sample-11.0.3", ["--rounds=1"]),
     ],
 )
-def test_a_sample_runs_as_its_manifest_says_on_the_mounted_driver(
+def test_a_sample_runs_as_in_its_manifest_on_the_mounted_driver(
     unpacked: Callable[[str], Unpacked], tmp_path: Path, manifest: str, name: str, more: list[str]
 ) -> None:
     ref, command, workdir = _started(manifest)
@@ -273,27 +275,27 @@ def test_a_sample_runs_as_its_manifest_says_on_the_mounted_driver(
     for place in (inside, "/tmp/node.conf"):
         (image.root / place.strip("/")).touch()
     share = {"ALIYUN_COM_GPU_MEM_CONTAINER": "4", "ALIYUN_COM_GPU_MEM_DEV": "16"}
-    ended = image.run(
+    result = image.run(
         *command,
         *more,
         workdir=workdir,
         env={"FAKEGPU_NODE": "/tmp/node.conf"} | share,
         binds={driver: inside, described: "/tmp/node.conf"},
     )
-    assert ended.returncode == 0, ended.stderr
-    assert "GPU 0: Tesla V100" in ended.stdout
-    assert "16384 MiB in all" in ended.stdout
-    assert "share of one GPU's memory: 4 / 16 = 0.25" in ended.stdout
+    assert result.returncode == 0, result.stderr
+    assert "GPU 0: Tesla V100" in result.stdout
+    assert "16384 MiB in all" in result.stdout
+    assert "share of one GPU's memory: 4 / 16 = 0.25" in result.stdout
 
 
-def test_the_players_own_entry_point_is_there_and_people_find_a_shell(
+def test_the_players_entry_point_and_a_shell_are_included(
     unpacked: Callable[[str], Unpacked],
 ) -> None:
     image = unpacked("gpu-player-v2")
     assert image.environment["NVIDIA_VISIBLE_DEVICES"] == "all"
     (program,) = arguments(image)
     script = (image.root / "usr/local/bin" / program).read_text().splitlines()[-1]
-    (source,) = [word for word in shlex.split(script) if word.endswith(".py")]
+    (source,) = [argument for argument in shlex.split(script) if argument.endswith(".py")]
     assert (image.root / source.strip("/")).is_file()
     shell = image.run("sh", "-c", "env | grep ^NVIDIA_; bash -c 'echo $BASH'; ls /")
     assert shell.returncode == 0, shell.stderr

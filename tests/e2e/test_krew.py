@@ -31,7 +31,7 @@ def krew() -> Path:
 
 def typed(*argv: object, environment: Mapping[str, str] | None = None) -> str:
     ran = subprocess.run(
-        [str(word) for word in argv],
+        [str(argument) for argument in argv],
         env={**os.environ, **(environment or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,

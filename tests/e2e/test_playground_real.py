@@ -1,4 +1,4 @@
-"""The playground on the real control plane: the same walk, and the same answers as from the embedded one."""
+"""The playground on the real control plane: the same walk, and the same responses as from the embedded one."""
 
 import asyncio
 import contextlib
@@ -71,9 +71,7 @@ WHOLE = (
 # In every pull, the same files run on the embedded control plane (make test), and what they promise on a cluster (tests/e2e/product).
 @pytest.mark.nightly
 @pytest.mark.parametrize("file", [f"test_{subject}.py" for subject in WHOLE])
-def test_what_holds_under_the_playgrounds_scheduler_holds_under_the_real_one(
-    binaries: Path, file: str
-) -> None:
+def test_whole_product_tests_hold_under_the_real_scheduler(binaries: Path, file: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-n0", "-q", f"tests/integration/whole/{file}"],
         capture_output=True,
@@ -87,17 +85,17 @@ def test_what_holds_under_the_playgrounds_scheduler_holds_under_the_real_one(
     assert re.search(r"^\d+ passed", ran.stdout, re.MULTILINE), ran.stdout
 
 
-async def _asked(control: Control) -> AnswersByPath:
+async def _run_steps(control: Control) -> AnswersByPath:
     async with Cluster(driver=DRIVER, control=control, report=lambda _: None) as cluster:
         return await answers(cluster.kubeconfig, EVERY)
 
 
 @pytest.fixture(scope="module")
 def both(binaries: Path) -> tuple[AnswersByPath, AnswersByPath]:
-    """What the embedded and the real control plane answered."""
+    """The responses of the embedded and the real control plane."""
 
     async def ask() -> tuple[AnswersByPath, AnswersByPath]:
-        embedded, real = _asked(EmbeddedControl()), _asked(RealControl(binaries, chart=CHART))
+        embedded, real = _run_steps(EmbeddedControl()), _run_steps(RealControl(binaries, chart=CHART))
         return await asyncio.gather(embedded, real)
 
     return asyncio.run(ask())
@@ -109,8 +107,8 @@ def test_steps_have_names_of_their_own() -> None:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("step", EVERY, ids=lambda step: step.name)
-def test_both_control_planes_answer_alike(step, both: tuple[AnswersByPath, AnswersByPath]) -> None:
-    (embedded_code, embedded), (real_code, real) = (said[step.name] for said in both)
+def test_both_control_planes_answer_identically(step, both: tuple[AnswersByPath, AnswersByPath]) -> None:
+    (embedded_code, embedded), (real_code, real) = (results[step.name] for results in both)
     assert real_code == step.code, real
     assert embedded_code == step.code, embedded
     lines = [normal(step, text).splitlines() for text in (embedded, real)]
@@ -131,20 +129,22 @@ def _processes_with(word: str) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.nightly), signal.SIGKILL])
-def test_nothing_runs_on_when_the_playground_has_ended(binaries: Path, number: signal.Signals) -> None:
+def test_nothing_keeps_running_when_the_playground_has_stopped(
+    binaries: Path, number: signal.Signals
+) -> None:
     command = ["-m", "gpushare", "playground", "--control-plane", str(binaries), "--no-walk"]
     process = subprocess.Popen(
         [sys.executable, *command], stdout=subprocess.PIPE, text=True, cwd=CHECKOUT, env=environment()
     )
     try:
         assert process.stdout is not None
-        said = ""
+        output = ""
         for line in process.stdout:
-            said += line
+            output += line
             if line.startswith("GPUs of every node"):
                 break
-        found = re.search(r"export KUBECONFIG=(/\S+?)/control/", said)
-        assert found, said
+        found = re.search(r"export KUBECONFIG=(/\S+?)/control/", output)
+        assert found, output
         state = found[1]
         # etcd, API server, controllers, two schedulers, extender, three kubelets and agents.
         assert len(_processes_with(state)) >= 12

@@ -1,7 +1,9 @@
-"""The image that ``make images`` wrote comes into a registry by each of the tools that the page shows, typed as the page has it.
+"""The image that ``make images`` wrote is pushed into a registry by each of the tools that the page shows,
+typed as on the page.
 
-They are the real programs, in namespaces of their own: there ``registry.example.com`` is a registry on loopback, with TLS and a login.
-Whatever is started there, mounted or written to ``/etc`` and ``/run`` ends with the test.
+They are the real programs, in their own namespaces: there ``registry.example.com`` is a registry on
+loopback, with TLS and a login. Whatever is started there, mounted or written to ``/etc`` and ``/run`` ends
+with the test.
 """
 
 import gzip
@@ -31,18 +33,19 @@ from tests.e2e.cluster.waiting import NotReached, wait_for
 PROJECT = product.PROJECT
 ARCHIVE = PROJECT / "build" / "images" / "gpushare.tar"
 CRANE = Program("crane", "crane", "github.com/google/go-containerregistry/cmd/crane")
-#: What the page has a reader type, in its order.
+#: Commands that the page has a reader type, in its order.
 COMMANDS = [command.text for command in commands_typed_by(__file__, "docs/how-to/install.md")]
 REGISTRY = "registry.example.com"
 REF = f"{REGISTRY}/{product.REF.removeprefix('docker.io/')}"
 USER, PASSWORD = "reader", "secret word"
-#: What ``htpasswd -B`` makes of the password.
+#: The output of ``htpasswd -B`` for the password.
 HASH = "$2b$04$nc5A6TACMKWKiv1.ozDVFuDcgC1bFKJVF3xcNatztbIcmBzeEB4/m"
 TOOLS = ("skopeo", "crane", "docker")
 UNPACKED = PROJECT / "build" / "docker"
 DEADLINE_S = 120.0
 
-#: Process 1 of the namespaces; it ends when its input does. What /etc gets goes to memory, for there may be an overlayfs below it.
+#: Process 1 of the namespaces; it exits when its input ends. Changes of /etc go to memory, since there may
+#: be an overlayfs below it.
 _FIRST = """
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 changes "$FOLDER/changes"
@@ -59,7 +62,9 @@ exec cat
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The namespaces: ``init`` is their process 1 as it is seen here; the program ``crane`` and those of ``build/docker`` come first."""
+    """The namespaces: ``init`` is their process 1 as seen from here; the program ``crane`` and those of
+    ``build/docker`` come first.
+    """
 
     init: int
     folder: Path
@@ -74,7 +79,7 @@ class Place:
         return [str(word) for word in (*enter, "env", "-i", f"--chdir={PROJECT}", *values, *argv)]
 
     def tried(self, *argv: object) -> subprocess.CompletedProcess[str]:
-        """A command there that may fail."""
+        """Run a command there that may fail."""
         return subprocess.run(
             self.entering(*argv),
             stdin=subprocess.DEVNULL,
@@ -85,9 +90,9 @@ class Place:
         )
 
     def typed(self, text: str) -> str:
-        """What a command of the page prints; it ends well."""
-        words = (("USER", USER), ("PASSWORD_FILE", str(self.folder / "password")))
-        done = self.tried("bash", "-c", fill(text, words))
+        """The output of a command of the page; it must succeed."""
+        values = (("USER", USER), ("PASSWORD_FILE", str(self.folder / "password")))
+        done = self.tried("bash", "-c", fill(text, values))
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
 
@@ -123,7 +128,7 @@ def crane() -> Path:
 
 @pytest.fixture
 def place(crane: Path) -> Iterator[Place]:
-    """Namespaces with an empty registry that asks for a login."""
+    """Namespaces with an empty registry that requires a login."""
     assert shutil.which("skopeo"), "skopeo is not here: scripts/install-e2e-packages"
     assert UNPACKED.is_dir(), "docker is not here: scripts/unpack-docker"
     assert ARCHIVE.is_file(), f"{ARCHIVE} is not here: make images"
@@ -149,8 +154,8 @@ def place(crane: Path) -> Iterator[Place]:
                 yield there
             finally:
                 parent.stdin.close()
-                for ended in (parent, *there.servers):
-                    ended.wait(DEADLINE_S)
+                for process in (parent, *there.servers):
+                    process.wait(DEADLINE_S)
 
 
 def _serve_registry(place: Place) -> None:
@@ -172,8 +177,8 @@ def _serve_registry(place: Place) -> None:
     (folder / "registry.yml").write_text(yaml.safe_dump(settings))
 
     def asks_for_a_login() -> bool:
-        said = place.tried("skopeo", "inspect", "--no-creds", f"docker://{REF}").stderr
-        return "authentication required" in said
+        error = place.tried("skopeo", "inspect", "--no-creds", f"docker://{REF}").stderr
+        return "authentication required" in error
 
     place.serve("docker-registry", "serve", folder / "registry.yml", once=asks_for_a_login)
 
@@ -188,7 +193,7 @@ def _serve_docker(place: Place) -> None:
 
 
 def _in_archive() -> tuple[bytes, list[str]]:
-    """The image's configuration as it is in the archive, and the digests of its layers' contents."""
+    """The image's configuration in the archive, and the digests of its layers' contents."""
     with tarfile.open(ARCHIVE) as opened:
 
         def member(name: str) -> bytes:
@@ -203,7 +208,7 @@ def _in_archive() -> tuple[bytes, list[str]]:
 
 
 def _in_registry(place: Place) -> tuple[str, bytes, list[str]]:
-    """The same of what can be pulled from the registry under the page's name; the manifest's digest before."""
+    """The same of the image pulled from the registry under the page's name, after the manifest's digest."""
     pulled = place.folder / "pulled"
     done = place.tried("skopeo", "copy", f"--src-creds={USER}:{PASSWORD}", f"docker://{REF}", f"dir:{pulled}")
     assert done.returncode == 0, done.stderr
@@ -228,16 +233,16 @@ def test_the_page_shows_each_tool_and_the_repository_value_for_the_charts() -> N
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_what_comes_into_the_registry_is_the_image_that_was_made_here(place: Place, tool: str) -> None:
+def test_the_image_in_the_registry_is_the_one_that_was_built_here(place: Place, tool: str) -> None:
     if tool == "docker":
         _serve_docker(place)
-    said = "".join(place.typed(text) for text in COMMANDS if text.startswith(f"{tool} "))
+    output = "".join(place.typed(text) for text in COMMANDS if text.startswith(f"{tool} "))
     digest, *image = _in_registry(place)
     assert tuple(image) == _in_archive()
     made = json.loads(ARCHIVE.with_suffix(".json").read_text())["digest"]
     if tool == "skopeo":
         assert digest == made
     else:
-        # A manifest of their own, whose digest they tell.
+        # Their own manifest, whose digest they print.
         assert digest != made
-        assert digest in said
+        assert digest in output

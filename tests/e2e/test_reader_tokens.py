@@ -1,4 +1,4 @@
-"""Who may read decisions and use, on a real API server with the charts' own accounts and roles."""
+"""Who may read decisions and usage, on a real API server with the charts' own accounts and roles."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ AccessFn = Callable[[str], Access]
 
 @pytest.fixture(scope="module")
 def account(binaries: Path, states: Path) -> Iterator[AccessFn]:
-    """What an account of the charts shows to an API server that has them; the empty name is the administrator."""
+    """Access for an account of the charts to an API server that has them; the empty name is the administrator."""
     with control_plane(binaries, states / "readers") as kubeconfig:
         commands = Commands(kubeconfig, binaries)
         for chart, more in CHARTS.items():
@@ -49,11 +49,11 @@ def account(binaries: Path, states: Path) -> Iterator[AccessFn]:
 
 
 @pytest.mark.parametrize("reviewing", ["ack-co-scheduler", "gpushare-device-plugin"])
-def test_extender_and_agents_learn_whose_token_it_is(account: AccessFn, reviewing: str) -> None:
+def test_extender_and_agents_identify_a_tokens_account(account: AccessFn, reviewing: str) -> None:
     asyncio.run(check_tokens_to_read_with(account(""), account(reviewing)))
 
 
-def test_the_dashboard_has_tokens_made_of_that_account_alone(account: AccessFn) -> None:
+def test_the_dashboard_may_create_tokens_of_that_account_alone(account: AccessFn) -> None:
     async def tried() -> None:
         async with Session(account("gpushare-dashboard")) as session:
             for name in (names.READER_ACCOUNT, "ack-co-scheduler"):

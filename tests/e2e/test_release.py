@@ -1,4 +1,4 @@
-"""A whole release in a clone of what is committed, as its page has it typed, and what users do with its files."""
+"""A whole release in a clone of what is committed, typed as on its page, and what users do with its files."""
 
 import os
 import subprocess
@@ -15,10 +15,12 @@ from tests.e2e.charts.rendering import INSTALLER, SCHEDULER
 from tests.e2e.cluster import build
 from tests.e2e.plane import CHECKOUT
 
-# It makes a virtual environment, builds all images and records three playgrounds: minutes, and many times that beside other work.
+# It makes a virtual environment, builds all images and records three playgrounds: minutes, and many times
+# that next to other work.
 pytestmark = [pytest.mark.timeout(3600), pytest.mark.nightly]
 
-#: What the page has a reader type, in its order; the address comes by the environment, as in the workflow.
+#: Commands that the page has a reader type, in its order; the address comes from the environment, as in
+#: the workflow.
 DRY, RELEASE, PUSH, AGAIN, *CHECKS = [
     one.text for one in commands_typed_by(__file__, "docs/developer/release.md")
 ]
@@ -27,8 +29,8 @@ ADDRESS = {"ADDRESS": f"https://example.com/v{VERSION}"}
 
 
 def typed(folder: Path, environment: Mapping[str, str], *lines: str) -> str:
-    """The lines in one shell, as a person types them; it ends with the first that fails."""
-    # What starts in the background of make would have its flags.
+    """The lines in one shell, as a person types them; it stops at the first that fails."""
+    # A make started in the background of make would inherit its flags.
     shell = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
     ran = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", "\n".join(lines)],
@@ -45,20 +47,20 @@ def typed(folder: Path, environment: Mapping[str, str], *lines: str) -> str:
 
 
 # Nothing on a pull guards the whole; tests/unit/pipelines/test_release.py guards what it writes and refuses.
-def test_a_release_is_made_pushed_built_again_from_its_tag_and_installed(tmp_path: Path) -> None:
+def test_a_release_is_made_pushed_rebuilt_from_its_tag_and_installed(tmp_path: Path) -> None:
     origin, clone = tmp_path / "origin", tmp_path / "clone"
-    who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.com"}
-    who |= {name.replace("AUTHOR", "COMMITTER"): value for name, value in who.items()}
+    identity = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.com"}
+    identity |= {name.replace("AUTHOR", "COMMITTER"): value for name, value in identity.items()}
     helm = {"PATH": f"{build(names=('helm',))}:{os.environ['PATH']}"}
     typed(
         tmp_path, {}, f"git clone --quiet --bare {CHECKOUT} {origin}", f"git clone --quiet {origin} {clone}"
     )
 
-    said = typed(clone, who, DRY)
-    assert f'+__version__ = "{VERSION}"' in said
-    assert typed(clone, who, "git status --porcelain") == ""
-    typed(clone, who | ADDRESS, RELEASE, PUSH)
-    assert typed(clone, who, "git status --porcelain") == ""
+    output = typed(clone, identity, DRY)
+    assert f'+__version__ = "{VERSION}"' in output
+    assert typed(clone, identity, "git status --porcelain") == ""
+    typed(clone, identity | ADDRESS, RELEASE, PUSH)
+    assert typed(clone, identity, "git status --porcelain") == ""
     assert typed(origin, {}, f"git tag --list v{VERSION}") == f"v{VERSION}\n"
 
     release = clone / "build" / "release" / VERSION

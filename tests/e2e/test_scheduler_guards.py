@@ -1,6 +1,8 @@
-"""What the scheduler's account may write, on a real API server with the chart's own roles: a stolen token changes no container.
+"""What the scheduler's account may write, on a real API server with the chart's own roles: a stolen token
+changes no container.
 
-The playground's API server has no such policies. Where Kubernetes has none, the webhook is held to the same table (``test_webhook``).
+The playground's API server has no such policies. Where Kubernetes has none, the webhook is tested with the
+same table (``test_webhook``).
 """
 
 from collections.abc import Iterator
@@ -51,7 +53,7 @@ def api(binaries: Path, states: Path) -> Iterator[Api]:
 
 
 @pytest.mark.parametrize("write", OF_THE_SCHEDULER, ids=lambda write: write.id)
-def test_what_it_needs_it_may_change_and_no_more(api: Api, write: Write) -> None:
+def test_it_may_change_what_it_needs_and_no_more(api: Api, write: Write) -> None:
     answer = api.attempt(write)
     if not write.says:
         assert answer.taken, answer.message
@@ -59,9 +61,9 @@ def test_what_it_needs_it_may_change_and_no_more(api: Api, write: Write) -> None
         assert (answer.status, answer.message.endswith(write.says)) == (403, True), answer.message
 
 
-def test_other_parts_of_a_pod_are_not_its_to_change(api: Api) -> None:
+def test_it_may_not_change_other_parts_of_a_pod(api: Api) -> None:
     assert api.attempt(DEBUGS).status == 403
 
 
-def test_of_a_nodes_taints_it_takes_the_startup_taint_alone(api: Api) -> None:
+def test_it_may_remove_only_the_startup_taint_of_a_node(api: Api) -> None:
     assert_that_the_startup_taint_alone_goes(api)

@@ -1,4 +1,6 @@
-"""Commands of the pages' sentences and tables that need helm, policies or the real control plane, typed there; nothing of it needs a node."""
+"""Commands of the pages' sentences and tables that need helm, policies or the real control plane, typed
+there; none needs a node.
+"""
 
 import asyncio
 import json
@@ -20,7 +22,7 @@ from tests.e2e.charts.rendering import CHARTS, INSTALLER, NAMESPACE, SCHEDULER
 from tests.e2e.cluster import build
 from tests.e2e.plane import CHECKOUT, control_plane
 
-# It starts five control planes, one after the other: minutes, and many times that beside other work.
+# It starts five control planes, one after the other: minutes, and many times that next to other work.
 pytestmark = pytest.mark.timeout(1800)
 
 K8S = "1.37"
@@ -37,7 +39,7 @@ _STAYS_UP = "The cluster stays up until Ctrl-C"
 
 @dataclass(frozen=True)
 class Way:
-    """What is typed for a sentence, after ``first``; what comes out, or the text at which it is interrupted."""
+    """What is typed for a sentence, after ``first``; its expected output, or the text at which it is interrupted."""
 
     typed: str = ""
     shows: tuple[str, ...] = ()
@@ -56,7 +58,7 @@ WAYS = {
     "kubectl get validatingadmissionpolicies,mutatingadmissionpolicies | grep gpushare": Way(
         shows=("…", "mutatingadmissionpolicy.…/gpushare-…", "…")
     ),
-    # What the page on operation says becomes of one's values.
+    # What becomes of one's values, by the page on operation.
     "helm upgrade … -f values.yaml": Way(
         f"{_UPGRADE} -f values.yaml",
         first=("echo 'gpuMemoryUnit: 128MiB' > values.yaml",),
@@ -152,9 +154,7 @@ def typist(commands: Commands, binaries: Path, tmp_path: Path) -> Typist:
     return Typist(environment, folder, command_s=300.0)
 
 
-def test_what_sentences_say_of_helm_and_of_a_control_plane_is_typed(
-    typist: Typist, commands: Commands
-) -> None:
+def test_commands_in_sentences_about_helm_and_control_planes_work(typist: Typist, commands: Commands) -> None:
     lines = {one.text: one for one in sentences_typed_by(__file__)}
     assert WAYS.keys() == lines.keys()
     for text, way in WAYS.items():

@@ -1,4 +1,6 @@
-"""Commands of the pages' sentences that take what a bare machine has not (compilers, valgrind, packages of PyPI), typed in the checkout."""
+"""Commands of the pages' sentences that need what a bare machine lacks (compilers, valgrind, packages of
+PyPI), typed in the checkout.
+"""
 
 import asyncio
 import os
@@ -15,10 +17,11 @@ from tests.docs.sentences import sentences_typed_by
 from tests.docs.typist import Typist
 from tests.e2e.plane import CHECKOUT
 
-# It compiles and runs tests under valgrind and sanitizers: minutes, and many times that beside other work.
+# It compiles and runs tests under valgrind and sanitizers: minutes, and many times that next to other work.
 pytestmark = pytest.mark.timeout(1800)
 
-#: What is installed stands in a folder of its own; that of ``pip install .`` is a copy, for pip may write beside what it packs.
+#: What is installed is in a folder of its own; that of ``pip install .`` is a copy, since pip may write
+#: next to what it packs.
 _READY: Final = (
     '"$PYTHON_HERE" -m venv installed',
     "mkdir copy && cd $CHECKOUT && cp --parents -r pyproject.toml README.md LICENSE lookahead scripts src $OLDPWD/copy",
@@ -35,11 +38,11 @@ DOINGS: Final = (
 
 
 @pytest.mark.parametrize("doing", DOINGS, ids=lambda doing: doing.text)
-def test_what_is_typed_for_a_command_is_what_it_says(doing: Doing) -> None:
+def test_the_typed_command_matches_its_sentence(doing: Doing) -> None:
     assert says(doing.text, doing.typed or doing.text)
 
 
-def test_what_sentences_say_of_the_checkout_is_typed(tmp_path: Path) -> None:
+def test_commands_in_sentences_about_the_checkout_work(tmp_path: Path) -> None:
     lines = {one.text: one for one in sentences_typed_by(__file__)}
     assert [doing.text for doing in DOINGS] == list(lines)
     # A reader's shell is not a recipe of make.

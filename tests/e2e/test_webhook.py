@@ -1,7 +1,7 @@
 """The webhook as its process, called by a real API server through the configurations of the chart.
 
-The chart is rendered as for a Kubernetes without policies; only where the API server finds the webhook is changed:
-by address, for there is no network of pods here. The process has the rights of its account and no others.
+The chart is rendered as for a Kubernetes without policies; only the webhook's address is changed, to an IP,
+since there is no pod network here. The process has only the permissions of its account.
 """
 
 import base64
@@ -65,7 +65,7 @@ def product(binaries: Path, states: Path) -> Iterator[Product]:
 
 @pytest.fixture(scope="module")
 def administrator(product: Product) -> Iterator[Api]:
-    """Everybody may do everything, but for the webhook's account."""
+    """All permissions for everybody, except for the webhook's account."""
     with Api(load_access(str(product.kubeconfig))) as api:
         users = sorted({write.user.name for write in WRITES} | {"kubernetes-admin", "system:kube-scheduler"})
         product.apply(administrators("writers-of-the-table", "User", *users), OPTED_OUT_NAMESPACE)
@@ -78,14 +78,14 @@ def administrator(product: Product) -> Iterator[Api]:
 def webhook(
     product: Product, administrator: Api, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Webhook]:
-    """A process that API servers trust, with the rights of its account."""
+    """A process that API servers trust, with the permissions of its account."""
     folder = tmp_path_factory.mktemp("webhook")
     docs = rendered(product)
     product.apply(*rights(docs))
     kubeconfig = folder / "kubeconfig"
-    said = yaml.safe_load(product.kubeconfig.read_text())
-    said["users"][0]["user"] |= {"as": USER, "as-groups": list(GROUPS)}
-    kubeconfig.write_text(yaml.safe_dump(said))
+    document = yaml.safe_load(product.kubeconfig.read_text())
+    document["users"][0]["user"] |= {"as": USER, "as-groups": list(GROUPS)}
+    kubeconfig.write_text(yaml.safe_dump(document))
     made = Webhook(folder, kubeconfig)
     made.start("--period", "0.5")
     try:
@@ -132,7 +132,7 @@ def bundles(api: Api) -> set[bytes]:
 
 
 def too_new(case: PodCase, answer: Answer) -> bool:
-    """Whether the API server is older than the field that the case is about, and left it out with a warning."""
+    """Whether the API server is older than the field that the case is about, and dropped it with a warning."""
     if case.id != "for-the-whole-pod" or not answer.taken:
         return False
     assert any(
@@ -167,7 +167,7 @@ def test_templates(api: Api, kind: str) -> None:
         if too_new(case, answer):
             continue
         if case.by == "kubernetes" and kind == "StatefulSet" and case.says not in answer.message:
-            # Kubernetes 1.28 itself looks at templates of StatefulSets less closely than at their pods.
+            # Kubernetes 1.28 itself validates templates of StatefulSets less closely than their pods.
             continue
         if case.refused:
             assert not answer.taken, case.id
@@ -187,12 +187,12 @@ def test_writes(api: Api, write: Write) -> None:
         assert answer.message.endswith(write.says)
 
 
-def test_of_a_nodes_taints_the_scheduler_takes_the_startup_taint_alone(api: Api) -> None:
+def test_the_scheduler_may_remove_only_the_startup_taint_of_a_node(api: Api) -> None:
     assert_that_the_startup_taint_alone_goes(api)
 
 
 def test_a_token_of_kubernetes_1_28_names_its_pod_and_the_pod_its_node(api: Api) -> None:
-    """Before 1.30 tokens do not say the node, but the pod, which the webhook looks at."""
+    """Before 1.30 tokens contain no node, but the pod, which the webhook looks up."""
     agent = pod(CASES["nothing-of-ours"], "agent", NAMESPACE)
     agent["spec"]["nodeName"] = "n1"
     made = api.create(agent)
@@ -221,7 +221,7 @@ def test_own_namespaces_are_left_alone(api: Api) -> None:
 
 
 def test_records_are_guarded_in_own_namespaces_too(api: Api) -> None:
-    """As policies do it: who holds what is the same for the ledger wherever the pod is."""
+    """As policies do: the ledger counts every pod, wherever it is."""
     carrying = pod(CASES[f"carries-{names.ANN_SHARE}"], "claims", NAMESPACE)
     answer = api.create(carrying, dry=True)
     assert (answer.status, answer.message) == (
@@ -243,7 +243,7 @@ def test_records_are_guarded_in_own_namespaces_too(api: Api) -> None:
 
 
 def test_an_admitted_pod_is_logged_with_its_generated_name_and_uid(api: Api, webhook: Webhook) -> None:
-    """The API server gives them before it asks those who validate: one search then shows a pod's whole way."""
+    """The API server sets them before it calls validating webhooks: one search then shows a pod's whole way."""
     submitted = pod(CASES["memory"], "")
     submitted["metadata"] = {"generateName": "named-", "namespace": "default"}
     answer = api.create(submitted)
@@ -261,45 +261,45 @@ def test_an_admitted_pod_is_logged_with_its_generated_name_and_uid(api: Api, web
 # --- certificates --------------------------------------------------------------------------------------
 
 
-def test_a_rotation_is_never_noticed(api: Api, webhook: Webhook) -> None:
-    """Every request of a stream is judged while authorities and certificates come and go."""
+def test_a_rotation_interrupts_no_request(api: Api, webhook: Webhook) -> None:
+    """Every request of a stream is validated while authorities and certificates are rotated."""
     webhook.stop()
     # Renewed after 3.6 of 36 seconds; trusted 1 s before and after.
     webhook.start("--valid-for", "0.01", "--renew-before", "0.009", "--overlap", "1", "--period", "0.2")
     wait_for("ready again", webhook.ready)
     recreate(api, webhook)
-    begun = webhook.log().count("certificates: promote")
-    asked = 0
-    seen: set[int] = set()
+    promotions = webhook.log().count("certificates: promote")
+    requests = 0
+    serials: set[int] = set()
 
     def rotated() -> bool:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         answer = api.create(pod(CASES["compute-7"], "probe"), dry=True)
         assert "multiple of 5" in answer.message, answer.message
-        seen.add(webhook.certificate().serial_number)
-        return asked > 20 and webhook.log().count("certificates: promote") >= begun + 3
+        serials.add(webhook.certificate().serial_number)
+        return requests > 20 and webhook.log().count("certificates: promote") >= promotions + 3
 
     wait_for("three rotations in a stream of requests", rotated, timeout=120.0)
-    assert len(seen) >= 3
+    assert len(serials) >= 3
     webhook.stop()
     webhook.start("--period", "0.5")
     wait_for("ready again", webhook.ready)
-    # What was made last ends in the midst of the tests after this, and not on all replicas at once.
+    # The last certificate expires during the tests after this, and not on all replicas at once.
     recreate(api, webhook)
 
 
 def recreate(api: Api, webhook: Webhook) -> None:
-    """Have another certificate made at once, whenever the one that is served ends: such a one is not announced before."""
+    """Have another certificate made immediately, whenever the served one expires: such a one is not
+    announced before.
+    """
     made = webhook.certificate()
     assert api.ask("PATCH", f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}", {"data": None}).taken
     wait_for("another is served", lambda: webhook.certificate() != made)
     wait_for("it is asked", lambda: refused(api))
 
 
-def test_the_doctor_names_a_certificate_that_has_expired(
-    api: Api, webhook: Webhook, product: Product
-) -> None:
+def test_the_doctor_reports_an_expired_certificate(api: Api, webhook: Webhook, product: Product) -> None:
     def found() -> set[tuple[str, str]]:
         ran = product.run(sys.executable, "-m", "gpushare", "doctor", "-o", "json")
         findings = json.loads(ran.out)["findings"]
@@ -315,9 +315,9 @@ def test_the_doctor_names_a_certificate_that_has_expired(
             for at in range(len(one["webhooks"]))
         ]
         product.kubectl("patch", kind, NAME, "--type=json", "-p", json.dumps(patch))
-    said = found()
-    assert {state for state, _ in said} == {"fault"}
-    assert ("fault", "webhook requests.gpushare.dev") in said
+    faults = found()
+    assert {state for state, _ in faults} == {"fault"}
+    assert ("fault", "webhook requests.gpushare.dev") in faults
     webhook.start("--period", "0.5")
     wait_for("ready again", webhook.ready)
     wait_for("it is asked", lambda: refused(api))
@@ -325,7 +325,7 @@ def test_the_doctor_names_a_certificate_that_has_expired(
 
 
 def expired() -> bytes:
-    """An authority that has ended, as PEM."""
+    """An expired authority, as PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "old")])
     now = datetime.now(UTC)
@@ -361,9 +361,9 @@ def test_two_replicas_share_one_certificate_and_one_of_them_renews_it(
         second.stop()
 
 
-def test_killed_at_any_moment_it_goes_on(api: Api, webhook: Webhook, product: Product) -> None:
+def test_killed_at_any_moment_it_recovers(api: Api, webhook: Webhook, product: Product) -> None:
     for moment in ("", "certificates: begin", "trusts"):
-        # It may be logged before kubectl has ended.
+        # It may be logged before kubectl has exited.
         count = webhook.log().count(moment)
         product.kubectl("patch", "secret", NAME, "-n", NAMESPACE, "--type=merge", '-p={"data":null}')
         if moment:
@@ -374,9 +374,7 @@ def test_killed_at_any_moment_it_goes_on(api: Api, webhook: Webhook, product: Pr
         wait_for("it is asked", lambda: refused(api))
 
 
-def test_an_upgrade_by_helm_leaves_certificate_and_trust(
-    api: Api, webhook: Webhook, product: Product
-) -> None:
+def test_an_upgrade_by_helm_keeps_certificate_and_trust(api: Api, webhook: Webhook, product: Product) -> None:
     docs = rendered(product)
     before, certificate = bundles(api), webhook.certificate()
     product.apply(*rights(docs), *(by_address(doc, webhook.ports[0]) for doc in docs if "webhooks" in doc))
@@ -395,8 +393,8 @@ def test_recreated_configurations_get_the_ca_bundle_again(
     wait_for("it is asked", lambda: refused(api))
 
 
-def test_what_it_may_not_do(webhook: Webhook, product: Product) -> None:
-    """Its account reads and writes its own three objects, and nothing beside."""
+def test_what_it_is_not_permitted(webhook: Webhook, product: Product) -> None:
+    """Its account reads and writes its own three objects, and nothing else."""
     mine = product.run("kubectl", "auth", "can-i", "--list", f"--as={USER}", "-n", NAMESPACE).out
     own = [line.split() for line in mine.splitlines() if "secrets" in line or "webhookconf" in line]
     assert own
@@ -409,22 +407,22 @@ def test_what_it_may_not_do(webhook: Webhook, product: Product) -> None:
         ("list", "secrets"),
         ("update", "nodes"),
     ):
-        asked = product.run("kubectl", "auth", "can-i", verb, what, f"--as={USER}", "-n", NAMESPACE)
-        assert asked.out.strip() == "no", (verb, what)
+        result = product.run("kubectl", "auth", "can-i", verb, what, f"--as={USER}", "-n", NAMESPACE)
+        assert result.out.strip() == "no", (verb, what)
 
 
 # --- without it ----------------------------------------------------------------------------------------
 
 
 def test_what_happens_without_it(api: Api, webhook: Webhook, product: Product) -> None:
-    """Only who would be judged is held up: GPU pods, and strangers who write records."""
+    """Only requests that would be validated are blocked: GPU pods, and strangers that write records."""
     webhook.stop(signal.SIGKILL)
     try:
         held = api.create(pod(CASES["memory"], "held"), dry=True)
         assert held.status == 500
         assert 'failed calling webhook "scheduler-name.gpushare.dev"' in held.message
-        named = api.create(pod(CASES["names-our-scheduler"], "held"), dry=True)
-        assert 'failed calling webhook "requests.gpushare.dev"' in named.message
+        response = api.create(pod(CASES["names-our-scheduler"], "held"), dry=True)
+        assert 'failed calling webhook "requests.gpushare.dev"' in response.message
         assert api.create(pod(CASES["nothing-of-ours"], "free"), dry=True).taken
         assert api.create(pod(CASES["compute-7"], "own", NAMESPACE), dry=True).taken
         for one in own_pods(product):

@@ -31,17 +31,17 @@ _SPACES: Final = ("mnt", "net", "pid", "uts", "ipc", "cgroup")
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """What is there; each entry a line that says what it is."""
+    """Existing traces; each entry a line that describes it."""
 
     found: frozenset[str]
 
     def since(self, before: "Traces", *, of_others: Iterable[str] = ()) -> set[str]:
-        """What is there now and was not, but for what names one of ``of_others``: other clusters come and go."""
+        """New entries, except those that name one of ``of_others``: other clusters come and go."""
         others = list(of_others)
         return {line for line in self.found - before.found if not any(name in line for name in others)}
 
     def gone_since(self, before: "Traces", *, of_others: Iterable[str] = ()) -> set[str]:
-        """What was there and is not any more; cgroups of whatever else runs on the machine are not meant."""
+        """Entries that are gone; cgroups of whatever else runs on the machine are excluded."""
         gone = before.since(self, of_others=of_others)
         return {line for line in gone if not line.startswith("cgroup ") or f"/{cgroups.ROOT}/" in line}
 
@@ -52,11 +52,12 @@ def look() -> Traces:
     mounts = (line for line in Path("/proc/self/mounts").read_text().splitlines() if _BUILDER not in line)
     lines = [f"mount {line}" for line in mounts]
     lines += [f"link {name}" for name in os.listdir("/sys/class/net")]
-    lines += [f"route {line.strip()}" for line in _said("ip", "route", "show", "table", "all").splitlines()]
-    lines += [f"rule {line.strip()}" for line in _said("nft", "list", "ruleset").splitlines()]
-    lines += [f"named netns {line}" for line in _said("ip", "netns", "list").splitlines()]
+    lines += [f"route {line.strip()}" for line in _output("ip", "route", "show", "table", "all").splitlines()]
+    lines += [f"rule {line.strip()}" for line in _output("nft", "list", "ruleset").splitlines()]
+    lines += [f"named netns {line}" for line in _output("ip", "netns", "list").splitlines()]
     for hierarchy in cgroups.hierarchies():
-        # Below a folder of another program, groups come and go with what that runs; a kubelet of ours that escaped would make one at the top.
+        # Below a folder of another program, groups come and go with what that runs; a kubelet of ours
+        # that escaped would create one at the top.
         tops = [entry for entry in hierarchy.path.iterdir() if entry.is_dir()]
         lines += [f"cgroup {top}/" for top in tops]
         lines += [f"cgroup {folder}/" for folder, *_ in os.walk(hierarchy.path / cgroups.ROOT)]
@@ -83,7 +84,9 @@ class Spaces:
         return cls(record.group(cluster.state), spaces)
 
     def held(self) -> set[str]:
-        """Processes that are in one of them still. Namespace IDs are reused, so processes of other clusters are left out."""
+        """Processes that are still in one of them. Namespace IDs are reused, so processes of other clusters
+        are excluded.
+        """
         found = set()
         for process in Path("/proc").iterdir():
             if not process.name.isdigit():
@@ -102,12 +105,12 @@ class Spaces:
 
 
 def other_clusters(own_slot: int | None, own_state: Path) -> set[str]:
-    """The traces of other clusters on this machine. They come and go: look before as well.
+    """The traces of other clusters on this machine. They come and go: check before as well.
 
-    ``own_slot`` is ``None`` where it is not known yet; nothing is said of links then.
+    ``own_slot`` is ``None`` if it is not known yet; links are not listed then.
     """
     own = record.group(own_state)
-    # Nothing of a cluster lies in the folder for temporary files, but other programs may mount something there.
+    # Nothing of a cluster is in the folder for temporary files, but other programs may mount something there.
     names = {f" {tempfile.gettempdir()}/"}
     if own_slot is not None:
         links = (f"gpushare{slot}" for slot in range(20))
@@ -136,5 +139,5 @@ def _slots_of_others(own_state: Path) -> set[int]:
     return slots
 
 
-def _said(*argv: str) -> str:
+def _output(*argv: str) -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=True).stdout

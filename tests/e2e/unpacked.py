@@ -11,7 +11,7 @@ from typing import Any
 
 import gpushare.__main__
 
-#: What the product's image is started as; the playground is for a person's own machine and needs more packages.
+#: How the product's image is started; the playground is for a person's own machine and needs more packages.
 ROLES = sorted(gpushare.__main__.ROLES.keys() - {"playground"})
 
 
@@ -35,7 +35,7 @@ class Unpacked:
         binds: Mapping[Path, str] | None = None,
         workdir: str | None = None,
     ) -> subprocess.CompletedProcess[str]:
-        """Run ``command`` as ``user`` (default: the image's) on a root file system that cannot be written."""
+        """Run ``command`` as ``user`` (default: the image's) on a read-only root file system."""
         who = user if user is not None else self.config.get("User") or "0:0"
         environment = self.environment | dict(env or {})
         root = shlex.quote(str(self.root))
@@ -83,5 +83,5 @@ def unpack(archive: Path, root: Path) -> Unpacked:
 
 
 def arguments(image: Unpacked, more: Sequence[str] = ()) -> list[str]:
-    """What a container of the image runs with ``args: more``."""
+    """The arguments of a container of the image with ``args: more``."""
     return [*image.config.get("Entrypoint", ()), *(more or image.config.get("Cmd", ()))]

@@ -1,4 +1,4 @@
-"""The webhook's process, and what the chart makes for it on a cluster without policies."""
+"""The webhook's process, and the objects of the chart for it on a cluster without policies."""
 
 import copy
 import signal
@@ -74,7 +74,7 @@ class Webhook:
 
 
 def rendered(product: Product) -> list[dict[str, Any]]:
-    """What the chart makes for the webhook on a cluster without policies."""
+    """The objects of the chart for the webhook on a cluster without policies."""
     text = product.typed(
         "helm", "template", "gpushare", str(CHART), "-n", NAMESPACE, "--kube-version", "1.28.15"
     )
@@ -83,7 +83,9 @@ def rendered(product: Product) -> list[dict[str, Any]]:
 
 
 def own_pods(product: Product) -> list[dict[str, Any]]:
-    """The pods that both charts make in their namespace, of the accounts that are there: those of the webhook, and the others with its account."""
+    """The pods of both charts in their namespace, by the existing accounts: those of the webhook, and the
+    others with its account.
+    """
     made = []
     for chart in ("ack-ai-installer", "ack-co-scheduler"):
         argv = ["helm", "template", "gpushare", str(CHART.parent / chart), "-n", NAMESPACE]
@@ -107,6 +109,6 @@ def by_address(configuration: dict[str, Any], port: int) -> dict[str, Any]:
 
 
 def rights(docs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the chart gives the webhook's account, and its Secret."""
+    """The permissions that the chart gives the webhook's account, and its Secret."""
     kinds = ("Secret", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
     return [doc for doc in docs if doc["kind"] in kinds]

@@ -1,4 +1,4 @@
-"""What the integration tests share: servers in the test's own process end without delay."""
+"""Shared by the integration tests: servers in the test's own process stop without delay."""
 
 import asyncio
 import os
@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import uvicorn.server
 
-# kubectl, which is started a thousand times, ends before garbage would be in its way; a quarter of its time went into that.
-# Real servers do not end: they collect theirs.
+# kubectl, which is started a thousand times, exits before garbage matters; collecting took a quarter of
+# its time. Real servers keep running: they do collect.
 os.environ.setdefault("GOGC", "100" if os.environ.get("GPUSHARE_TEST_CONTROL_PLANE") else "off")
 
 _UVICORN_PACE = 0.05
-"""uvicorn looks every 0.1 s whether it is to end, and whether its connections have ended: this much of that here."""
+"""uvicorn polls every 0.1 s whether to stop, and whether its connections have closed; here the interval is shortened by this factor."""
 
 
 class _Prompt:

@@ -1,1 +1,1 @@
-"""The charts alone, without nodes: what helm makes of them, and how a real API server takes it."""
+"""The charts alone, without nodes: what helm renders, and how a real API server accepts it."""

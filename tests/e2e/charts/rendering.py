@@ -1,4 +1,4 @@
-"""What helm makes of a chart, as objects."""
+"""A chart as helm renders it, as objects."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from tests.e2e.asking import Commands
 CHARTS = Path(__file__).parents[3] / "charts"
 INSTALLER, SCHEDULER = "ack-ai-installer", "ack-co-scheduler"
 NAMESPACE = "kube-system"
-#: What an API server has since when, of what the charts look for.
+#: API versions that the charts look for, by the version of Kubernetes that has them.
 POLICIES = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 MUTATIONS = "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
 CLAIMS = "resource.k8s.io/v1/DeviceClass"
@@ -34,7 +34,7 @@ def rendered(helm: Commands, chart: str, version: str, *values: str, **where: st
 
 
 def notes(helm: Commands, chart: str, *values: str, namespace: str = NAMESPACE) -> str:
-    """What ``helm install`` prints to its user, without a cluster; each of ``values`` is one of ``--set``."""
+    """The output of ``helm install`` for its user, without a cluster; each of ``values`` is one of ``--set``."""
     argv = ["helm", "install", chart, str(CHARTS / chart), "-n", namespace, "--dry-run=client"]
     for value in values:
         argv += ["--set", value]

@@ -1,4 +1,4 @@
-"""Both charts on a real API server: taken as they are, upgraded, rolled back, removed without a trace."""
+"""Both charts on a real API server: installed, upgraded, rolled back, removed without a trace."""
 
 import contextlib
 import subprocess
@@ -19,13 +19,13 @@ from tests.e2e.cluster.waiting import NotReached, wait_for
 
 NAMESPACE = "gpu"
 DAEMON_SET = ("daemonset", names.DAEMON_SET_NAME)
-#: What comes and goes by itself.
+#: Objects that appear and disappear by themselves.
 PASSING = ("Event", "EndpointSlice", "Endpoints")
-#: An uninstall leaves them, with everybody's policies and quotas.
+#: An uninstall keeps them, with everybody's policies and quotas.
 KEPT = {
     "CustomResourceDefinition//resourcepolicies.scheduling.alibabacloud.com",
     "CustomResourceDefinition//elasticquotatrees.scheduling.sigs.k8s.io",
-    # What Kubernetes makes of these.
+    # Objects that Kubernetes creates from these.
     "APIService//v1alpha1.scheduling.alibabacloud.com",
     "APIService//v1beta1.scheduling.sigs.k8s.io",
 }
@@ -85,7 +85,9 @@ def objects(commands: Commands) -> set[str]:
 
 
 def served(api: Api, path: str) -> Any:
-    """What is at ``path``, which may be of a kind that was defined a moment ago: its group is listed before it is served."""
+    """The object at ``path``, which may be of a kind that was defined a moment ago: its group is listed
+    before it is served.
+    """
 
     def look() -> Any:
         answer = api.ask("GET", path)
@@ -95,7 +97,7 @@ def served(api: Api, path: str) -> Any:
 
 
 def collected(found: set[str]) -> set[str]:
-    """Those of ``found`` that Kubernetes collects some time after what owns them is gone."""
+    """Those of ``found`` that Kubernetes garbage-collects some time after their owners are gone."""
     kinds = ("Pod", "ReplicaSet", "ControllerRevision", "EndpointSlice")
     return {one for one in found if one.startswith(tuple(f"{kind}/{NAMESPACE}/" for kind in kinds))}
 
@@ -120,7 +122,7 @@ def argument(commands: Commands, option: str) -> str:
         (SCHEDULER, ("replicas=1", "affinity.podAntiAffinity=null", "kubeScheduler.extraEnv[0].name=A")),
     ],
 )
-def test_an_api_server_takes_every_object_and_knows_every_field(
+def test_an_api_server_accepts_every_object_and_knows_every_field(
     commands: Commands, chart: str, values: tuple[str, ...], k8s: str
 ) -> None:
     argv = arguments(
@@ -132,14 +134,14 @@ def test_an_api_server_takes_every_object_and_knows_every_field(
             argv += ["--api-versions", f"admissionregistration.k8s.io/v1/{kind}"]
     manifest = commands.typed(*argv)
     # Strict: an unknown or doubled field is an error.
-    said = commands.typed(
+    output = commands.typed(
         "kubectl", "create", "--dry-run=server", "--validate=strict", "-f", "-", stdin=manifest
     )
-    assert said.count("(server dry run)") == sum(1 for doc in yaml.safe_load_all(manifest) if doc)
-    assert "Warning" not in said
+    assert output.count("(server dry run)") == sum(1 for doc in yaml.safe_load_all(manifest) if doc)
+    assert "Warning" not in output
 
 
-def test_upgrades_and_rollbacks_change_what_was_asked_and_nothing_else(clean: Commands) -> None:
+def test_upgrades_and_rollbacks_change_only_what_was_requested(clean: Commands) -> None:
     notes = install(clean, INSTALLER, "gpuMemoryUnit=128MiB")
     assert "one unit of aliyun.com/gpu-mem is 128 MiB" in notes
     assert "kubectl label node NODE ack.node.gpu.schedule=share" in notes
@@ -155,12 +157,12 @@ def test_upgrades_and_rollbacks_change_what_was_asked_and_nothing_else(clean: Co
     assert "NetworkPolicy/gpu/gpushare-device-plugin" in before - objects(clean)
     clean.typed("helm", "rollback", INSTALLER, "1", "-n", NAMESPACE)
     assert argument(clean, "--unit") == "128MiB"
-    # helm keeps each revision; the rest is what controllers make of what is there.
+    # helm keeps each revision; the rest is what controllers create.
     made = ("Secret/gpu/sh.helm.release", "ControllerRevision/", "ReplicaSet/", "Pod/")
     assert not [one for one in before ^ objects(clean) if not one.startswith(made)]
     assert clean.json("get", *DAEMON_SET, "-n", NAMESPACE)["metadata"]["uid"] == uid
 
-    # From what the cluster does itself to the webhook and back: nothing of either is left.
+    # From the cluster's own mechanism to the webhook and back: nothing of either is left.
     install(clean, INSTALLER, "admission.mode=webhook", verb="upgrade")
     policies = ("ValidatingAdmissionPolicy/", "MutatingAdmissionPolicy/")
     left = {one for one in objects(clean) if one.startswith(policies)}
@@ -181,7 +183,7 @@ def test_upgrades_and_rollbacks_change_what_was_asked_and_nothing_else(clean: Co
     ]
 
 
-def test_what_the_webhook_wrote_into_its_objects_survives_an_upgrade(clean: Commands) -> None:
+def test_the_webhooks_changes_to_its_objects_survive_an_upgrade(clean: Commands) -> None:
     install(clean, INSTALLER, "admission.mode=webhook")
     resource = "validatingwebhookconfiguration/gpushare-admission"
     bundle = "LS0t"
@@ -203,7 +205,7 @@ def test_a_second_installation_elsewhere_is_refused_with_the_reason(clean: Comma
     clean.run("helm", "uninstall", "other", "-n", "default", "--no-hooks")
 
 
-def test_an_uninstall_leaves_what_users_made_and_nothing_else(clean: Commands, tmp_path: Path) -> None:
+def test_an_uninstall_keeps_only_what_users_made(clean: Commands, tmp_path: Path) -> None:
     wait_for("what the tests before left is collected", lambda: not collected(objects(clean)), timeout=120)
     before = objects(clean)
     install(clean, INSTALLER)
@@ -211,7 +213,7 @@ def test_an_uninstall_leaves_what_users_made_and_nothing_else(clean: Commands, t
     clean.typed("helm", "uninstall", SCHEDULER, "-n", NAMESPACE)
     clean.typed("helm", "uninstall", INSTALLER, "-n", NAMESPACE)
     assert "Deployment/gpu/gpushare-uninstall" in objects(clean)
-    # No kubelet runs its pod: so here it is run, by its account.
+    # No kubelet runs its pod, so the test runs it, by its account.
     kubeconfig = kubeconfig_of(clean, "gpushare-uninstall", NAMESPACE, tmp_path / "kubeconfig")
     found: dict[str, Any] = clean.json("get", "deployment", "gpushare-uninstall", "-n", NAMESPACE)
     arguments = found["spec"]["template"]["spec"]["containers"][0]["args"]
@@ -241,7 +243,9 @@ def test_an_uninstall_leaves_what_users_made_and_nothing_else(clean: Commands, t
 
 
 @pytest.mark.parametrize("first", [NAMESPACE, "default"])
-def test_who_installs_again_at_once_is_not_cleaned_away(clean: Commands, tmp_path: Path, first: str) -> None:
+def test_a_new_installation_right_after_an_uninstall_is_not_cleaned_up(
+    clean: Commands, tmp_path: Path, first: str
+) -> None:
     clean.typed("helm", "install", INSTALLER, str(CHARTS / INSTALLER), "-n", first)
     clean.typed("helm", "uninstall", INSTALLER, "-n", first)
     kubeconfig = kubeconfig_of(clean, "gpushare-uninstall", first, tmp_path / "kubeconfig")

@@ -1,4 +1,4 @@
-"""Whom the charts' NetworkPolicies let in, where values say who API servers are and who scrapes."""
+"""Sources that the charts' NetworkPolicies admit, where values name API servers and scrapers."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ API_SERVERS, SCRAPERS = (
 
 
 def _let_in(docs: list[dict[str, Any]]) -> dict[tuple[str, int], list[Any] | None]:
-    """Whom each port of each policy lets in but dashboards; ``None``: everybody."""
+    """Sources admitted to each port of each policy except dashboards; ``None``: everybody."""
     return {
         (doc["metadata"]["name"], port["port"]): None
         if "from" not in rule
@@ -28,7 +28,7 @@ def _let_in(docs: list[dict[str, Any]]) -> dict[tuple[str, int], list[Any] | Non
     }
 
 
-def test_ports_are_open_to_those_alone_who_need_them_where_these_are_known(helm: Commands) -> None:
+def test_ports_are_open_only_to_known_clients(helm: Commands) -> None:
     page = ("dashboard.enabled=true", "dashboard.tokenSecret=page")
     assert _let_in(rendered(helm, SCHEDULER, "1.36.3", *page, *KNOWN)) == {
         ("ack-co-scheduler", 9452): [SCRAPERS],
@@ -47,7 +47,7 @@ def test_ports_are_open_to_those_alone_who_need_them_where_these_are_known(helm:
         ("gpushare-admission", 9454): [API_SERVERS],
         ("gpushare-admission", 9452): [SCRAPERS],
     }
-    # What is read through API servers would not be read any more.
+    # What is read through API servers could not be read any more.
     assert _let_in(rendered(helm, INSTALLER, "1.28.3", KNOWN[1])) == {
         ("gpushare-device-plugin", 9452): None,
         ("gpushare-device-plugin", 9454): None,
@@ -58,7 +58,7 @@ def test_ports_are_open_to_those_alone_who_need_them_where_these_are_known(helm:
     }
 
 
-def test_every_port_of_a_pod_is_in_its_policy_and_the_page_of_decisions_is_not_where_prometheus_reads(
+def test_every_port_is_in_its_policy_and_decisions_are_not_on_the_metrics_port(
     helm: Commands,
 ) -> None:
     page = ("dashboard.enabled=true", "dashboard.tokenSecret=page")
@@ -71,7 +71,7 @@ def test_every_port_of_a_pod_is_in_its_policy_and_the_page_of_decisions_is_not_w
         for doc in docs
         if doc["kind"] in ("Deployment", "DaemonSet")
     }
-    named = {
+    pod_ports = {
         name: {
             port["name"]: port["containerPort"]
             for container in pod["spec"]["containers"]
@@ -79,14 +79,14 @@ def test_every_port_of_a_pod_is_in_its_policy_and_the_page_of_decisions_is_not_w
         }
         for name, pod in pods.items()
     }
-    assert {name: set(ports.values()) for name, ports in named.items() if ports} == let_in
+    assert {name: set(ports.values()) for name, ports in pod_ports.items() if ports} == let_in
     scraped = {name: pods[name]["metadata"]["annotations"]["prometheus.io/port"] for name in let_in}
-    assert scraped == {name: str(named[name]["health"]) for name in let_in}
+    assert scraped == {name: str(pod_ports[name]["health"]) for name in let_in}
     (service,) = (
         doc for doc in docs if doc["kind"] == "Service" and doc["metadata"]["name"] == "ack-co-scheduler"
     )
     assert [(port["name"], port["targetPort"]) for port in service["spec"]["ports"]] == [
         ("health", "decisions")
     ]
-    # Through the API server's proxy the kubectl plugin asks the first port of a node agent's pod for use.
-    assert next(iter(named["gpushare-device-plugin"])) == "usage"
+    # Through the API server's proxy the kubectl plugin reads usage from the first port of a node agent's pod.
+    assert next(iter(pod_ports["gpushare-device-plugin"])) == "usage"

@@ -1,5 +1,6 @@
-"""The containers of the scheduler's Pod as processes: the real kube-scheduler with the chart's configuration, the
-extender beside it, and for both the chart's account and no other right."""
+"""The containers of the scheduler's Pod as processes: the real kube-scheduler with the chart's
+configuration, the extender with it, and for both only the chart's account.
+"""
 
 import json
 import os
@@ -53,7 +54,7 @@ class Replica:
             process.wait(10)
 
     def answers(self, container: str, probe: str) -> int:
-        """The status of a probe as the kubelet asks for it: without a token, and whatever the certificate."""
+        """The status of a probe as the kubelet calls it: without a token, and whatever the certificate."""
         context = create_default_context()
         context.check_hostname, context.verify_mode = False, CERT_NONE
         url = f"{self.probes[container]}{probe}"
@@ -65,8 +66,8 @@ class Replica:
         except urllib.error.HTTPError:
             raise
         except urllib.error.URLError as error:
-            ended = {"kube-scheduler": self.scheduler, "extender": self.extender}[container].poll()
-            error.add_note(f"{container} has ended with {ended}: {self.extender_log.read_text()[-3000:]}")
+            exit_code = {"kube-scheduler": self.scheduler, "extender": self.extender}[container].poll()
+            error.add_note(f"{container} has ended with {exit_code}: {self.extender_log.read_text()[-3000:]}")
             raise
 
     def is_ready(self, deployment: dict[str, Any]) -> bool:
@@ -196,7 +197,7 @@ def reason(commands: Commands, name: str) -> str:
     return wait_for(f"pod {name} has a reason for being pending", look, every=0.3)
 
 
-def test_a_leader_places_pods_and_another_goes_on_when_it_dies(pods: Pods, commands: Commands) -> None:
+def test_a_leader_binds_pods_and_another_continues_when_it_dies(pods: Pods, commands: Commands) -> None:
     first = pods.start()
     leader = wait_for("one leads", pods.leader)
     second = pods.start()
@@ -208,7 +209,7 @@ def test_a_leader_places_pods_and_another_goes_on_when_it_dies(pods: Pods, comma
 
     first.kill()
     wait_for("the other leads", lambda: pods.leader() not in ("", leader))
-    # The ledger of the other knows what the first one gave.
+    # The other's ledger knows what the first one allocated.
     ask_for(commands, "b", 13)
     assert "0/1 nodes are available: 1 no single GPU has 13 GiB free (largest free: 12 GiB" in reason(
         commands, "b"
@@ -218,7 +219,7 @@ def test_a_leader_places_pods_and_another_goes_on_when_it_dies(pods: Pods, comma
     assert second.answers("extender", "/healthz") == 200
 
 
-def test_verbs_are_not_on_the_pods_address_and_metrics_not_at_the_port_of_probes(pods: Pods) -> None:
+def test_verbs_are_not_on_the_pods_address_and_metrics_not_on_the_probe_port(pods: Pods) -> None:
     url, probes = pods.running[-1].metrics, pods.running[-1].probes["extender"]
     assert (
         b"gpushare_scheduler_bind_attempts_total"
@@ -231,8 +232,8 @@ def test_verbs_are_not_on_the_pods_address_and_metrics_not_at_the_port_of_probes
             urllib.request.urlopen(f"{at}/gpushare/bind", data=b"{}", timeout=5)
 
 
-def test_without_its_extender_a_leader_places_no_gpu_pod(pods: Pods, commands: Commands) -> None:
-    """By the node's sums it would fit, and then it would be unknown which GPU it has."""
+def test_without_its_extender_a_leader_binds_no_gpu_pod(pods: Pods, commands: Commands) -> None:
+    """By the node's sums it would fit, but its GPU would be unknown."""
     commands.typed("kubectl", "delete", "pod", "a", "b", "--grace-period", "0", "--force")
     last = pods.running[-1]
     last.extender.send_signal(signal.SIGKILL)
@@ -241,7 +242,7 @@ def test_without_its_extender_a_leader_places_no_gpu_pod(pods: Pods, commands: C
     assert "connection refused" in reason(commands, "d")
 
 
-def test_the_account_has_every_right_that_it_uses(pods: Pods) -> None:
+def test_the_account_has_every_permission_that_it_uses(pods: Pods) -> None:
     for replica in pods.running:
         denied = [line for line in replica.log.read_text().splitlines() if "forbidden" in line.lower()]
         assert not denied, denied[:3]

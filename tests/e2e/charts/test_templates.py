@@ -1,7 +1,7 @@
-"""What helm makes of the charts: as kept in ``golden/``, and clear words where it refuses.
+"""The charts as helm renders them: compared with ``golden/``, and clear messages where it refuses.
 
-``GPUSHARE_WRITE_GOLDEN=1`` rewrites the files. Of admission, which other tests put to work, they keep the names; for the version they have
-VERSION, so that a release leaves them as they are.
+``GPUSHARE_WRITE_GOLDEN=1`` rewrites the files. Of admission, which other tests exercise, they keep the
+names; for the version they have VERSION, so that a release does not change them.
 """
 
 import json
@@ -104,7 +104,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_charts_are_free_of_lint(helm: Commands, case: str) -> None:
+def test_charts_pass_lint(helm: Commands, case: str) -> None:
     chart, version, values = CASES[case]
     argv = ["helm", "lint", "--strict", str(CHARTS / chart), "-n", NAMESPACE, "--kube-version", version]
     for value in values:
@@ -113,21 +113,21 @@ def test_charts_are_free_of_lint(helm: Commands, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_charts_make_what_they_made(helm: Commands, case: str) -> None:
+def test_charts_render_as_recorded(helm: Commands, case: str) -> None:
     chart, version, values = CASES[case]
     docs = rendered(helm, chart, version, *values)
-    kept = [
+    documents = [
         {"kind": doc["kind"], "name": doc["metadata"]["name"]} if doc["kind"].endswith(ADMISSION) else doc
         for doc in docs
     ]
-    text = yaml.safe_dump_all(kept, sort_keys=True, width=120).replace(__version__, "VERSION")
+    text = yaml.safe_dump_all(documents, sort_keys=True, width=120).replace(__version__, "VERSION")
     path = GOLDEN / f"{case}.yaml"
     if os.environ.get("GPUSHARE_WRITE_GOLDEN"):
         path.write_text(text)
     assert text == path.read_text(), f"{path.name}: if that is meant, GPUSHARE_WRITE_GOLDEN=1 writes it again"
 
 
-def test_every_golden_file_is_of_a_case() -> None:
+def test_every_golden_file_belongs_to_a_case() -> None:
     assert {path.stem for path in GOLDEN.iterdir()} == set(CASES)
 
 
@@ -241,7 +241,7 @@ def test_an_older_cluster_is_refused(helm: Commands, chart: str) -> None:
     )
 
 
-def test_policies_that_the_cluster_lacks_cannot_be_demanded(helm: Commands) -> None:
+def test_policies_that_the_cluster_lacks_cannot_be_required(helm: Commands) -> None:
     done = helm.run(*arguments(INSTALLER, "1.28.15", "admission.mode=policy"))
     assert done.returncode != 0
     assert "Kubernetes v1.28.15 has no ValidatingAdmissionPolicy v1 (it comes with 1.30)" in done.stdout
@@ -274,10 +274,8 @@ def test_the_webhook_fills_the_gaps_of_the_cluster(
 
 
 @pytest.mark.parametrize("version", ["1.28.15", "1.36.3"])
-def test_the_webhook_is_asked_about_requests_of_the_schedulers_that_are_accepted_alone(
-    helm: Commands, version: str
-) -> None:
-    words = {"hami": hami.SIZES, "kai": kai.FAMILIES}
+def test_the_webhook_is_called_only_for_requests_of_accepted_schedulers(helm: Commands, version: str) -> None:
+    resource_names = {"hami": hami.SIZES, "kai": kai.FAMILIES}
     for accepted in ({"hami"}, {"kai"}, {"hami", "kai"}):
         docs = rendered(helm, INSTALLER, version, f"admission.accept={{{','.join(sorted(accepted))}}}")
         configuration = found(docs, "MutatingWebhookConfiguration", "gpushare-admission")
@@ -293,15 +291,15 @@ def test_the_webhook_is_asked_about_requests_of_the_schedulers_that_are_accepted
             conditions = {condition["name"]: condition["expression"] for condition in one["matchConditions"]}
             for name, product in PRODUCTS.items():
                 assert (f'"{product.scheduler}"' in conditions["is-for-us"]) == (name in accepted)
-                for word in words[name]:
-                    assert (f"'{word}'" in conditions["asks-in-other-words"]) == (name in accepted)
+                for resource_name in resource_names[name]:
+                    assert (f"'{resource_name}'" in conditions["asks-in-other-words"]) == (name in accepted)
         pod = found(docs, "Deployment", "gpushare-admission")["spec"]["template"]["spec"]
         assert {f"--accept={name}" for name in accepted} == {
             argument for argument in pod["containers"][0]["args"] if argument.startswith("--accept=")
         }
 
 
-def test_the_webhook_may_create_templates_of_claims_where_requests_become_claims_alone(
+def test_the_webhook_may_create_claim_templates_only_where_requests_become_claims(
     helm: Commands,
 ) -> None:
     for value, to_claims in (("admission.toClaims=true", True), ("admission.accept={kai}", False)):
@@ -351,7 +349,7 @@ def test_requests_become_claims_from_kubernetes_1_36_on(helm: Commands) -> None:
         ),
     ],
 )
-def test_every_page_of_figures_is_scraped_of_a_port_that_the_pod_has(
+def test_every_metrics_page_is_scraped_at_a_port_of_the_pod(
     helm: Commands, version: str, dcgm: str, monitors: dict[str, list[str]]
 ) -> None:
     values = ("monitoring.podMonitor.enabled=true", f"monitoring.podMonitor.dcgm={dcgm}")
@@ -365,9 +363,7 @@ def test_every_page_of_figures_is_scraped_of_a_port_that_the_pod_has(
 
 
 @pytest.mark.parametrize("chart", [INSTALLER, SCHEDULER])
-def test_alerts_link_to_their_section_where_the_page_is_named_and_else_nowhere(
-    helm: Commands, chart: str
-) -> None:
+def test_alerts_link_to_their_section_only_if_the_page_is_configured(helm: Commands, chart: str) -> None:
     page = "https://docs.example.com/troubleshooting/alerts.html"
     bare = yaml.safe_load((CHARTS / chart / "files" / "alerts.yaml").read_text())
     for kind in ("PrometheusRule", "ConfigMap"):
@@ -382,7 +378,7 @@ def test_alerts_link_to_their_section_where_the_page_is_named_and_else_nowhere(
 
 
 def _alerts(docs: list[dict[str, Any]]) -> dict[str, Any]:
-    """What Prometheus reads of the rules."""
+    """Prometheus' view of the rules."""
     (made,) = (doc for doc in docs if doc["metadata"]["name"].endswith("-alerts"))
     if made["kind"] == "PrometheusRule":
         rules: dict[str, Any] = made["spec"]
@@ -392,7 +388,7 @@ def _alerts(docs: list[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def test_the_page_of_the_dashboard_is_scraped_where_it_is_on(helm: Commands) -> None:
+def test_the_dashboards_metrics_are_scraped_where_it_is_enabled(helm: Commands) -> None:
     values = ("monitoring.podMonitor.enabled=true", "dashboard.enabled=true", "dashboard.tokenSecret=page")
     docs = rendered(helm, SCHEDULER, "1.36.3", *values)
     monitors = [found(docs, "PodMonitor", name) for name in ("ack-co-scheduler", "gpushare-dashboard")]
@@ -402,7 +398,7 @@ def test_the_page_of_the_dashboard_is_scraped_where_it_is_on(helm: Commands) -> 
 
 
 def _finds_pods(monitors: list[dict[str, Any]], docs: list[dict[str, Any]]) -> None:
-    """Each selects the pods of one workload, none of which says that it is to be scraped by its annotations, too."""
+    """Each selects the pods of one workload, none of which also has annotations for scraping."""
     workloads = [doc for doc in docs if doc["kind"] in ("Deployment", "DaemonSet")]
     for monitor in monitors:
         wanted = monitor["spec"]["selector"]["matchLabels"].items()
@@ -417,7 +413,7 @@ def _finds_pods(monitors: list[dict[str, Any]], docs: list[dict[str, Any]]) -> N
 
 
 @pytest.mark.parametrize("chart", [INSTALLER, SCHEDULER])
-def test_schemas_name_every_value_and_say_what_it_is(chart: str) -> None:
+def test_schemas_describe_every_value(chart: str) -> None:
     schema = json.loads((CHARTS / chart / "values.schema.json").read_text())
     values = yaml.safe_load((CHARTS / chart / "values.yaml").read_text())
     assert set(schema["properties"]) == {*values, "global"}
@@ -440,7 +436,7 @@ def _same(schema: dict[str, Any], value: Any, path: str) -> None:
         _same(inner, value[name], where)
 
 
-def test_pods_that_need_nothing_of_the_node_are_restricted(helm: Commands) -> None:
+def test_pods_that_need_no_access_to_the_node_are_restricted(helm: Commands) -> None:
     for chart, name in (
         (SCHEDULER, SCHEDULER),
         (INSTALLER, "gpushare-admission"),
@@ -459,7 +455,7 @@ def test_pods_that_need_nothing_of_the_node_are_restricted(helm: Commands) -> No
             }
 
 
-def test_another_configuration_is_another_scheduler_pod(helm: Commands) -> None:
+def test_a_changed_configuration_changes_the_scheduler_pod(helm: Commands) -> None:
     def checksum(*values: str) -> str:
         deployment = found(rendered(helm, SCHEDULER, "1.36.3", *values), "Deployment", SCHEDULER)
         annotations = deployment["spec"]["template"]["metadata"]["annotations"]
@@ -469,7 +465,7 @@ def test_another_configuration_is_another_scheduler_pod(helm: Commands) -> None:
     assert checksum() != checksum("extender.weight=7")
 
 
-def test_another_namespace_is_taken_over_everywhere(helm: Commands) -> None:
+def test_another_namespace_is_used_everywhere(helm: Commands) -> None:
     for chart in (INSTALLER, SCHEDULER):
         docs = rendered(helm, chart, "1.28.15", namespace="gpu")
         elsewhere = {
@@ -483,7 +479,7 @@ def test_another_namespace_is_taken_over_everywhere(helm: Commands) -> None:
     assert yaml.safe_load(config["data"]["config.yaml"])["leaderElection"]["resourceNamespace"] == "gpu"
 
 
-def test_the_uninstaller_may_look_for_the_agents_in_all_namespaces_by_their_name_alone(
+def test_the_uninstaller_may_read_the_agents_daemonset_in_all_namespaces(
     helm: Commands,
 ) -> None:
     docs = rendered(helm, INSTALLER, "1.36.3", namespace="gpu")
@@ -500,16 +496,18 @@ def test_the_uninstaller_may_look_for_the_agents_in_all_namespaces_by_their_name
 
 
 @pytest.mark.parametrize("namespace", ["default", "gpu"])
-def test_notes_say_that_pods_beside_the_release_are_not_checked(helm: Commands, namespace: str) -> None:
-    said = f"pods of {namespace} are not checked"
-    assert said in notes(helm, INSTALLER, namespace=namespace)
+def test_notes_warn_that_pods_in_the_release_namespace_are_not_checked(
+    helm: Commands, namespace: str
+) -> None:
+    warning = f"pods of {namespace} are not checked"
+    assert warning in notes(helm, INSTALLER, namespace=namespace)
     assert "are not checked" not in notes(helm, INSTALLER)
     # Where nothing is checked anywhere, the namespace makes no difference.
-    assert said not in notes(helm, INSTALLER, "admission.enabled=false", namespace=namespace)
+    assert warning not in notes(helm, INSTALLER, "admission.enabled=false", namespace=namespace)
 
 
 @pytest.mark.parametrize(("unit", "amount"), [("1GiB", 3), ("GiB", 3), ("128MiB", 24), ("MiB", 24)])
-def test_notes_suggest_an_amount_that_is_right_in_the_unit(helm: Commands, unit: str, amount: int) -> None:
+def test_notes_suggest_an_amount_that_is_valid_in_the_unit(helm: Commands, unit: str, amount: int) -> None:
     assert f"aliyun.com/gpu-mem: {amount} (3 GiB)," in notes(helm, INSTALLER, f"gpuMemoryUnit={unit}")
 
 
@@ -523,13 +521,13 @@ SCHEDULERS = [
 
 
 @pytest.mark.parametrize(("namespace", "values", "scheduler"), SCHEDULERS)
-def test_notes_send_the_scheduler_where_admission_lets_it_place_pods(
+def test_notes_recommend_a_scheduler_namespace_that_admission_accepts(
     helm: Commands, namespace: str, values: tuple[str, ...], scheduler: str
 ) -> None:
-    said = notes(helm, INSTALLER, *values, namespace=namespace)
-    assert f"helm install ack-co-scheduler charts/ack-co-scheduler -n {scheduler}\n" in said
+    printed = notes(helm, INSTALLER, *values, namespace=namespace)
+    assert f"helm install ack-co-scheduler charts/ack-co-scheduler -n {scheduler}\n" in printed
     # The deciding value is named, as it may be set elsewhere.
-    assert ("--set admission.schedulerNamespace=" in said) is (scheduler != "kube-system")
+    assert ("--set admission.schedulerNamespace=" in printed) is (scheduler != "kube-system")
 
 
 @pytest.mark.parametrize(
@@ -541,19 +539,19 @@ def test_notes_send_the_scheduler_where_admission_lets_it_place_pods(
         ("gpu", ("dashboard.agentNamespace=agents",), "-n agents --set admission.schedulerNamespace=gpu"),
     ],
 )
-def test_notes_send_the_agents_where_they_and_the_scheduler_find_each_other(
+def test_notes_recommend_an_agent_namespace_that_matches_the_scheduler(
     helm: Commands, namespace: str, values: tuple[str, ...], ends: str
 ) -> None:
-    said = notes(helm, SCHEDULER, *values, namespace=namespace)
-    assert f"helm install ack-ai-installer charts/ack-ai-installer {ends}\n" in said
+    printed = notes(helm, SCHEDULER, *values, namespace=namespace)
+    assert f"helm install ack-ai-installer charts/ack-ai-installer {ends}\n" in printed
 
 
-def test_notes_ask_for_the_schedulers_name_only_without_admission(helm: Commands) -> None:
+def test_notes_require_the_schedulers_name_only_without_admission(helm: Commands) -> None:
     assert "only without admission write it yourself" in notes(helm, SCHEDULER)
 
 
-def test_notes_lead_to_a_dashboard_that_is_on(helm: Commands) -> None:
-    said = notes(helm, SCHEDULER, "dashboard.enabled=true", "dashboard.tokenSecret=page", namespace="gpu")
-    assert "kubectl -n gpu port-forward service/gpushare-dashboard 9453:80" in said
-    assert "kubectl -n gpu get secret page" in said
+def test_notes_point_to_an_enabled_dashboard(helm: Commands) -> None:
+    printed = notes(helm, SCHEDULER, "dashboard.enabled=true", "dashboard.tokenSecret=page", namespace="gpu")
+    assert "kubectl -n gpu port-forward service/gpushare-dashboard 9453:80" in printed
+    assert "kubectl -n gpu get secret page" in printed
     assert "dashboard" not in notes(helm, SCHEDULER)

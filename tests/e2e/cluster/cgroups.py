@@ -35,10 +35,10 @@ def hierarchies() -> list[Hierarchy]:
         if kind not in {"cgroup", "cgroup2"} or not where.is_relative_to(_MOUNT):
             continue
         name = "" if where == _MOUNT else str(where.relative_to(_MOUNT))
-        kept = [o for o in super_options.split(",") if o not in {"rw", "ro"} and kind == "cgroup"]
-        if any(o.startswith("name=") for o in kept):
-            kept.insert(0, "none")
-        found.append(Hierarchy(name, kind, ",".join(kept)))
+        options = [o for o in super_options.split(",") if o not in {"rw", "ro"} and kind == "cgroup"]
+        if any(o.startswith("name=") for o in options):
+            options.insert(0, "none")
+        found.append(Hierarchy(name, kind, ",".join(options)))
     return found
 
 

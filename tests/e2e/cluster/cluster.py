@@ -1,4 +1,4 @@
-"""A cluster that is up, for tests: its nodes, its components, kubectl and helm."""
+"""A running cluster, for tests: its nodes, its components, kubectl and helm."""
 
 import json
 import os
@@ -53,7 +53,7 @@ class Node:
 
     @property
     def gpu_file(self) -> Path:
-        """The description of its GPUs, which the stand-in driver reads at each call; replace it by rename."""
+        """The description of its GPUs, which the fake driver reads at each call; replace it by rename."""
         return self.cluster.state / "gpus" / self.name / "node.conf"
 
     def run(
@@ -115,7 +115,7 @@ class Cluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """This process's, with ``KUBECONFIG`` and the folder of binaries first on ``PATH``."""
+        """This process's environment, with ``KUBECONFIG`` and the folder of binaries first on ``PATH``."""
         path = f"{self.bin}:{os.environ.get('PATH', '')}"
         return {
             **os.environ,
@@ -151,11 +151,11 @@ class Cluster:
         )
 
     def get(self, path: str, *, timeout: float = 10.0) -> Any:
-        """What the API server answers to GET ``path``, decoded when it is JSON. Raises ``OSError``."""
+        """The API server's response to GET ``path``, decoded if it is JSON. Raises ``OSError``."""
         return self._ask("GET", path, timeout)
 
     def delete(self, path: str, *, timeout: float = 10.0) -> Any:
-        """The same for DELETE: at once, where kubectl takes a second on a busy machine."""
+        """The same for DELETE: immediate, where kubectl takes a second on a busy machine."""
         return self._ask("DELETE", path, timeout)
 
     def _ask(self, method: str, path: str, timeout: float) -> Any:
@@ -164,7 +164,7 @@ class Cluster:
         return https.ask(method, self.layout.url + path, context, timeout)
 
     def ready(self) -> bool:
-        """Whether the API server says that it is ready."""
+        """Whether the API server reports that it is ready."""
         try:
             return self.get("/readyz", timeout=2) == "ok"
         except OSError:
@@ -181,8 +181,8 @@ class Cluster:
     def wait_ready(self, *, timeout: float = 60.0) -> None:
         """Wait until the API server and every real node are ready.
 
-        Raises ``RuntimeError`` at once when a component has ended by itself: nothing restarts it, as systemd would,
-        and the node of a kubelet that is gone looks Ready for another 40 s.
+        Raises ``RuntimeError`` immediately when a component has ended by itself: nothing restarts it, as
+        systemd would, and the node of a kubelet that is gone looks Ready for another 40 s.
         """
         self.check_running()
         wait_for("the API server to be ready", self.ready, timeout=timeout)
@@ -194,8 +194,8 @@ class Cluster:
                     timeout=timeout,
                 )
             except TimeoutError as error:
-                said = [self.logs(component, node.name)[-2000:] for component in ("kubelet", "containerd")]
-                raise TimeoutError("\n".join([str(error), *said])) from None
+                logs = [self.logs(component, node.name)[-2000:] for component in ("kubelet", "containerd")]
+                raise TimeoutError("\n".join([str(error), *logs])) from None
 
     def check_running(self) -> None:
         """Raise ``RuntimeError`` when a component that was started and not stopped has ended."""
@@ -217,10 +217,11 @@ class Cluster:
         return found if found and found.alive() else None
 
     def start(self, component: str, node: str | None = None, *, extra: Sequence[str] = ()) -> Process:
-        """Start a component that does not run, on ``node`` or on the control machine; ``extra`` ends its command line.
+        """Start a component that does not run, on ``node`` or on the control machine; ``extra`` ends its
+        command line.
 
-        Returns at once; what it does when it is ready is the caller's to wait for. Raises ``RuntimeError`` when it
-        runs already.
+        Returns immediately; the caller waits until it is ready. Raises ``RuntimeError`` if it runs
+        already.
         """
         running = self.process(component, node)
         if running:
@@ -235,9 +236,10 @@ class Cluster:
     def stop(
         self, component: str, node: str | None = None, *, signal: int = TERM, timeout: float = 30.0
     ) -> None:
-        """Stop a component and wait for its end; one that has not ended in ``timeout`` seconds is killed.
+        """Stop a component and wait for its end; after ``timeout`` seconds it is killed.
 
-        Containers go on running when containerd or the kubelet is stopped. Raises ``RuntimeError`` when it does not run.
+        Containers keep running when containerd or the kubelet is stopped. Raises ``RuntimeError`` if it does
+        not run.
         """
         running = self.process(component, node)
         if running is None:
@@ -256,9 +258,10 @@ class Cluster:
         signal: int = TERM,
         extra: Sequence[str] = (),
     ) -> Process:
-        """Stop with ``signal``, start again, and wait until it serves; on every node when it is one of nodes and none is named.
+        """Stop with ``signal``, start again, and wait until it serves; for a component of nodes, on every
+        node unless one is named.
 
-        A kubelet that begins while containerd does not serve ends by itself; so each is waited for.
+        A kubelet that starts while containerd does not serve exits by itself; so each is waited for.
         """
         if node is None and component in ON_NODES:
             return [self.restart(component, n.name, signal=signal, extra=extra) for n in self.nodes][-1]

@@ -1,8 +1,9 @@
-"""The stand-in NVIDIA driver, installed on a node like a driver, and its GPUs described for CDI by NVIDIA's toolkit.
+"""The fake NVIDIA driver, installed on a node like a driver, and its GPUs described for CDI by NVIDIA's
+toolkit.
 
-What is installed: the libraries under their versioned names, ``nvidia-smi``, device nodes, the description of the GPUs
-at ``/etc/fakegpu/node.conf``. What containers get: all of that, as ``nvidia-ctk cdi generate`` finds it, plus
-``/etc/fakegpu`` and ``/run/fakegpu``, which only the stand-in needs.
+Installed are the libraries under their versioned names, ``nvidia-smi``, device nodes, and the description of
+the GPUs at ``/etc/fakegpu/node.conf``. Containers get all of that, as ``nvidia-ctk cdi generate`` finds it,
+plus ``/etc/fakegpu`` and ``/run/fakegpu``, which only the fake driver needs.
 """
 
 import json
@@ -33,15 +34,15 @@ _OF_A_GPU: Final = 15 * 9
 
 
 class DriverMissing(RuntimeError):
-    """The stand-in is not built; the message says how."""
+    """The fake driver is not built; the message contains the command."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What was done: GPUs by index, and what ``nvidia-ctk`` said on stderr."""
+    """The result: GPUs by index, and ``nvidia-ctk``'s stderr."""
 
     gpus: int
-    toolkit_said: str
+    toolkit_stderr: str
 
 
 def describe(node: Node) -> None:
@@ -55,8 +56,8 @@ def describe(node: Node) -> None:
 def install(node: Node, *, cdi: bool = True) -> Installed:
     """Install the driver on the node while it runs; with ``cdi`` write the CDI specification, too.
 
-    An installed one is replaced. What the node has is what :attr:`Node.gpu_file` says, made from the preset where it is
-    missing. Raises :class:`DriverMissing`, ``RuntimeError`` with what failed on the node.
+    An installed one is replaced. The node's GPUs are those in :attr:`Node.gpu_file`, made from the preset if
+    it is missing. Raises :class:`DriverMissing`, ``RuntimeError`` with what failed on the node.
     """
     if not LIBRARY.is_file():
         raise DriverMissing(f"{LIBRARY}: not built; run: make fakegpu")
@@ -102,7 +103,7 @@ def install(node: Node, *, cdi: bool = True) -> Installed:
 
 
 def remove(node: Node) -> None:
-    """Take the driver, its device nodes and the CDI specification away while the node runs."""
+    """Remove the driver, its device nodes and the CDI specification while the node runs."""
     lines = [
         f"rm -rf {cdi_file(node)} /usr/bin/nvidia-smi {LIBRARIES}/libnvidia-ml.so* {LIBRARIES}/libcuda.so* /dev/nvidia*",
         "ldconfig",
@@ -117,7 +118,7 @@ def cdi_file(node: Node) -> str:
 
 
 def write_cdi(node: Node) -> str:
-    """Let NVIDIA's toolkit describe what is installed, add the stand-in's file; returns what the toolkit said."""
+    """Let NVIDIA's toolkit describe what is installed, add the fake driver's file; returns the toolkit's stderr."""
     hook = f"{node.cluster.bin}/nvidia-cdi-hook"
     made = node.run("nvidia-ctk", "cdi", "generate", "--format=json", f"--nvidia-cdi-hook-path={hook}")
     text = json.dumps(with_description(json.loads(made.stdout)), indent=1)

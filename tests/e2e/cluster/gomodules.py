@@ -1,4 +1,4 @@
-"""Builds programs of Go modules and keeps them by content: source pins, flags, Go's version."""
+"""Builds programs of Go modules and caches them by content: source pins, flags, Go's version."""
 
 import itertools
 import os
@@ -35,8 +35,8 @@ def built(programs: Sequence[Program], report: Callable[[str], None]) -> dict[st
         [go, "env", "GOVERSION"], env=_environment(cgo=False), capture_output=True, text=True, check=True
     ).stdout
     targets = {one.name: _target(one, version) for one in programs}
-    lacking = [one for one in programs if not targets[one.name].is_file()]
-    for _, some in itertools.groupby(lacking, key=lambda one: (one.module, one.tags, one.ldflags, one.cgo)):
+    missing = [one for one in programs if not targets[one.name].is_file()]
+    for _, some in itertools.groupby(missing, key=lambda one: (one.module, one.tags, one.ldflags, one.cgo)):
         _build(go, list(some), targets, report)
     return targets
 
@@ -53,7 +53,7 @@ def _build(go: str, group: list[Program], targets: dict[str, Path], report: Call
     if group[0].cgo:
         for program in group:
             _needs(program)
-    # Two builds of one module side by side would compile everything twice.
+    # Two concurrent builds of one module would compile everything twice.
     with alone(group[0].folder.name), ExitStack() as stack:
         group = [one for one in group if not targets[one.name].is_file()]
         if not group:
@@ -78,7 +78,7 @@ def _build(go: str, group: list[Program], targets: dict[str, Path], report: Call
 
 
 def _run(argv: list[str], like: Program, waiting: Callable[[], None]) -> str:
-    """What the command complained of, when it failed; ``waiting`` is called now and then until it ends."""
+    """The command's errors, if it failed; ``waiting`` is called now and then until it ends."""
     with subprocess.Popen(
         argv,
         cwd=like.folder,
@@ -89,11 +89,11 @@ def _run(argv: list[str], like: Program, waiting: Callable[[], None]) -> str:
     ) as process:
         while True:
             try:
-                _, said = process.communicate(timeout=_REPORT_EVERY_S)
+                _, errors = process.communicate(timeout=_REPORT_EVERY_S)
             except subprocess.TimeoutExpired:
                 waiting()
                 continue
-            return said.strip() or f"exit status {process.returncode}" if process.returncode else ""
+            return errors.strip() or f"exit status {process.returncode}" if process.returncode else ""
 
 
 def _environment(*, cgo: bool) -> dict[str, str]:

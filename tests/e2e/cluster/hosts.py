@@ -1,4 +1,4 @@
-"""Where distributions of Kubernetes keep what a device plugin and its test have to find on a node. Pure."""
+"""Where distributions of Kubernetes keep what a device plugin and its test need on a node. Pure."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -16,8 +16,8 @@ class CannotBuild(RuntimeError):
 
 def cache() -> Path:
     """``$GPUSHARE_E2E_CACHE``, else ``~/.cache/gpushare/e2e``."""
-    named = os.environ.get("GPUSHARE_E2E_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "gpushare" / "e2e"
+    configured = os.environ.get("GPUSHARE_E2E_CACHE")
+    return Path(configured) if configured else Path.home() / ".cache" / "gpushare" / "e2e"
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Simulated nodes beside the real ones: kwok plays their kubelets, nothing runs on them."""
+"""Simulated nodes next to the real ones: kwok plays their kubelets, nothing runs on them."""
 
 import json
 import shutil

@@ -35,13 +35,13 @@ def up(
     host: str = "kubeadm",
     report: Report = print,
 ) -> Cluster:
-    """Start a cluster in the folder ``state``, which must not be there yet; ready when it returns.
+    """Start a cluster in the folder ``state``, which must not exist yet; ready when it returns.
 
-    Nodes that have a preset get the stand-in driver and its CDI specification, unless ``drivers`` is false. ``host`` (of
-    :data:`~tests.e2e.cluster.hosts.HOSTS`) says where nodes have their sockets and folders.
+    Nodes that have a preset get the fake driver and its CDI specification, unless ``drivers`` is false.
+    ``host`` (of :data:`~tests.e2e.cluster.hosts.HOSTS`) sets where nodes have their sockets and folders.
 
-    Where it fails or is interrupted, everything is taken down again. Raises ``FileExistsError``,
-    :class:`~tests.e2e.cluster.network.NoSlot`, ``RuntimeError`` or ``TimeoutError`` with what to look at.
+    If it fails or is interrupted, everything is taken down again. Raises ``FileExistsError``,
+    :class:`~tests.e2e.cluster.network.NoSlot`, ``RuntimeError`` or ``TimeoutError`` with what to check.
     """
     _check_machine()
     state = state.absolute()
@@ -52,10 +52,10 @@ def up(
         raise FileExistsError(
             f"{state}: a cluster is there; end it with: {record.to_type('down', state)}"
         ) from None
-    began = time.monotonic()
+    started = time.monotonic()
 
     def say(what: str) -> None:
-        report(f"{time.monotonic() - began:6.2f} s  {what}")
+        report(f"{time.monotonic() - started:6.2f} s  {what}")
 
     try:
         plan = network.take_slot()
@@ -196,7 +196,7 @@ def _prepare_node(cluster: Cluster, node: Node, archives: Future[list[Path]], *,
 
 
 def _grant_kube_proxy(cluster: Cluster) -> None:
-    """The role is there from the start; whom it is bound to, installers decide."""
+    """The role exists from the start; installers bind it."""
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",

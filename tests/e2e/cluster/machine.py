@@ -87,7 +87,7 @@ class Machine:
 
     @classmethod
     def start(cls, name: str, folder: Path, *, group: str, shared: Path, binaries: Path) -> "Machine":
-        """Make the machine; returns when it is ready. Raises ``RuntimeError`` with what the script said."""
+        """Make the machine; returns when it is ready. Raises ``RuntimeError`` with the script's output."""
         folder.mkdir(parents=True)
         groups = cgroups.make(group)
         lines = [f"{h.name or '-'} {h.kind} {h.options or '-'}" for h in cgroups.hierarchies()]
@@ -111,8 +111,8 @@ class Machine:
                 start_new_session=True,
             )
         assert parent.stdout
-        with parent.stdout as said:
-            if said.readline() != b"ready\n":
+        with parent.stdout as stdout:
+            if stdout.readline() != b"ready\n":
                 parent.wait(10)
                 problem = (folder / "machine.log").read_text().strip()
                 raise RuntimeError(f"machine {name} could not be made (root is needed): {problem}")
@@ -176,7 +176,7 @@ class Machine:
         cgroups.remove(self.group, timeout=timeout)
 
     def _outside(self, inner: int) -> int:
-        """The id here of the process that the machine knows as ``inner``. Raises ``ProcessLookupError``."""
+        """The id here of the process with the id ``inner`` in the machine. Raises ``ProcessLookupError``."""
         space = os.readlink(f"/proc/{self.init.pid}/ns/pid")
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():

@@ -17,7 +17,7 @@ BRIDGE: Final = "br0"
 
 
 class NoSlot(RuntimeError):
-    """No more cluster can be up beside the others."""
+    """No more clusters can run next to the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Plan:
 
     @property
     def pods(self) -> str:
-        """What holds every pod's address, CIDR."""
+        """The range of all pods' addresses, CIDR."""
         return f"10.{244 + self.slot}.0.0/16"
 
     def pods_of(self, index: int) -> str:
@@ -109,7 +109,7 @@ def take_slot() -> Plan:
 
 
 def give_back(plan: Plan) -> None:
-    """Remove the link, when it is still there."""
+    """Remove the link, if it still exists."""
     _run("ip", "link", "del", plan.link, check=False)
 
 

@@ -130,7 +130,7 @@ def programs(k8s: str) -> dict[str, Program]:
 
 
 def of_host(host: Host) -> list[Program]:
-    """Programs that nodes of this host have in the place of, or beside, those of :func:`programs`."""
+    """Programs that nodes of this host have instead of, or in addition to, those of :func:`programs`."""
     found = []
     if host.containerd == "1.7":
         module = "github.com/containerd/containerd/cmd"

@@ -1,4 +1,4 @@
-"""What is written down of a cluster, so that any process can use it, and end it after its maker was killed."""
+"""The record of a cluster, so that any process can use it, and end it after its maker was killed."""
 
 import contextlib
 import hashlib
@@ -20,15 +20,19 @@ CONTROL: Final = "control"
 
 
 def to_type(verb: str, state: Path | None = None) -> str:
-    """The command line ``verb`` of this program, for the cluster in ``state``; as it is typed where this process runs."""
+    """The command line ``verb`` of this program, for the cluster in ``state``; as it is typed where this
+    process runs.
+    """
     python = Path(sys.executable)
     if python.is_relative_to(Path.cwd()):
         python = python.relative_to(Path.cwd())
-    words = [str(python), "-m", "tests.e2e.cluster", verb]
+    arguments = [str(python), "-m", "tests.e2e.cluster", verb]
     if state is None:
-        return f"{shlex.join(words)} --name NAME"
-    named = state.parent == STATES
-    return shlex.join([*words, "--name" if named else "--state", state.name if named else str(state)])
+        return f"{shlex.join(arguments)} --name NAME"
+    is_named = state.parent == STATES
+    return shlex.join(
+        [*arguments, "--name" if is_named else "--state", state.name if is_named else str(state)]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +99,14 @@ def write_process(state: Path, name: str, process: Process) -> None:
 
 
 def read_process(state: Path, name: str) -> Process | None:
-    """The process that was remembered; ``None`` for one that has not been started or was stopped."""
+    """The recorded process; ``None`` for one that has not been started or was stopped."""
     with contextlib.suppress(FileNotFoundError):
         return Process(**json.loads((state / "processes" / name).read_text()))
     return None
 
 
 def forget_process(state: Path, name: str) -> None:
-    """It was stopped."""
+    """Record that it was stopped."""
     (state / "processes" / name).unlink(missing_ok=True)
 
 

@@ -66,7 +66,7 @@ def archives(binaries: Path, version: str) -> list[Path]:
 
 
 def _kept(refs: Sequence[str], entries: list[Entry], config: Config, made_of: Sequence[Path]) -> Path:
-    # Where a program lies says nothing of what is in it.
+    # A program's path does not identify its content.
     names = [
         (e.path, e.kind, e.mode, e.target, e.content if isinstance(e.content, bytes) else b"")
         for e in entries

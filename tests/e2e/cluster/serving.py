@@ -1,4 +1,4 @@
-"""Whether a node's component serves: asked as those ask that need it."""
+"""Whether a node's component serves: queried as its clients do."""
 
 from typing import Final
 
@@ -15,14 +15,14 @@ _KUBELET: Final = (
 
 
 def serves(component: str, machine: Machine, host: Host) -> bool:
-    """Whether ``containerd`` or ``kubelet`` of the machine answers; of other components nothing is known: true."""
+    """Whether ``containerd`` or ``kubelet`` of the machine answers; true for other components."""
     if component == "containerd":
         return _answers_kubelets(machine, host.containerd_socket)
     return component != "kubelet" or machine.run(*_KUBELET, check=False).returncode == 0
 
 
 def _answers_kubelets(machine: Machine, socket: str) -> bool:
-    # Its socket is there a while before what kubelets ask for is; a kubelet that asks meanwhile ends.
+    # Its socket exists a while before the services that kubelets use; a kubelet that connects meanwhile exits.
     address = f"unix:///proc/{machine.init.pid}/root{socket}"
     with grpc.insecure_channel(address) as channel:
         version = channel.unary_unary("/runtime.v1.RuntimeService/Version")

@@ -12,7 +12,9 @@ Version = tuple[int, int]
 
 
 def containerd(binaries: Path, host: Host) -> str:
-    """containerd's ``config.toml``: its own defaults but for the host's paths and what a machine of namespaces needs."""
+    """containerd's ``config.toml``: its own defaults except for the host's paths and what a machine of
+    namespaces needs.
+    """
     return _containerd_1(binaries, host) if host.containerd == "1.7" else _containerd_2(binaries, host)
 
 
@@ -120,7 +122,7 @@ def kubelet(node: str, credentials: Path, plan: Plan, version: Version, host: Ho
             "imagefs.available": "1%",
             "nodefs.inodesFree": "1%",
         },
-        # Images come from archives only: one that was collected could not be had again.
+        # Images come from archives only: a collected one could not be pulled again.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "serializeImagePulls": False,
@@ -160,7 +162,7 @@ def kube_scheduler(credentials: Path) -> dict[str, Any]:
 
 
 def audit_policy() -> dict[str, Any]:
-    """Every request, once, with what was asked by whom and not what it carried."""
+    """Every request, once, with verb, object and user, without bodies."""
     return {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",

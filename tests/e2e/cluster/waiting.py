@@ -11,35 +11,37 @@ _NEVER_SET = threading.Event()
 
 T = TypeVar("T")
 
-#: For so many times as long as a look took nothing is looked at: looks are programs, and what is waited for needs the machine.
+#: Pause between two looks, as a multiple of a look's duration: looks are programs, and what is waited for
+#: needs the machine.
 _RESTS = 3.0
 _REST_MOST_S = 2.0
 
 
 class NotReached(TimeoutError):
-    """A state did not come in time; the message says which, and what was seen last."""
+    """A state was not reached in time; the message contains which, and what was seen last."""
 
 
 def pause(seconds: float) -> None:
-    """Leave the CPU to others between two looks."""
+    """Yield the CPU between two looks."""
     _NEVER_SET.wait(seconds)
 
 
 def wait_for(what: str, look: Callable[[], T], *, timeout: float = 60.0, every: float = 0.05) -> T:
-    """Look until what is seen is true, and return it. Seconds, of a machine that is not busy; ``every`` at the least.
+    """Poll until the result is true, and return it. Seconds, of a machine that is not busy; ``every`` at the
+    least.
 
     Raises :class:`NotReached` with ``what`` and the last false value or ``OSError`` seen.
     """
     deadline = Deadline(timeout)
-    seen: object = None
+    last: object = None
     while True:
-        began = time.monotonic()
+        started = time.monotonic()
         try:
-            seen = found = look()
+            last = found = look()
             if found:
                 return found
         except OSError as error:
-            seen = error
+            last = error
         if deadline.passed():
-            raise NotReached(f"{what}: not within {deadline}; last seen: {seen!r}")
-        pause(max(every, min(_RESTS * (time.monotonic() - began), _REST_MOST_S)))
+            raise NotReached(f"{what}: not within {deadline}; last seen: {last!r}")
+        pause(max(every, min(_RESTS * (time.monotonic() - started), _REST_MOST_S)))

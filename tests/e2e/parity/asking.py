@@ -1,4 +1,4 @@
-"""Asks one cluster every step, and keeps what came out."""
+"""Runs every step on one cluster, and records the results."""
 
 import asyncio
 import os
@@ -17,17 +17,17 @@ _COMMAND_S = 90.0
 
 
 async def answers(kubeconfig: Path, steps: Iterable[Step]) -> AnswersByPath:
-    """What kubectl said, step by step; raises ``AssertionError`` where a state is not reached."""
-    said: AnswersByPath = {}
+    """kubectl's output, step by step; raises ``AssertionError`` where a state is not reached."""
+    results: AnswersByPath = {}
     for step in steps:
         wanted = (step.until,) if isinstance(step.until, str) else step.until
 
         async def reached(step: Step = step, wanted: tuple[str, ...] = wanted) -> bool:
-            said[step.name] = await _kubectl(kubeconfig, step)
-            return all(text in said[step.name][1] for text in wanted)
+            results[step.name] = await _kubectl(kubeconfig, step)
+            return all(text in results[step.name][1] for text in wanted)
 
-        await until(reached, f"{step.name}: {step.until}", _STATE_S, lambda step=step: said[step.name][1])
-    return said
+        await until(reached, f"{step.name}: {step.until}", _STATE_S, lambda step=step: results[step.name][1])
+    return results
 
 
 async def _kubectl(kubeconfig: Path, step: Step) -> tuple[int, str]:

@@ -1,4 +1,6 @@
-"""Takes out of kubectl's output what differs between any two clusters: names made up, times, addresses, accounts."""
+"""Removes from kubectl's output what differs between any two clusters: generated names, times, addresses,
+accounts.
+"""
 
 import json
 import re
@@ -6,7 +8,7 @@ from typing import Any, Final
 
 from tests.e2e.parity.steps import Step
 
-#: Fields of objects that say when, who or which one, not what.
+#: Fields of objects that contain when, who or which one, not what.
 _IDENTITY: Final = frozenset(
     [
         "uid",
@@ -50,7 +52,7 @@ _PATTERNS: Final = tuple(
             r"Volumes:\n\s+kube-api-access-\w{5}:\n(\s+(Type|TokenExpirationSeconds|ConfigMapName|Optional|DownwardAPI):.*\n)+",
             "Volumes:  <none>\n",
         ),
-        # kubectl's own, now and then, where an event comes while it ends its watch.
+        # kubectl's own, occasionally, where an event arrives while it ends its watch.
         (r'(?m)^I\d{4} .*reflector\.go:\d+\] "Warning: watch ended with error".*context canceled.*\n', ""),
         (r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", "UID"),
         (r"\b[0-9a-f]{64}\b", "CONTAINER"),
@@ -75,7 +77,7 @@ _PATTERNS: Final = tuple(
 
 
 def normal(step: Step, text: str) -> str:
-    """The output with whatever only this cluster has replaced by words."""
+    """The output with everything specific to this cluster replaced by placeholders."""
     stripped = text.strip()
     if step.ended:
         stripped = _MARK.sub(r'\1"MARK"', stripped)

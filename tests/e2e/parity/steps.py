@@ -1,4 +1,4 @@
-"""What is asked of both control planes: kubectl's command lines, one after the other, and what each waits for."""
+"""Steps for both control planes: kubectl's command lines, one after the other, and what each waits for."""
 
 import json
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ _TOLD: Final = ("Scheduled", "Started")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command. ``sent`` goes to its stdin; ``code`` is what it must end with on both.
+    """One command. ``sent`` goes to its stdin; ``code`` is its exit code on both.
 
-    ``until`` is what its output must hold before it is compared: states are waited for, not times. With
-    ``unordered`` lines are compared as a set, with ``last`` only the last one is. With ``ended`` it is about a pod that
-    may have ended before its node agent marked the record. ``differs`` is the reason why the outputs differ and may; they
-    must differ then.
+    ``until`` is a text that its output must contain before it is compared: states are waited for, not times.
+    With ``unordered`` lines are compared as a set, with ``last`` only the last one is. With ``ended`` it is
+    about a pod that may have ended before its node agent marked the record. ``differs`` is the reason why
+    the outputs may differ; they must differ then.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What components have called, by the API server's audit log, and what their roles allow them."""
+"""The components' calls, by the API server's audit log, and what their roles permit."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any, Final
 from tests.e2e.cluster import Cluster
 from tests.e2e.product.product import NAMESPACE
 
-#: kube-scheduler lives in the same account as the extender; its rights are Kubernetes' own roles.
+#: kube-scheduler uses the same account as the extender; its permissions are Kubernetes' own roles.
 OURS: Final = "gpushare/"
 
 
@@ -27,7 +27,7 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request of a component: the right that it needs, and whether it was refused for want of it."""
+    """One request of a component: the permission that it needs, and whether it was refused for lack of it."""
 
     right: Right
     of_ours: bool
@@ -56,7 +56,7 @@ def calls(cluster: Cluster, accounts: Iterable[str]) -> Iterator[Call]:
             yield Call(
                 Right(account, event["verb"], about.get("apiGroup", ""), resource),
                 event.get("userAgent", "").startswith(OURS),
-                # An admission policy's refusal has the same code; what we want is RBAC's.
+                # An admission policy's refusal has the same code; only RBAC's count.
                 status.get("code") == 403 and "cannot" in message,
                 message,
                 event.get("userAgent", ""),
@@ -64,7 +64,7 @@ def calls(cluster: Cluster, accounts: Iterable[str]) -> Iterator[Call]:
 
 
 def granted(roles: Iterable[Mapping[str, Any]], accounts: Iterable[str]) -> Iterator[Right]:
-    """What ``roles`` that are named after the accounts allow."""
+    """The permissions of ``roles`` that are named after the accounts."""
     for role in roles:
         name = role["metadata"]["name"]
         account = next((one for one in accounts if name == one or name.startswith(f"{one}:")), None)

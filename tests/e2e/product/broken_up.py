@@ -1,4 +1,6 @@
-"""A cluster whose GPUs have room in all and none for a pod of 14: what defragmentation and autoscaling are for."""
+"""A cluster whose GPUs have enough memory in total but not for a pod of 14: the case for defragmentation and
+autoscaling.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,8 @@ WIDE: Final = 14
 
 @contextmanager
 def broken_up(product: Product, *, roomy: bool) -> Iterator[set[str]]:
-    """A pod of 8 of a Deployment on each of four GPUs, 7 units free beside each; on another node 11 are, if it is ``roomy``, and 7.
+    """A pod of 8 of a Deployment on each of four GPUs, 7 units free next to each; another node has 11 free
+    if it is ``roomy``, else 7.
 
     Yields the UIDs of these pods.
     """

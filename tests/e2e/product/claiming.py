@@ -1,4 +1,6 @@
-"""A node in mode ``dra`` on the real cluster: its slice, claims and pods, what claims leave on it, and its agent killed."""
+"""A node in mode ``dra`` on the real cluster: its slice, claims and pods, claims' files on it, and its agent
+killed.
+"""
 
 import json
 import re
@@ -17,7 +19,7 @@ PAGE = "docs/guide/dra.md"
 TYPED_BY = "tests/e2e/product/test_dra.py"
 CUDA_SAMPLE = "registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:cuda-sample-11.0.3"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
-#: How long a state is waited for, in seconds.
+#: Timeout for a state, in seconds.
 WITHIN_S = 120.0
 Json = dict[str, Any]
 
@@ -76,7 +78,7 @@ def pod(name: str, claim: str) -> Json:
 
 
 def claim(name: str, memory: str, compute: int, count: int = 1) -> Json:
-    """A claim for so much of each of ``count`` GPUs."""
+    """A claim for that much of each of ``count`` GPUs."""
     request = {
         "deviceClassName": names.DRA_DRIVER,
         "count": count,
@@ -104,7 +106,7 @@ def held_by_tables(product: Product) -> dict[tuple[str, str], int]:
 
 
 def files(cluster: Cluster) -> list[str]:
-    """What the node has of claims: CDI files and directories."""
+    """The node's files for claims: CDI files and directories."""
     node = cluster.node(NODE)
     found = node.run("sh", "-c", "ls /var/run/cdi; ls /var/lib/gpushare/containers").stdout.split()
     uids = {one["metadata"]["uid"] for one in cluster.get(CLAIMS)["items"]}

@@ -18,7 +18,8 @@ from tests.e2e.product.stream import APP, ON_TWO_NODES, REPLICAS, deployment
 
 IMAGES = Path(__file__).parents[3] / "build" / "images"
 
-#: Files that need a cluster of their own, or one on which they install the product otherwise than by default: side by side with the others.
+#: Files that need their own cluster, or one on which they install the product with other settings: run
+#: concurrently with the others.
 CLUSTERS = {
     "departure": {"test_departure.py", "test_removal.py"},
     "upgrades": {"test_upgrades.py"},
@@ -34,7 +35,9 @@ CLUSTERS = {
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each file's tests to the worker that has its cluster; what tests the rights needs all others to have run."""
+    """Give each file's tests to the worker that has its cluster; the test of permissions must run after all
+    others.
+    """
     items.sort(key=lambda item: item.path.name == "test_rights.py")
     for item in items:
         if item.path.parent == Path(__file__).parent:
@@ -44,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A cluster of one node on which the product comes and goes; ``before`` is what it held before."""
+    """A cluster of one node on which the product is installed and removed; ``before`` is its state before."""
 
     cluster: Cluster
     product: Product
@@ -73,7 +76,7 @@ def departure(
 
 def load_images(cluster: Cluster) -> None:
     """Import what ``make images`` has written."""
-    # Each has a note of what it is beside it; other files of the folder are not for clusters.
+    # Each has a metadata file next to it; other files of the folder are not for clusters.
     notes = sorted(path for path in IMAGES.glob("*.json") if ".spdx" not in path.name)
     archives = [note.with_suffix(".tar") for note in notes if note.with_suffix(".tar").exists()]
     assert archives, "no images in build/images; run: make images"
@@ -98,7 +101,7 @@ def installed(cluster: Cluster) -> Product:
 
 @pytest.fixture
 def product(installed: Product) -> Iterator[Product]:
-    """The product, with no pods of other tests; those of this test are removed after it."""
+    """The product, without pods of other tests; those of this test are removed after it."""
     yield installed
     installed.delete_all()
 
@@ -110,7 +113,7 @@ def serves_claims(k8s: str) -> bool:
 
 @pytest.fixture
 def claiming(product: Product, tmp_path: Path, k8s: str) -> Iterator[Product]:
-    """The product with a ``dra`` node, labelled as the guide says."""
+    """The product with a ``dra`` node, labelled as in the guide."""
     if not serves_claims(k8s):
         pytest.skip("devices are shared by capacity from Kubernetes 1.36 on")
     for block in read_page(PAGE, (CHECKOUT / PAGE).read_text()).blocks:

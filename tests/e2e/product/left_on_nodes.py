@@ -1,4 +1,4 @@
-"""What a cluster holds that the product could leave behind."""
+"""Objects and files in a cluster that the product could leave behind."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +47,9 @@ _PASSING = ("node.kubernetes.io/", "volumes.kubernetes.io/", "node.alpha.kuberne
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """By node: labels, annotations, resources, kinds of conditions and files; and the names of every object that is not bound to time."""
+    """By node: labels, annotations, resources, kinds of conditions and files; and the names of every object
+    that is not short-lived.
+    """
 
     labels: dict[str, dict[str, str]]
     annotations: dict[str, dict[str, str]]
@@ -58,7 +60,7 @@ class Traces:
 
     @classmethod
     def of(cls, cluster: Cluster) -> "Traces":
-        """What is there now."""
+        """The present ones."""
         nodes = [cluster.get(f"/api/v1/nodes/{node.name}") for node in cluster.nodes]
         return cls(
             labels={_name(node): dict(node["metadata"].get("labels") or {}) for node in nodes},
@@ -72,7 +74,7 @@ class Traces:
         )
 
     def beside(self, before: "Traces") -> list[str]:
-        """What is there and was not, is not and was, or is another, a line each."""
+        """Added, removed and changed entries, a line each."""
         found = []
         for part in ("labels", "annotations", "resources", "conditions"):
             now, then = getattr(self, part), getattr(before, part)
@@ -95,7 +97,7 @@ def _lasting(annotations: dict[str, str]) -> dict[str, str]:
 
 
 def _amounts(node: dict[str, Any]) -> dict[str, str]:
-    # What is left of disks and memory changes by itself.
+    # Free disk space and memory change by themselves.
     return {
         f"{part}/{key}": value
         for part in ("capacity", "allocatable")
@@ -111,9 +113,9 @@ def _files(node: Any) -> tuple[str, ...]:
 
 
 def _objects(cluster: Cluster) -> list[str]:
-    known = set(cluster.kubectl("api-resources", "--verbs=list", "--no-headers", "-o", "name").stdout.split())
+    kinds = set(cluster.kubectl("api-resources", "--verbs=list", "--no-headers", "-o", "name").stdout.split())
     # Older clusters lack some of them.
-    wanted = [one for one in _KINDS if one in known]
+    wanted = [one for one in _KINDS if one in kinds]
     listed = cluster.kubectl(
         "get",
         ",".join(wanted),
@@ -123,6 +125,7 @@ def _objects(cluster: Cluster) -> list[str]:
         r"{.metadata.annotations.helm\.sh/resource-policy}"
         '{"\\n"}{end}',
     ).stdout
-    # Kubelets make theirs some time after they are Ready; a definition is kept, for with it users' objects would go.
+    # Kubelets create theirs some time after they are Ready; a definition is kept, since users' objects
+    # would be deleted with it.
     lasting = (line for line in listed.splitlines() if "/kube-node-lease/" not in line)
     return [line.rstrip() for line in lasting if not line.endswith(" keep")]

@@ -1,4 +1,4 @@
-"""The pages' blocks for a real cluster, typed as they stand, in the pages' order: ``<!-- real cluster: STAGE -->``."""
+"""The pages' blocks for a real cluster, typed verbatim, in the pages' order: ``<!-- real cluster: STAGE -->``."""
 
 import asyncio
 import shlex
@@ -13,13 +13,13 @@ from documentation.navigation import in_order
 from tests.docs.typist import Typist, Words
 from tests.e2e.product.product import CHECKOUT, Product
 
-#: The longest that a page waits for: what cleans up after kubelets, looked at minutes later.
+#: The longest time that a page waits: for the cleanup after kubelets, checked minutes later.
 _COMMAND_S: Final = 600.0
-#: As long as pods take that begin and end on a busy machine.
+#: Time that pods may need to start and stop on a busy machine.
 _STATE_S: Final = 90.0
 _DOCS: Final = CHECKOUT / "docs"
 _NAMES: Final = ("README.md", *(f"docs/{path}" for path in in_order(_DOCS)), "examples/README.md")
-#: What can be done once only, and several pages say.
+#: What can be done only once, though several pages have it.
 _ONCE: Final = ("helm install ", "helm uninstall ")
 
 _CTR: Final = """\
@@ -49,7 +49,7 @@ def blocks(stage: str) -> Iterator[tuple[Page, Block]]:
 
 
 class Pages:
-    """Types into a folder with the checkout's examples and charts; ``words`` stand for those in capitals."""
+    """Types in a folder with the checkout's examples and charts; ``words`` replace those in capitals."""
 
     def __init__(self, product: Product, folder: Path, state: Path, node: str) -> None:
         self._folder = folder
@@ -69,12 +69,12 @@ class Pages:
         self._done: set[str] = set()
 
     def type(self, stage: str) -> None:
-        """Type the blocks of a stage; raises ``AssertionError`` where something else comes out than a page shows."""
+        """Type the blocks of a stage; raises ``AssertionError`` if the output differs from the page's."""
         wrong = asyncio.run(self._type(stage))
         assert not wrong, "\n\n".join(wrong)
 
     def say(self, sentences: Iterable[Inline], words: Words) -> None:
-        """Type commands of sentences and tables; raises ``AssertionError`` where one does not end well."""
+        """Type commands of sentences and tables; raises ``AssertionError`` if one fails."""
         for one in sentences:
             command = Command(one.line, one.text)
             wrong = asyncio.run(self._typist.type(Page(one.page, ()), command, (*self._words, *words)))
@@ -108,6 +108,6 @@ class Pages:
         text = shlex.join(shlex.split(fill(command.text, block.words)))
         if not text.startswith(_ONCE):
             return False
-        seen = text in self._done
+        done_before = text in self._done
         self._done.add(text)
-        return seen
+        return done_before

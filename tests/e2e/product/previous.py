@@ -14,26 +14,26 @@ from tests.e2e.product.product import CHECKOUT
 #: 0.1.0 was never tagged: the last commit without entries under Unreleased.
 _FIRST: Final = "9cf0fc1cae44bb4fd155e5d5837c129c644456f2"
 _REPOSITORY: Final = "docker.io/gpushare/gpushare"
-#: Under which its image is on the nodes: a checkout that is not released yet has the same version.
+#: The tag of its image on the nodes: a checkout that is not released yet has the same version.
 _TAG: Final = "previous"
 _BUILD_S: Final = 1500.0
 
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """Its files; ``root`` has the sources as they were."""
+    """Its files; ``root`` has the sources of that release."""
 
     root: Path
     version: str
 
     @property
     def charts(self) -> Path:
-        """The folder of its charts, which ask for the image that ``load`` imports."""
+        """The folder of its charts, which use the image that ``load`` imports."""
         return self.root / "charts"
 
     @property
     def python_path(self) -> str:
-        """With which Python runs its commands instead of the checkout's."""
+        """The path by which Python runs its commands instead of the checkout's."""
         return str(self.root / "src")
 
     def load(self, cluster: Cluster) -> None:
@@ -45,7 +45,7 @@ class Previous:
 
 
 def build_previous() -> Previous:
-    """Build the newest release that is an ancestor of the checkout's commit; what is built already is taken.
+    """Build the newest release that is an ancestor of the checkout's commit; existing builds are reused.
 
     Raises ``RuntimeError`` with what failed.
     """

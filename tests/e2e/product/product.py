@@ -1,4 +1,4 @@
-"""The product as its user has it on the real cluster: two charts, labelled nodes, kubectl."""
+"""The product as a user has it on the real cluster: two charts, labelled nodes, kubectl."""
 
 import json
 import os
@@ -33,7 +33,7 @@ MODES: Final = {"share-v100": "share", "cgpu-t4": "cgpu", "core-mem-v100x4": "co
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A command that has ended."""
+    """A command that has exited."""
 
     code: int
     out: str
@@ -46,9 +46,10 @@ class Ran:
 
 
 class Product:
-    """What a user types, on a cluster: ``kubeconfig`` and the folder of ``kubectl`` and ``helm``.
+    """Commands that a user types, on a cluster: ``kubeconfig`` and the folder of ``kubectl`` and ``helm``.
 
-    What is only waited for is asked of the API server: kubectl takes longer to start than the server to answer.
+    States that are only waited for are read from the API server: kubectl takes longer to start than the
+    server to answer.
     """
 
     def __init__(self, kubeconfig: Path, programs: Path) -> None:
@@ -66,7 +67,7 @@ class Product:
 
     @property
     def environment_of_commands(self) -> Mapping[str, str]:
-        """With which everything here is run."""
+        """The environment of every command here."""
         return self._environment
 
     # --- commands --------------------------------------------------------------------------------
@@ -92,7 +93,9 @@ class Product:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def start(self, *argv: str) -> "subprocess.Popen[str]":
-        """Start a command that goes on, in the folder of the checkout; both of its streams are its ``stdout``."""
+        """Start a command that keeps running, in the folder of the checkout; both of its streams are its
+        ``stdout``.
+        """
         return subprocess.Popen(
             argv,
             env=self._environment,
@@ -118,7 +121,7 @@ class Product:
         return json.loads(self.kubectl(*argv, "-o", "json"))
 
     def get(self, path: str) -> Any:
-        """What the API server answers to GET ``path``. Raises ``OSError``."""
+        """The API server's response to GET ``path``. Raises ``OSError``."""
         server, context = self._server
         return ask("GET", server + path, context, 10.0)
 
@@ -137,12 +140,12 @@ class Product:
         return self.kubectl("inspect", "cgpu", *argv)
 
     def row(self, node: str) -> list[str]:
-        """The node's row in ``kubectl inspect cgpu``; empty when it has none."""
+        """The node's row in ``kubectl inspect cgpu``; empty if it has none."""
         return next(
             (line.split() for line in self.inspect(node).splitlines() if line.split()[:1] == [node]), []
         )
 
-    # --- life ------------------------------------------------------------------------------------
+    # --- lifecycle ------------------------------------------------------------------------------
 
     def install(self, chart: str, *arguments: str, charts: Path = CHARTS) -> str:
         """``helm install CHART charts/CHART …``, waited for; returns what helm prints."""
@@ -165,7 +168,7 @@ class Product:
         return ("-n", NAMESPACE, "--wait", "--timeout", "2m")
 
     def label(self, node: str, mode: str | None) -> None:
-        """Label a node with a mode; ``None`` takes the label away."""
+        """Label a node with a mode; ``None`` removes the label."""
         text = f"{names.LABEL_MODE}-" if mode is None else f"{names.LABEL_MODE}={mode}"
         self.kubectl("label", "node", node, text, "--overwrite")
 
@@ -180,28 +183,30 @@ class Product:
         """Wait until the ``parts`` of the node's status have ``gpu_mem=``, ``gpu_core=``, ``gpu_count=``."""
         keys = {"gpu_mem": names.GPU_MEM, "gpu_core": names.GPU_CORE, "gpu_count": names.GPU_COUNT}
         wanted = {keys[key]: str(value) for key, value in amounts.items()}
-        seen: Json = {}
+        last: Json = {}
 
         def reached() -> bool:
-            seen.update(self.get(f"/api/v1/nodes/{node}")["status"])
-            return all(seen[part].get(key, "0") == value for part in parts for key, value in wanted.items())
+            last.update(self.get(f"/api/v1/nodes/{node}")["status"])
+            return all(last[part].get(key, "0") == value for part in parts for key, value in wanted.items())
 
         wait_for(f"node {node} offers {wanted}", reached, timeout=timeout_s, every=0.3)
-        return seen
+        return last
 
     def rolled_out(self, timeout_s: float = 120.0) -> dict[str, str]:
-        """Wait until each node that shares has one agent, of the DaemonSet as it is now, and that is ready; node → its pod.
+        """Wait until each sharing node has one agent, of the current DaemonSet, and that is ready; node →
+        its pod.
 
-        ``kubectl rollout status`` and ``helm --wait`` go by how many nodes have any agent that is, which may be the one before.
+        ``kubectl rollout status`` and ``helm --wait`` count nodes with any ready agent, which may be the
+        previous one.
         """
-        seen: Json = {}
+        last: Json = {}
         agents: dict[str, str] = {}
 
         def reached() -> bool:
             found = self.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/{AGENT.replace('/', 's/')}")
             status = found["status"]
             pods = self.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
-            seen.update(status=status, pods=[(one["metadata"]["name"], _ready(one)) for one in pods])
+            last.update(status=status, pods=[(one["metadata"]["name"], _ready(one)) for one in pods])
             agents.clear()
             agents.update((one["spec"].get("nodeName", ""), one["metadata"]["name"]) for one in pods)
             wanted = status["desiredNumberScheduled"]
@@ -214,7 +219,7 @@ class Product:
         try:
             wait_for("every node's agent is the present one", reached, timeout=timeout_s, every=0.3)
         except TimeoutError as error:
-            raise AssertionError(f"{error}\n{seen}") from error
+            raise AssertionError(f"{error}\n{last}") from error
         return agents
 
     # --- pods ------------------------------------------------------------------------------------
@@ -240,14 +245,14 @@ class Product:
         return found
 
     def _state_of(self, selector: str) -> str:
-        """For a failure's text: what is known of the pods."""
-        known = []
+        """For a failure's text: the pods' status and events."""
+        details = []
         for pod in self.pods(selector):
-            known += [json.dumps(pod["status"]), *self.events(pod["metadata"]["name"])]
-        return "\n".join(known) or "there are no such pods"
+            details += [json.dumps(pod["status"]), *self.events(pod["metadata"]["name"])]
+        return "\n".join(details) or "there are no such pods"
 
     def environment(self, pod: str, container: str = "", namespace: str = "default") -> dict[str, str]:
-        """What ``env`` prints in the container."""
+        """The output of ``env`` in the container."""
         where = ["-c", container] if container else []
         text = self.kubectl("exec", "-n", namespace, pod, *where, "--", "env")
         return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
@@ -259,41 +264,46 @@ class Product:
         return [f"{item.get('reason')}: {item.get('message')}" for item in items]
 
     def wait_for_event(self, about: str, words: str) -> None:
-        """Wait until an event about the object has the words: it is written concurrently with what it reports, and may come later."""
-        seen: list[str] = []
+        """Wait until an event about the object contains the words: it is written concurrently with what it
+        reports, and may arrive later.
+        """
+        last: list[str] = []
 
         def reached() -> bool:
-            seen[:] = self.events(about)
-            return any(words in one for one in seen)
+            last[:] = self.events(about)
+            return any(words in one for one in last)
 
         try:
             wait_for(f"an event about {about} that says: {words}", reached, timeout=30.0, every=0.2)
         except TimeoutError as error:
-            raise AssertionError(f"{error}\n{seen}") from error
+            raise AssertionError(f"{error}\n{last}") from error
 
     def admitted(self, manifest: Mapping[str, object]) -> None:
-        """Wait until the API server would take it: what its admission goes by, such as priority classes, it hears of a moment later."""
-        said: list[str] = []
+        """Wait until the API server would accept it: its admission sees objects that it depends on, such as
+        priority classes, a moment later.
+        """
+        refusals: list[str] = []
 
         def taken() -> bool:
             ran = self.run("kubectl", "create", "--dry-run=server", "-f", "-", stdin=json.dumps(manifest))
-            said[:] = [ran.text]
+            refusals[:] = [ran.text]
             return ran.code == 0
 
         try:
             wait_for("it is admitted", taken, timeout=30.0, every=0.1)
         except TimeoutError as error:
-            raise AssertionError(f"{error}\n{said}") from error
+            raise AssertionError(f"{error}\n{refusals}") from error
 
     def node_of(self, pod: str) -> str:
-        """The node that a pod of the default namespace is bound to, or nothing."""
+        """The node of a pod in the default namespace, or nothing."""
         name: str = self.get(f"/api/v1/namespaces/default/pods/{pod}")["spec"].get("nodeName", "")
         return name
 
     def delete_all(self) -> None:
-        """Remove what tests made in the default namespace, and wait until nothing of it is left.
+        """Remove what tests made in the default namespace, and wait until it is gone.
 
-        More than once if need be: a controller whose watch has not shown its Deployment's deletion recreates the ReplicaSet, and with it pods.
+        More than once if need be: a controller whose watch has not shown its Deployment's deletion recreates
+        the ReplicaSet, and with it pods.
         """
         workloads = "deployments,replicasets,statefulsets,jobs"
 
@@ -320,7 +330,7 @@ def gpu_pod(
     node: str | None = None,
     **spec: object,
 ) -> Json:
-    """A pod that asks for ``mem`` units (and ``core`` percent) and sleeps; no scheduler named."""
+    """A pod that requests ``mem`` units (and ``core`` percent) and sleeps; no scheduler name."""
     limits: Json = {names.GPU_MEM: mem}
     if core is not None:
         limits[names.GPU_CORE] = core

@@ -1,4 +1,4 @@
-"""What is behind the API server's proxy, as people reach it: by ``kubectl proxy``, with their own rights."""
+"""Services behind the API server's proxy, as people reach them: by ``kubectl proxy``, with their own permissions."""
 
 import contextlib
 import http.client
@@ -51,9 +51,12 @@ class Proxied:
         with contextlib.closing(connection):
             text = None if body is None else json.dumps(body)
             kind = {} if body is None else {"content-type": "application/json"}
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            headers_sent = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(
-                "GET" if body is None else "POST", self.path + path, text, {**self.headers, **kind, **named}
+                "GET" if body is None else "POST",
+                self.path + path,
+                text,
+                {**self.headers, **kind, **headers_sent},
             )
             answer = connection.getresponse()
             received = {name.lower(): value for name, value in answer.getheaders()}
@@ -61,11 +64,11 @@ class Proxied:
 
     @contextlib.contextmanager
     def listening(self, path: str, **headers: str) -> Iterator[Iterator[News]]:
-        """The events of a stream as they come, until the block is left."""
+        """The events of a stream as they arrive, until the block is left."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_ANSWER_S)
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        headers_sent = {name.replace("_", "-"): value for name, value in headers.items()}
         with contextlib.closing(connection):
-            connection.request("GET", self.path + path, headers={**self.headers, **named})
+            connection.request("GET", self.path + path, headers={**self.headers, **headers_sent})
             answer = connection.getresponse()
             assert answer.status == 200, answer.read()
             assert answer.headers.get_content_type() == "text/event-stream"
@@ -85,13 +88,13 @@ def _events(answer: http.client.HTTPResponse) -> Iterator[News]:
 
 @contextlib.contextmanager
 def kubectl_proxy(product: Product, *arguments: str, port: int = 0) -> Iterator[int]:
-    """``kubectl proxy``: the API server on a port of loopback, with the rights of who runs it."""
+    """``kubectl proxy``: the API server on a port of loopback, with the permissions of the user who runs it."""
     with product.start("kubectl", "proxy", f"--port={port}", *arguments) as process:
         try:
             assert process.stdout is not None
-            said = process.stdout.readline()
-            assert said.startswith(_SAYS), said
-            yield int(said.removeprefix(_SAYS))
+            line = process.stdout.readline()
+            assert line.startswith(_SAYS), line
+            yield int(line.removeprefix(_SAYS))
         finally:
             process.terminate()
             try:
@@ -101,10 +104,10 @@ def kubectl_proxy(product: Product, *arguments: str, port: int = 0) -> Iterator[
 
 
 def service_path(service: str, port: str) -> str:
-    """Where the API server leads on to a Service's port."""
+    """The API server's proxy path to a Service's port."""
     return f"/api/v1/namespaces/{NAMESPACE}/services/{service}:{port}/proxy/"
 
 
 def pod_path(pod: str, port: int) -> str:
-    """Where the API server leads on to a pod's port."""
+    """The API server's proxy path to a pod's port."""
     return f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{port}/proxy/"

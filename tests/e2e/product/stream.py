@@ -1,4 +1,4 @@
-"""A stream of pods that hold GPU memory, and the account of who holds what while it runs."""
+"""A stream of pods that hold GPU memory, and the account of allocations while it runs."""
 
 import json
 import threading
@@ -48,15 +48,15 @@ _MOST_BYTES: Final = 64 << 20
 
 @dataclass
 class Account:
-    """What was seen while the stream ran: every GPU of which more was allocated than it has."""
+    """Observations while the stream ran: every GPU with more allocated than it has."""
 
     over: list[str] = field(default_factory=list)
-    looks: int = 0
+    samples: int = 0
     deleted: int = 0
 
 
 def deployment(name: str, replicas: int, mem: int = 1, core: int | None = None, **spec: object) -> Json:
-    """A Deployment whose pods each ask for ``mem`` units."""
+    """A Deployment whose pods each request ``mem`` units."""
     pod = gpu_pod(name, mem, core, labels={"app": name}, **spec)
     return {
         "apiVersion": "apps/v1",
@@ -72,17 +72,18 @@ def deployment(name: str, replicas: int, mem: int = 1, core: int | None = None, 
 
 @contextmanager
 def stream(cluster: Cluster, app: str) -> Iterator[Account]:
-    """While the block runs, the oldest pod of the Deployment is deleted again and again, and who holds what is added up.
+    """During the block, the oldest pod of the Deployment is deleted again and again, and allocations are
+    added up.
 
-    An API server that does not answer is what some tests are about: the stream goes on when it is back.
+    Some tests are about an API server that does not answer: the stream continues when it is back.
     """
-    account, ended = Account(), threading.Event()
-    # A thread of its own; an error in it would otherwise be lost.
+    account, stopped = Account(), threading.Event()
+    # A separate thread; an error in it would otherwise be lost.
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            while not ended.wait(_EVERY_S):
+            while not stopped.wait(_EVERY_S):
                 _step(cluster, app, account)
         except BaseException as error:
             failed.append(error)
@@ -92,12 +93,12 @@ def stream(cluster: Cluster, app: str) -> Iterator[Account]:
     try:
         yield account
     finally:
-        ended.set()
+        stopped.set()
         thread.join(timeout=60)
     if failed:
         raise failed[0]
     assert not account.over, account.over
-    assert account.looks > 3, "the stream saw too little"
+    assert account.samples > 3, "the stream saw too little"
 
 
 def _step(cluster: Cluster, app: str, account: Account) -> None:
@@ -106,7 +107,7 @@ def _step(cluster: Cluster, app: str, account: Account) -> None:
         nodes = cluster.get("/api/v1/nodes")["items"]
     except (OSError, TimeoutError):
         return
-    account.looks += 1
+    account.samples += 1
     account.over += over_capacity(pods, nodes)
     mine = [pod for pod in pods if pod["metadata"].get("labels", {}).get("app") == app]
     ready = [pod for pod in mine if pod["status"].get("phase") == "Running"]
@@ -134,9 +135,10 @@ def over_capacity(pods: list[Json], nodes: list[Json]) -> list[str]:
 
 
 def settle(cluster: Cluster, product: Product, app: str, replicas: int, within_s: float = 90.0) -> list[Json]:
-    """Wait until every replica runs and what the kubelets gave is what the records say; the pods as they are then.
+    """Wait until every replica runs and the records match what the kubelets allocated; returns the pods.
 
-    Equal pods that are admitted at the same moment may get each other's GPU. The node agent then corrects their records, one after the other.
+    Identical pods that are admitted at the same moment may get each other's GPU. The node agent then
+    corrects their records, one after the other.
     """
     product.running(f"app={app}", replicas, timeout_s=within_s)
     differences: list[str] = []
@@ -163,12 +165,12 @@ def disagreements(cluster: Cluster) -> list[str]:
         annotations = cluster.get(f"/api/v1/nodes/{node.name}")["metadata"].get("annotations") or {}
         gpus = json.loads(annotations.get(names.ANN_DEVICES, '{"gpus": []}'))["gpus"]
         ids = DeviceIds([Device(gpu["index"], gpu["uuid"], gpu["mib"]) for gpu in gpus])
-        for key, ids_of_pod in _allocated(node.machine.init.pid).items():
+        for key, pod_ids in _allocated(node.machine.init.pid).items():
             pod = pods.get(key)
             if pod is None or pod["metadata"].get("deletionTimestamp"):
                 continue
             recorded = {gpu["uuid"] for gpu in _record(pod).get("gpus", ())}
-            really = {ids.gpu_of(one) for one in ids_of_pod}
+            really = {ids.gpu_of(one) for one in pod_ids}
             if recorded != really:
                 found.append(f"{key[1]} on {node.name}: recorded {recorded}, allocated {really}")
     return found

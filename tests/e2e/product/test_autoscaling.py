@@ -1,4 +1,4 @@
-"""What is done for cluster-autoscaler, with the rights that the chart gives for it: placeholder pods, and the startup taint."""
+"""Support for cluster-autoscaler, with the permissions of the chart: placeholder pods, and the startup taint."""
 
 from collections.abc import Iterator
 
@@ -18,10 +18,14 @@ ROLES = ("ack-co-scheduler:startup-taint", "ack-co-scheduler:placeholders")
 
 @pytest.fixture
 def scaled(product: Product) -> Iterator[Product]:
-    """The product as it is beside cluster-autoscaler."""
-    asked = ("removeStartupTaint=true", "placeholderPods.enabled=true", "placeholderPods.minPendingSeconds=1")
+    """The product as configured for cluster-autoscaler."""
+    options = (
+        "removeStartupTaint=true",
+        "placeholderPods.enabled=true",
+        "placeholderPods.minPendingSeconds=1",
+    )
     product.kubectl("label", "node", FOUR, f"{INSTANCE_TYPE}=gpu.four")
-    product.upgrade(SCHEDULER, *(word for one in asked for word in ("--set", f"autoscaling.{one}")))
+    product.upgrade(SCHEDULER, *(argument for one in options for argument in ("--set", f"autoscaling.{one}")))
     yield product
     product.upgrade(SCHEDULER, "--reset-values")
     product.kubectl("label", "node", FOUR, f"{INSTANCE_TYPE}-")
@@ -32,14 +36,14 @@ def scaled(product: Product) -> Iterator[Product]:
 
 
 def unschedulable(pod: Json) -> bool:
-    """Whether cluster-autoscaler looks at it."""
+    """Whether cluster-autoscaler considers it."""
     return any(
         (one["type"], one["status"], one.get("reason")) == ("PodScheduled", "False", "Unschedulable")
         for one in pod["status"].get("conditions") or ()
     )
 
 
-def test_a_stand_in_and_a_startup_taint_come_and_go_with_the_rights_of_the_chart(
+def test_placeholder_pods_and_startup_taint_work_with_the_charts_permissions(
     cluster: Cluster, scaled: Product, k8s: str
 ) -> None:
     scaled.kubectl("taint", "node", ROOMY, f"{STARTUP_TAINT}=:NoSchedule")
@@ -80,7 +84,7 @@ def tainted(product: Product, node: str) -> list[str]:
 
 
 def refused(product: Product, outputs: list[str]) -> bool:
-    """Whether a policy keeps the scheduler's account from whatever else one can do with a right to change nodes."""
+    """Whether a policy keeps the scheduler's account from other changes that the permission on nodes would allow."""
     outputs.clear()
     account = f"--as=system:serviceaccount:kube-system:{SCHEDULER}"
     for command in (
@@ -90,7 +94,7 @@ def refused(product: Product, outputs: list[str]) -> bool:
     ):
         ran = product.run("kubectl", account, *command)
         outputs.append(ran.text)
-        # Of a cordon that is refused kubectl says so, and ends with 0.
+        # For a refused cordon kubectl prints that, and exits with 0.
         if "nothing of a node but to take its startup taint away" not in ran.text:
             product.kubectl("label", "node", FOUR, "stolen-")
             product.run("kubectl", "taint", "node", FOUR, "stolen-")

@@ -1,4 +1,6 @@
-"""The nodes' clocks are set: agents and extenders go on, or report what is wrong and recover once it is corrected."""
+"""The nodes' clocks are set: agents and extenders continue, or report what is wrong and recover once it is
+corrected.
+"""
 
 import json
 import subprocess
@@ -25,7 +27,7 @@ DAY_S: Final = 86400
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The wall clocks of what we install, as seen through a library that is preloaded into it (clock.c)."""
+    """The wall clocks of our components, changed by a library that is preloaded into them (clock.c)."""
 
     cluster: Cluster
 
@@ -34,11 +36,11 @@ class Clocks:
         return [Path(f"/proc/{node.machine.init.pid}/root/{_FOLDER}") for node in self.cluster.nodes]
 
     def set(self, offset_s: int) -> None:
-        """Let the clocks of all nodes be wrong by so much, from now on."""
+        """Set the clocks of all nodes wrong by that much, from now on."""
         for folder in self.folders():
-            beside = folder / "offset.new"
-            beside.write_text(f"{offset_s}\n")
-            beside.rename(folder / "offset")
+            new_file = folder / "offset.new"
+            new_file.write_text(f"{offset_s}\n")
+            new_file.rename(folder / "offset")
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +69,14 @@ def clocks(
 
 @pytest.fixture
 def right(clocks: Clocks) -> Iterator[Clocks]:
-    """Clocks that are right before the test, and after it."""
+    """Correct clocks before the test, and after it."""
     clocks.set(0)
     yield clocks
     clocks.set(0)
 
 
 @pytest.mark.parametrize("jump_s", [DAY_S, -240])
-def test_pods_come_and_go_across_the_jump(
+def test_pods_are_bound_and_deleted_across_the_jump(
     cluster: Cluster, churn: Product, right: Clocks, jump_s: int
 ) -> None:
     restarts = _restarts(churn)
@@ -93,12 +95,12 @@ def test_pods_come_and_go_across_the_jump(
     assert _restarts(churn) == restarts
 
 
-def test_a_clock_before_the_certificates_validity_is_reported_and_service_resumes_once_it_is_set_right(
+def test_a_clock_before_the_certificates_validity_is_reported_until_corrected(
     cluster: Cluster, churn: Product, right: Clocks
 ) -> None:
     restarts = _restarts(churn)
     right.set(-DAY_S)
-    # Connections that are open go on; new ones are needed after this.
+    # Open connections continue; new ones are needed after this.
     cluster.restart("kube-apiserver")
     cluster.wait_ready(timeout=120)
     for part in (AGENT, _DEPLOYMENT):
@@ -133,7 +135,9 @@ def _rolled_out(product: Product) -> None:
 
 
 def _placed(product: Product, offset_s: int, since_s: float) -> int:
-    """How many pods of the stream the extender has placed since then, by a clock that is ``offset_s`` ahead of ours."""
+    """How many pods of the stream the extender has bound since then, by a clock that is ``offset_s`` ahead
+    of ours.
+    """
     found = 0
     for pod in product.pods(f"app={APP}"):
         stamp = (pod["metadata"].get("annotations") or {}).get(names.ANN_ASSUME_TIME)
@@ -145,7 +149,8 @@ def _placed(product: Product, offset_s: int, since_s: float) -> int:
 def _restarts(product: Product) -> dict[str, int]:
     """Restarts of every container of ours, by pod and container.
 
-    Kubernetes' own scheduler ends when an API server that is away costs it its lease; that is no matter of clocks.
+    Kubernetes' own scheduler exits when an unreachable API server costs it its lease; that has nothing to do
+    with clocks.
     """
     pods = [pod for pod in product.pods(namespace=NAMESPACE) if pod["status"].get("containerStatuses")]
     return {

@@ -1,4 +1,4 @@
-"""The dashboard on a real cluster, through the real API server's proxy: who gets in, what comes through, what a browser shows."""
+"""The dashboard on a real cluster, through the real API server's proxy: access, events, and the page in a browser."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ from tests.integration.dashboard.bed import Look, browser
 SERVICE: Final = "gpushare-dashboard"
 PORT: Final = 9453
 GPUS: Final = 6
-#: As docs/guide/dashboard.md gives it to people who may look and nothing else.
+#: As docs/guide/dashboard.md grants it to people with read-only access.
 VIEWER: Final = {
     "apiVersion": "rbac.authorization.k8s.io/v1",
     "kind": "Role",
@@ -64,7 +64,7 @@ class Dashboard:
         return found
 
     def log_in(self, at: Proxied) -> str:
-        """Give the token; the cookie goes with what is asked from then on."""
+        """Log in with the token; later requests send the cookie."""
         answer = at.ask("login", {"token": self.token})
         assert answer.status == 204, answer
         at.headers["cookie"] = answer.headers["set-cookie"].partition(";")[0]
@@ -73,7 +73,7 @@ class Dashboard:
 
 @pytest.fixture(scope="module")
 def switched_on(installed: Product) -> Iterator[Dashboard]:
-    """Switched on as the guide says, and off again."""
+    """Enabled as in the guide, and disabled afterwards."""
     installed.kubectl(
         *("-n", NAMESPACE, "create", "secret", "generic", SERVICE),
         "--from-literal=token=0123456789abcdef-of-this-cluster",
@@ -101,20 +101,20 @@ def dashboard(switched_on: Dashboard, product: Product) -> Dashboard:
     return switched_on
 
 
-def test_the_page_comes_through_whole_with_its_policy_and_names_nothing_outside_its_path(
+def test_the_page_arrives_complete_with_its_policy_and_links_only_below_its_path(
     dashboard: Dashboard,
 ) -> None:
     at = dashboard.service
     for name, asset in assets.load().items():
-        came = at.ask(name.removeprefix("/"))
-        assert (came.status, came.headers["content-type"]) == (200, asset.kind.decode()), name
+        response = at.ask(name.removeprefix("/"))
+        assert (response.status, response.headers["content-type"]) == (200, asset.kind.decode()), name
         # The proxy rewrites a page's elements, and addresses in them that begin with a slash: there are none.
-        assert _addresses(came.body) == _addresses(asset.body), name
-        assert came.body == asset.body or name in ("/", assets.INDEX), name
-        policy = came.headers["content-security-policy"]
+        assert _addresses(response.body) == _addresses(asset.body), name
+        assert response.body == asset.body or name in ("/", assets.INDEX), name
+        policy = response.headers["content-security-policy"]
         assert policy.startswith("default-src 'none'; script-src 'self'"), policy
         assert "unsafe" not in policy
-        assert at.ask(name.removeprefix("/"), if_none_match=came.headers["etag"]).status == 304, name
+        assert at.ask(name.removeprefix("/"), if_none_match=response.headers["etag"]).status == 304, name
     assert not [one for one in _addresses(at.ask().body) if re.match(r"/|\w+:", one)]
 
 
@@ -122,21 +122,21 @@ def _addresses(page: bytes) -> list[str]:
     return re.findall(r"""(?:href|src)="([^"]*)""", page.decode())
 
 
-def test_only_who_may_use_the_proxy_and_knows_the_token_gets_in(dashboard: Dashboard) -> None:
+def test_access_requires_the_proxy_permission_and_the_token(dashboard: Dashboard) -> None:
     at = dashboard.service
     assert at.ask("api/snapshot").status == 401
     assert at.ask("api/events").status == 401
     assert at.ask("login", {"token": "not the token at all"}).status == 401
-    # The API server keeps this header to itself: it asks who the user is.
+    # The API server does not forward this header: it authenticates the user by it.
     assert at.ask("api/snapshot", authorization=f"Bearer {dashboard.token}").status == 401
     cookie = dashboard.log_in(at)
     assert "HttpOnly; SameSite=Strict" in cookie
     assert "Path" not in cookie
     assert dashboard.token not in cookie
     assert at.ask("api/snapshot").body[:4] == b"GPB1"
-    # The cookie of another token is worth nothing.
-    ends, _, signature = at.headers["cookie"].partition(".")
-    at.headers["cookie"] = f"{ends}.{signature[::-1]}"
+    # The cookie of another token is not accepted.
+    expiry, _, signature = at.headers["cookie"].partition(".")
+    at.headers["cookie"] = f"{expiry}.{signature[::-1]}"
     assert at.ask("api/snapshot").status == 401
 
     product = dashboard.product
@@ -158,7 +158,7 @@ def test_only_who_may_use_the_proxy_and_knows_the_token_gets_in(dashboard: Dashb
             product.kubectl("delete", "role", "gpushare-dashboard-viewer", "-n", NAMESPACE)
 
 
-def test_every_replica_shows_what_real_pods_hold_and_why_one_waits(dashboard: Dashboard) -> None:
+def test_every_replica_shows_allocations_of_real_pods_and_pending_reasons(dashboard: Dashboard) -> None:
     product, replicas = dashboard.product, dashboard.replicas()
     assert len(replicas) == 2
     product.apply(gpu_pod("seen", 3, labels={"app": "seen"}, node="cgpu-t4"), gpu_pod("too-large", 20))
@@ -175,7 +175,7 @@ def test_every_replica_shows_what_real_pods_hold_and_why_one_waits(dashboard: Da
         assert (pod["node"], share["units"], share["mib"]) == ("cgpu-t4", 3, 3072)
         assert share["containers"][0]["used_mib"] >= 0
 
-        # One scheduler leads and knows: each asks that.
+        # Only the leading scheduler knows the reasons: each replica queries that.
         def reason(at: Proxied = at) -> str:
             line = json.loads(at.ask("api/waiting").body)
             assert not line["problem"], line
@@ -188,33 +188,33 @@ def test_every_replica_shows_what_real_pods_hold_and_why_one_waits(dashboard: Da
     assert "the largest GPU has" in one
 
 
-def test_news_come_through_the_proxy_and_go_on_where_they_stopped(dashboard: Dashboard) -> None:
+def test_events_arrive_through_the_proxy_and_continue_where_they_stopped(dashboard: Dashboard) -> None:
     product, (first, second) = dashboard.product, dashboard.replicas()
 
-    def until(news: Iterator[News], pods: int) -> News:
-        for one in news:
+    def until(events: Iterator[News], pods: int) -> News:
+        for one in events:
             delta = json.loads(one.data) if one.event == "delta" else {}
             # Totals are a row; its seventh figure counts pods.
             if delta.get("totals") and delta["totals"][6] == pods:
                 return one
         raise AssertionError("the stream has ended")
 
-    with first.listening("api/events") as news:
-        assert next(news).event == "snapshot"
+    with first.listening("api/events") as events:
+        assert next(events).event == "snapshot"
         product.apply(gpu_pod("one", 2, labels={"app": "one"}))
-        last = until(news, 1)
+        last = until(events, 1)
     product.apply(gpu_pod("two", 2, labels={"app": "two"}))
     product.running("app=two")
-    with first.listening("api/events", last_event_id=last.id) as news:
-        # What was missed, and not everything.
-        came = next(news)
-        assert (came.event, came.id.partition("-")[0]) != ("snapshot", "")
-        assert int(came.id.rpartition("-")[2]) == int(last.id.rpartition("-")[2]) + 1
-        if not (came.event == "delta" and json.loads(came.data).get("totals", [0] * 7)[6] == 2):
-            until(news, 2)
-    # Another replica counts otherwise: it gives everything, in the same stream.
-    with second.listening("api/events", last_event_id=last.id) as news:
-        assert next(news).event == "snapshot"
+    with first.listening("api/events", last_event_id=last.id) as events:
+        # Only the missed events.
+        missed = next(events)
+        assert (missed.event, missed.id.partition("-")[0]) != ("snapshot", "")
+        assert int(missed.id.rpartition("-")[2]) == int(last.id.rpartition("-")[2]) + 1
+        if not (missed.event == "delta" and json.loads(missed.data).get("totals", [0] * 7)[6] == 2):
+            until(events, 2)
+    # Another replica numbers differently: it sends everything, in the same stream.
+    with second.listening("api/events", last_event_id=last.id) as events:
+        assert next(events).event == "snapshot"
 
 
 async def test_a_browser_leads_from_the_cluster_to_the_pod(dashboard: Dashboard) -> None:
@@ -236,7 +236,7 @@ async def test_a_browser_leads_from_the_cluster_to_the_pod(dashboard: Dashboard)
             [cookie] = await page.context.cookies()
             assert cookie["path"].rstrip("/") == at.path.rstrip("/")
             await through_the_cluster(page)
-            # One more is placed, and one waits: seen without a reload.
+            # One more is bound, and one is pending: shown without a reload.
             await asyncio.to_thread(product.apply, gpu_pod("second", 2), gpu_pod("too-large", 20))
             await page.get_by_role("link", name="Overview", exact=True).click()
             await look.tile("Pods", "2")
@@ -244,7 +244,8 @@ async def test_a_browser_leads_from_the_cluster_to_the_pod(dashboard: Dashboard)
             await page.get_by_role("link", name=re.compile("^Pending")).click()
             row = page.get_by_role("row").filter(has_text="default/too-large")
             await expect(row).to_contain_text("the largest GPU has")
-            # The proxy ends, as with a laptop that is shut: the page says so, and goes on when there is one again.
+            # The proxy stops, as with a closed laptop: the page reports it, and continues when there is
+            # one again.
             own.close()
             await look.state("Connection lost")
             await asyncio.to_thread(product.kubectl, "delete", "pod", "second", "--grace-period=1")
@@ -270,19 +271,17 @@ async def through_the_cluster(page: Page) -> None:
     await expect(shares).to_contain_text("3 GiB")
 
 
-def test_it_reads_and_writes_nothing_and_only_its_port_is_opened(
-    cluster: Cluster, dashboard: Dashboard
-) -> None:
-    """Behind the others: the API server's audit log says what it asked while it was used."""
-    asked = {call.right for call in calls(cluster, [SERVICE])}
+def test_it_only_reads_and_only_its_port_is_opened(cluster: Cluster, dashboard: Dashboard) -> None:
+    """Runs after the others: the API server's audit log contains its requests while it was used."""
+    requested = {call.right for call in calls(cluster, [SERVICE])}
     has_claims = "deviceclasses" in dashboard.product.kubectl("api-resources", "--api-group=resource.k8s.io")
-    # Where claims are not served, it asks for them from time to time.
+    # Where claims are not served, it requests them from time to time.
     claims = {
         Right(SERVICE, verb, "resource.k8s.io", kind)
         for verb in (("list", "watch") if has_claims else ("list",))
         for kind in ("deviceclasses", "resourceclaims")
     }
-    assert asked == claims | {
+    assert requested == claims | {
         Right(SERVICE, "list", "", "nodes"),
         Right(SERVICE, "watch", "", "nodes"),
         Right(SERVICE, "list", "", "pods"),

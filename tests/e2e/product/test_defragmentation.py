@@ -1,4 +1,4 @@
-"""Pods move for a pending one, if the chart enables it; that one is retried at once when they have left."""
+"""Pods move for a pending one, if the chart enables it; that one is retried immediately when they have left."""
 
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.broken_up import APPS, FOUR, ROOMY, broken_up
@@ -8,13 +8,15 @@ from tests.e2e.product.product import SCHEDULER, Product
 AT_ONCE_S = 120.0
 
 
-def test_a_pod_moves_where_that_is_asked_for_and_the_one_that_waited_runs(product: Product) -> None:
+def test_a_pod_moves_where_enabled_and_the_pending_one_runs(product: Product) -> None:
     with broken_up(product, roomy=True) as before:
         report = product.inspect("--fragmentation")
         assert "1 would fit after moves" in report, report
         assert {pod["metadata"]["uid"] for name in APPS for pod in product.pods(f"app={name}")} == before
-        asked = ("enabled=true", "intervalSeconds=1", "minPendingSeconds=1")
-        product.upgrade(SCHEDULER, *(word for one in asked for word in ("--set", f"defragmentation.{one}")))
+        options = ("enabled=true", "intervalSeconds=1", "minPendingSeconds=1")
+        product.upgrade(
+            SCHEDULER, *(argument for one in options for argument in ("--set", f"defragmentation.{one}"))
+        )
         try:
             product.running("app=wide", timeout_s=AT_ONCE_S)
             assert product.node_of("wide") == FOUR

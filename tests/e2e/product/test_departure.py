@@ -1,7 +1,8 @@
-"""What the pages and the README say of a real cluster, typed as it stands on one of its own; which is then left again.
+"""Commands of the pages and the README about a real cluster, typed verbatim on one of its own; which the
+product then leaves.
 
-Its kubelet names what the agent offered for five minutes after the agent's end, so the last look at it is taken
-when the other tests are through (``test_removal.py``).
+Its kubelet reports what the agent offered for five minutes after the agent's end, so the last check of it is
+made when the other tests are done (``test_removal.py``).
 """
 
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from tests.e2e.product.conftest import Departure
 from tests.e2e.product.left_on_nodes import Traces
 from tests.e2e.product.product import NAMESPACE, SCHEDULER, Json, gpu_pod
 
-#: What pages make beside the charts, and a reader would keep.
+#: Objects that pages create next to the charts, and a reader would keep.
 SENTENCES = sentences_typed_by(__file__)
 REMOVAL = "kubectl -n kube-system logs deploy/gpushare-uninstall"
 OF_READERS = (("secret", "gpushare-dashboard", NAMESPACE),)
@@ -38,7 +39,7 @@ def operator(departure: Departure) -> Iterator[Departure]:
     departure.product.kubectl("delete", "crd", *(kind["metadata"]["name"] for kind in kinds))
 
 
-def test_what_pages_say_of_a_cluster_works_and_helm_uninstall_keeps_pods(operator: Departure) -> None:
+def test_the_pages_commands_for_a_cluster_work_and_helm_uninstall_keeps_pods(operator: Departure) -> None:
     departure, product, node = operator, operator.product, operator.node
     departure.pages.type("install")
     product.offers(node, gpu_mem=15)
@@ -50,7 +51,7 @@ def test_what_pages_say_of_a_cluster_works_and_helm_uninstall_keeps_pods(operato
     departure.pages.type("installed")
     (agent,) = product.rolled_out().values()
     product.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{SCHEDULER}", "--timeout=120s")
-    # The unit is another now; who was there holds what it held, in a GPU of 120 units.
+    # The unit has changed; older pods keep their allocation, in a GPU of 120 units.
     product.offers(node, gpu_mem=120)
     assert product.row(node)[2].endswith("/120")
     departure.pages.say([one for one in SENTENCES if one.text != REMOVAL], (("POD", agent),))
@@ -60,7 +61,7 @@ def test_what_pages_say_of_a_cluster_works_and_helm_uninstall_keeps_pods(operato
     if departure.serves_claims:
         serve_claims(departure)
     departure.pages.type("remove")
-    # What removes the rest lives until kubelets have forgotten what agents offered.
+    # The cleanup runs until kubelets have dropped what agents offered.
     departure.pages.say([one for one in SENTENCES if one.text == REMOVAL], ())
     (same,) = product.running("app=mine")
     assert same["metadata"]["uid"] == mine["metadata"]["uid"]
@@ -69,7 +70,9 @@ def test_what_pages_say_of_a_cluster_works_and_helm_uninstall_keeps_pods(operato
 
 
 def serve_claims(departure: Departure) -> None:
-    """Leave the node in mode ``dra``, with a claim that ended; every kind of trace that this leaves is one that is looked for."""
+    """Leave the node in mode ``dra``, with a claim that ended; every kind of trace that this leaves is one
+    that is checked.
+    """
     product, node = departure.product, departure.node
     product.label(node, "dra")
     product.apply(claim("share", "1Gi", 0), pod("claims", "share"))
@@ -95,7 +98,7 @@ def traces(departure: Departure) -> list[str]:
 
 
 def definition(plural: str, kind: str) -> Json:
-    """A definition that takes anything."""
+    """A definition that accepts anything."""
     group = "monitoring.coreos.com"
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}

@@ -1,4 +1,6 @@
-"""Shares through ResourceClaims on the real cluster: kube-scheduler allocates them, the kubelet has them prepared, containers are held."""
+"""Shares through ResourceClaims on the real cluster: kube-scheduler allocates them, the kubelet prepares
+them, containers are limited.
+"""
 
 import json
 import signal
@@ -38,7 +40,7 @@ from tests.e2e.product.product import (
 )
 from tests.e2e.product.test_isolation import ALLOCATES, LEAST, MOST, busy_percent
 
-#: Takes 2 GiB and keeps them.
+#: Allocates 2 GiB and keeps them.
 HOLDS = """
 import ctypes, signal
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -47,7 +49,7 @@ cuda.cuInit(0), cuda.cuCtxCreate_v2(ctypes.byref(context), 0, 0)
 print("holds", cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(2 << 30)), flush=True)
 signal.pause()
 """
-#: What is said of a claim with a parameter that ``ShareConfig`` does not have.
+#: The message for a claim with a parameter that ``ShareConfig`` does not have.
 WRONG = f"ResourceClaim wrong: its parameters for driver {names.DRA_DRIVER}: Object contains unknown field `timeSlice`"
 #: The chart's values of ``claims``.
 UNCLAIMED = ("extendedResource=false", "defaultMemoryMiB=0", "defaultCompute=0")
@@ -64,7 +66,7 @@ def taints(product: Product) -> list[tuple[str, str]]:
 
 
 def health(product: Product, name: str) -> str:
-    """The health of the GPU that a pod has through its claim, as the kubelet writes it; empty where it does not say."""
+    """The health of the GPU that a pod has through its claim, as the kubelet reports it; empty if it does not."""
     (container,) = product.get(f"/api/v1/namespaces/default/pods/{name}")["status"]["containerStatuses"]
     found = [
         resource["health"]
@@ -93,14 +95,15 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     limits = product.kubectl(*exec_in, "cat", "/run/gpushare/limits")
     assert "memory_bytes=3221225472 core_percent=30 core_policy=hard" in limits
 
-    # Two more share its GPU, two GPUs are two, and what no GPU has stays pending with kube-scheduler's reason.
+    # Two more share its GPU, two GPUs are two, and what fits on no GPU stays pending with
+    # kube-scheduler's reason.
     product.apply(claim("second", "3Gi", 30), pod("second", "second"))
     product.running("app=second")
-    # Containers and pods that use one claim have one limit: what one holds, the others do not get.
-    twin = pod("twin", "second")
-    (main,) = twin["spec"]["containers"]
-    twin["spec"]["containers"].append(main | {"name": "beside"})
-    product.apply(twin)
+    # Containers and pods that use one claim have one limit: memory that one holds is unavailable to the others.
+    second_pod = pod("twin", "second")
+    (main,) = second_pod["spec"]["containers"]
+    second_pod["spec"]["containers"].append(main | {"name": "beside"})
+    product.apply(second_pod)
     product.running("app=twin")
     holding = product.start("kubectl", "exec", "twin", "-c", "main", "--", "python3", "-c", HOLDS)
     try:
@@ -123,13 +126,13 @@ def test_claims_are_allocated_held_to_their_share_and_released(
     product.apply(claim("large", "100Gi", 0), pod("large", "large"))
     product.wait_for_event("large", "cannot allocate all claims")
 
-    # An agent that is killed loses nothing: the next one takes back what this one gave.
+    # A killed agent loses nothing: the next one restores what this one had prepared.
     uid = cluster.get(f"{CLAIMS}/second")["metadata"]["uid"]
     before = files(cluster)
     assert f"gpushare.dev-claim-{uid}.json" in before
     kill_agent(product, cluster)
     assert files(cluster) == before
-    # A kubelet that starts removes the node's slices, and the agent writes its own again; pods run on.
+    # A starting kubelet removes the node's slices, and the agent writes its own again; pods keep running.
     (slice_before,) = slices(product)
     cluster.restart("kubelet", NODE, signal=signal.SIGKILL)
     until("another slice", lambda: _uids(slices(product)) not in ([], _uids([slice_before])))
@@ -182,18 +185,18 @@ def test_twenty_pods_fill_two_gpus_exactly(claiming: Product) -> None:
         product.running("app=tenths", 20)
         assert held_of_each_gpu(product) == [[1616] * 10, [1616] * 10]
 
-        # One more waits, until a pod is deleted.
+        # One more is pending, until a pod is deleted.
         product.apply(ends("late"))
         product.wait_for_event("late", "cannot allocate all claims")
         product.kubectl("scale", "deployment/tenths", "--replicas=19")
         product.running("app=late")
-        # So does the next one, until a pod ends by itself: it stays, and its claim goes.
+        # So is the next one, until a pod ends by itself: it stays, and its claim is deleted.
         product.apply(ends("later"))
         product.wait_for_event("later", "cannot allocate all claims")
         product.kubectl("exec", "late", "--", "touch", "/tmp/end")
         product.running("app=later")
-        (ended,) = product.pods("app=late")
-        assert ended["status"]["phase"] == "Succeeded"
+        (completed_pod,) = product.pods("app=late")
+        assert completed_pod["status"]["phase"] == "Succeeded"
         assert held_of_each_gpu(product) == [[1616] * 10, [1616] * 10]
     finally:
         product.delete_all()
@@ -202,10 +205,10 @@ def test_twenty_pods_fill_two_gpus_exactly(claiming: Product) -> None:
 
 def held_of_each_gpu(product: Product) -> list[list[int]]:
     """MiB of each claim, by GPU."""
-    by_gpu: dict[str, list[int]] = {}
+    gpu_mib: dict[str, list[int]] = {}
     for (_, uuid), mib in held_by_tables(product).items():
-        by_gpu.setdefault(uuid, []).append(mib)
-    return list(by_gpu.values())
+        gpu_mib.setdefault(uuid, []).append(mib)
+    return list(gpu_mib.values())
 
 
 def of_template(name: str, template: str, **spec: object) -> Json:
@@ -216,7 +219,7 @@ def of_template(name: str, template: str, **spec: object) -> Json:
 
 
 def ends(name: str) -> Json:
-    """A pod with a tenth, which ends when its file ``/tmp/end`` is there."""
+    """A pod with a tenth, which exits when its file ``/tmp/end`` exists."""
     made = of_template(name, "tenth", restartPolicy="Never")
     made["spec"]["containers"][0]["command"] = ["sh", "-c", "until [ -e /tmp/end ]; do sleep 0.1; done"]
     return made
@@ -302,7 +305,7 @@ def test_plain_pods_get_a_share_by_extended_resource(claiming: Product, cluster:
         product.rolled_out()
         product.apply(plain)
 
-        # Two on each of four GPUs of 16160 MiB, and one waits.
+        # Two on each of four GPUs of 16160 MiB, and one is pending.
         def held() -> list[list[str]]:
             rows = (line.split() for line in product.inspect("-d", NODE).splitlines())
             return [row for row in rows if row[:1] and row[0].startswith("plain-")]
@@ -322,7 +325,7 @@ def test_plain_pods_get_a_share_by_extended_resource(claiming: Product, cluster:
         assert product.environment(name)[names.ENV_CORE_PERCENT] == "30"
         assert f"{name}-extended-resources-" in product.inspect("--why", name)
 
-        # What ends makes room, and its claim goes with it.
+        # An ending pod makes room, and its claim is deleted with it.
         product.kubectl("delete", "pod", name, "--grace-period=1")
         until(
             "the one that waited runs", lambda: ready(product.get(f"/api/v1/namespaces/default/pods/{late}"))
@@ -346,23 +349,23 @@ def test_a_claim_gets_its_share_of_the_gpus_time(claiming: Product) -> None:
     loops["spec"]["containers"][0] |= {"command": ["bandwidthTest"], "workingDir": "/root"}
     product.apply(claim("compute", "2Gi", 30), loops)
     product.running("app=loops")
-    seen: list[int] = []
+    percentages: list[int] = []
 
     def settled() -> bool:
-        seen.append(busy_percent(product, "loops"))
-        return LEAST <= seen[-1] <= MOST
+        percentages.append(busy_percent(product, "loops"))
+        return LEAST <= percentages[-1] <= MOST
 
     try:
         until("its utilisation is about 30%", settled)
     except TimeoutError as error:
-        raise AssertionError(f"{error}; seen: {seen}") from error
+        raise AssertionError(f"{error}; seen: {percentages}") from error
 
 
 def _uids(found: list[Json]) -> list[str]:
     return [one["metadata"]["uid"] for one in found]
 
 
-def test_a_claim_says_how_it_is_limited_and_monitoring_is_not(claiming: Product) -> None:
+def test_a_claim_reports_its_limits_and_monitoring_is_unlimited(claiming: Product) -> None:
     product = claiming
     parameters = {
         "apiVersion": f"{names.DRA_DRIVER}/v1",
@@ -398,9 +401,9 @@ def test_a_claim_says_how_it_is_limited_and_monitoring_is_not(claiming: Product)
 def test_an_agent_writes_no_slice_of_another_node(claiming: Product) -> None:
     product = claiming
     agent = f"system:serviceaccount:{NAMESPACE}:gpushare-device-plugin"
-    of_another = (f"--as={agent}", "--as-user-extra=authentication.kubernetes.io/node-name=cgpu-t4")
+    impersonation = (f"--as={agent}", "--as-user-extra=authentication.kubernetes.io/node-name=cgpu-t4")
     (found,) = slices(product)
-    ran = product.run("kubectl", *of_another, "delete", "resourceslice", found["metadata"]["name"])
+    ran = product.run("kubectl", *impersonation, "delete", "resourceslice", found["metadata"]["name"])
     assert "node cgpu-t4 writes no ResourceSlice of another node" in ran.text
     assert _uids(slices(product)) == _uids([found])
 
@@ -427,7 +430,7 @@ def test_pods_with_claims_leave_a_gpu_that_stays_lost(claiming: Product, cluster
     until("the GPU is offered again", lambda: not taints(product))
 
 
-def test_a_slice_follows_its_gpus_and_goes_with_the_mode(claiming: Product) -> None:
+def test_a_slice_follows_its_gpus_and_is_removed_with_the_mode(claiming: Product) -> None:
     product = claiming
     (before,) = slices(product)
     product.kubectl("annotate", "node", NODE, f"{names.ANN_CORDONED}=3", "--overwrite")
@@ -457,7 +460,7 @@ def test_claims_get_what_a_pod_from_mode_cgpu_leaves_until_it_ends(claiming: Pro
     product.label(NODE, "dra")
     until("the slice has what the pod leaves", lambda: memory_offered(product, uuid) == rest)
 
-    # All of it is one claim's; neither 1 MiB more nor a whole GPU's memory is there.
+    # All of it is one claim's; neither 1 MiB more nor a whole GPU's memory is available.
     product.apply(
         of_gpu(claim("rest", f"{rest}Mi", 0), uuid),
         pod("rest", "rest"),

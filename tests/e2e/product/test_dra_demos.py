@@ -1,7 +1,8 @@
-"""The manifests with which other DRA drivers show and test themselves run in mode ``dra``: with our DeviceClass, and an image that the cluster has.
+"""The manifests with which other DRA drivers show and test themselves run in mode ``dra``: with our
+DeviceClass, and an image that the cluster has.
 
-They come from the drivers' Go modules, at the versions that ``modules/dra-demos`` pins. On every pull ``test_dra.py`` guards what they use, but parameters
-for other drivers.
+They come from the drivers' Go modules, at the versions that ``modules/dra-demos`` pins. On every pull
+``test_dra.py`` covers what they use, except parameters for other drivers.
 """
 
 import json
@@ -57,7 +58,7 @@ def folder_of(module: str) -> Path:
 
 
 def manifest(module: str, path: str) -> str:
-    """The file with our class, our image, and nothing to run that this image does not have."""
+    """The file with our class, our image, and without programs that this image lacks."""
     text = (folder_of(module) / path).read_text()
     text, classes = re.subn(
         r"(deviceClassName: )gpu\.(example|nvidia)\.com", rf"\g<1>{names.DRA_DRIVER}", text
@@ -110,13 +111,13 @@ def applied(serving: Product, request: pytest.FixtureRequest) -> Iterator[tuple[
         ((NVIDIA, f"{SPECS}/gpu-job-rct-parallel.yaml"), 2, 2),
         ((NVIDIA, f"{SPECS}/gpu-timeslicing.yaml"), 2, 1),
         ((NVIDIA, f"{SPECS}/gpu-mps.yaml"), 2, 1),
-        # The container is held to one of its two claims.
+        # The container is limited to one of its two claims.
         ((NVIDIA, f"{SPECS}/gpu-two-claims-one-pod.yaml"), 1, 1),
     ],
     indirect=["applied"],
     ids=lambda value: Path(value[1]).stem if isinstance(value, tuple) else None,
 )
-def test_containers_run_with_as_many_gpus_as_the_manifest_says(
+def test_containers_run_with_as_many_gpus_as_in_the_manifest(
     applied: tuple[Product, str], containers: int, gpus: int
 ) -> None:
     product, namespace = applied
@@ -133,13 +134,13 @@ def test_containers_run_with_as_many_gpus_as_the_manifest_says(
 
     until(f"{containers} containers run", all_run)
     assert not any(one["restartCount"] for one in ready)
-    seen: set[str] = set()
+    uuids: set[str] = set()
     for pod in product.pods("", namespace):
         for container in pod["spec"]["containers"]:
             where = (pod["metadata"]["name"], container["name"], namespace)
             environment = product.environment(*where)
             visible = environment[names.ENV_VISIBLE_DEVICES].split(",")
-            seen.update(visible)
+            uuids.update(visible)
             if namespace == "admin-access":
                 assert names.ENV_MEM_LIMIT not in environment, where
             elif len(visible) == 1:
@@ -148,7 +149,7 @@ def test_containers_run_with_as_many_gpus_as_the_manifest_says(
             # It prints its environment.
             where = (pod["metadata"]["name"], "-c", container["name"], "-n", namespace)
             assert any(gpu in product.kubectl("logs", *where) for gpu in visible), where
-    assert len(seen) == gpus
+    assert len(uuids) == gpus
 
 
 @pytest.mark.parametrize(
@@ -164,7 +165,7 @@ def test_containers_run_with_as_many_gpus_as_the_manifest_says(
     indirect=["applied"],
     ids=lambda value: Path(value[1]).stem if isinstance(value, tuple) else "",
 )
-def test_what_our_devices_do_not_have_stays_pending_with_a_reason(
+def test_requests_that_our_devices_cannot_meet_stay_pending_with_a_reason(
     applied: tuple[Product, str], pod: str, reason: str
 ) -> None:
     product, namespace = applied

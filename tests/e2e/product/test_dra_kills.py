@@ -1,7 +1,8 @@
-"""``kill -9`` of the node agent or the kubelet while pods with claims start: nothing is lost, nothing is there twice.
+"""``kill -9`` of the node agent or the kubelet while pods with claims start: nothing is lost, nothing exists
+twice.
 
-The moments: a stopped agent (SIGSTOP) leaves claims allocated and not prepared; a container that waits before the one with the claim leaves
-them prepared and not in use.
+The moments: a stopped agent (SIGSTOP) leaves claims allocated and not prepared; a container that waits
+before the one with the claim leaves them prepared and not in use.
 """
 
 import signal
@@ -82,7 +83,9 @@ def test_killed_between_prepare_and_start(claiming: Product, cluster: Cluster, v
 
 
 def start_pods(product: Product, *before: Json) -> None:
-    """Three pods with shares of one GPU, and one with shares of two; ``before``: containers that end before theirs start."""
+    """Three pods with shares of one GPU, and one with shares of two; ``before``: containers that finish
+    before theirs start.
+    """
     pods = [pod(name, name) for name in (*PODS, "pair")]
     for one in pods:
         one["spec"]["initContainers"] = list(before)
@@ -90,7 +93,7 @@ def start_pods(product: Product, *before: Json) -> None:
 
 
 def waiting(product: Product) -> list[Json]:
-    """The pods that run the container before that with the claim."""
+    """The pods that run the container before the one with the claim."""
     return [
         one
         for one in product.pods()
@@ -100,7 +103,7 @@ def waiting(product: Product) -> list[Json]:
 
 
 def allocated(cluster: Cluster) -> dict[str, list[Json]]:
-    """What is allocated to each claim, by name."""
+    """The allocation of each claim, by name."""
     return {
         one["metadata"]["name"]: one["status"]["allocation"]["devices"]["results"]
         for one in cluster.get(CLAIMS)["items"]
@@ -114,7 +117,9 @@ def prepared(cluster: Cluster) -> list[str]:
 
 
 def all_is_there_once(product: Product, cluster: Cluster) -> None:
-    """Every pod runs in its first container, with what its claim was allocated and no more, and all tables agree; in the end all is free."""
+    """Every pod runs in its first container, with its claim's allocation and no more, and all tables agree;
+    in the end everything is free.
+    """
     before = allocated(cluster)
     for name in (*PODS, "pair"):
         product.running(f"app={name}")

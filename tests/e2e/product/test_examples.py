@@ -19,7 +19,7 @@ def units_of_128_mib(product: Product) -> Product:
     return product
 
 
-def test_1_sixteen_units_of_128_mib_are_two_gib_and_stay_so_when_the_unit_changes(
+def test_1_sixteen_units_of_128_mib_are_two_gib_and_remain_so_when_the_unit_changes(
     units_of_128_mib: Product,
 ) -> None:
     product = units_of_128_mib
@@ -35,7 +35,7 @@ def test_1_sixteen_units_of_128_mib_are_two_gib_and_stay_so_when_the_unit_change
     assert product.environment("binpack-0")[names.ENV_MEM_CONTAINER] == "16"
 
     product.upgrade(INSTALLER, "--set", "gpuMemoryUnit=1GiB")
-    # A node that does not count so yet has a table of its own.
+    # A node that does not use that unit yet has its own table.
     wait_for("the whole table counts in GiB", lambda: "128MiB" not in product.inspect(), timeout=60)
     assert "GPU Memory(GiB)" in product.inspect()
     assert any(cell.startswith("2/") for cell in product.row(node))
@@ -81,20 +81,20 @@ def test_3_a_job_that_names_no_scheduler_sees_its_4_of_16_gib(product: Product) 
     assert pod["spec"]["nodeName"] == SHARE
     assert pod["spec"]["schedulerName"] == names.SCHEDULER_NAME
     name = pod["metadata"]["name"]
-    seen = product.environment(name)
-    assert seen[names.ENV_MEM_CONTAINER] == "4"
-    assert seen[names.ENV_MEM_DEVICE] == "16"
-    assert seen[names.ENV_MEM_POD] == "4"
-    assert seen[names.ENV_MEM_INDEX] == "0"
-    assert seen[names.ENV_VISIBLE_DEVICES].startswith("GPU-")
+    environment = product.environment(name)
+    assert environment[names.ENV_MEM_CONTAINER] == "4"
+    assert environment[names.ENV_MEM_DEVICE] == "16"
+    assert environment[names.ENV_MEM_POD] == "4"
+    assert environment[names.ENV_MEM_INDEX] == "0"
+    assert environment[names.ENV_VISIBLE_DEVICES].startswith("GPU-")
     smi = product.kubectl(
         "exec", name, "--", "nvidia-smi", "--query-gpu=memory.total,uuid", "--format=csv,noheader"
     )
     assert smi.split(", ")[0] == "16384 MiB"
-    assert smi.split(", ")[1].strip() == seen[names.ENV_VISIBLE_DEVICES]
+    assert smi.split(", ")[1].strip() == environment[names.ENV_VISIBLE_DEVICES]
 
 
-def test_4_a_core_mem_node_offers_what_it_has(product: Product) -> None:
+def test_4_a_core_mem_node_offers_its_capacity(product: Product) -> None:
     status = product.offers(CORE_MEM, gpu_mem=60, gpu_core=400, gpu_count=4)
     for part in ("capacity", "allocatable"):
         assert status[part][names.GPU_CORE] == "400"
@@ -112,12 +112,12 @@ def test_5_three_pods_with_30_percent_share_one_gpu(product: Product) -> None:
         product.apply(manifest)
     pods = product.running("app=cuda-sample", 3)
     assert {pod["spec"]["nodeName"] for pod in pods} == {CORE_MEM}
-    seen = [product.environment(pod["metadata"]["name"]) for pod in pods]
-    assert len({one[names.ENV_VISIBLE_DEVICES] for one in seen}) == 1
-    assert [one[names.ENV_MEM_CONTAINER] for one in seen] == ["2", "2", "2"]
-    assert [one[names.ENV_MEM_LIMIT] for one in seen] == ["2154"] * 3
-    assert [one[names.ENV_CORE_PERCENT] for one in seen] == ["30"] * 3
+    environments = [product.environment(pod["metadata"]["name"]) for pod in pods]
+    assert len({one[names.ENV_VISIBLE_DEVICES] for one in environments}) == 1
+    assert [one[names.ENV_MEM_CONTAINER] for one in environments] == ["2", "2", "2"]
+    assert [one[names.ENV_MEM_LIMIT] for one in environments] == ["2154"] * 3
+    assert [one[names.ENV_CORE_PERCENT] for one in environments] == ["30"] * 3
     assert json.loads(pods[0]["metadata"]["annotations"][names.ANN_CORE]) == {
-        "0": {seen[0][names.ENV_MEM_INDEX]: 30}
+        "0": {environments[0][names.ENV_MEM_INDEX]: 30}
     }
     assert "6/15" in product.inspect(CORE_MEM)

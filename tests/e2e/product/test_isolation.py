@@ -1,4 +1,4 @@
-"""Isolation as the chart has it by default: containerd puts our libraries in place, and containers get their slice and no more."""
+"""Isolation by the chart's defaults: containerd mounts our libraries, and containers get their slice and no more."""
 
 import json
 import re
@@ -16,12 +16,13 @@ from tests.e2e.product.product import EXAMPLES, INSTALLER, NAMESPACE, Product, g
 SHARE, CGPU, CORE_MEM = "share-v100", "cgpu-t4", "core-mem-v100x4"
 IN_PLACE = "preload (in place of the driver's libraries, by CDI)"
 SMI = ("nvidia-smi", "--format=csv,noheader,nounits")
-#: What 30% may look like, in percent: the machine is busy with all the rest. `make bench-isolation` is the measure.
+#: Accepted range for 30%, in percent: the machine is busy with everything else. `make bench-isolation` is
+#: the measure.
 LEAST, MOST = 20, 40
-#: How long a state is waited for, in seconds.
+#: Timeout for a state, in seconds.
 WITHIN_S = 120.0
 
-#: Asks the driver, as any program does, for its memory, for 1 GiB and for 2 GiB more.
+#: Queries the driver, as any program does, for its memory, and allocates 1 GiB and 2 GiB more.
 ALLOCATES = """
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -39,7 +40,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def watched(installed: Product) -> Iterator[Product]:
-    """The chart's own isolation, and a watchdog that ends what is above its memory."""
+    """The chart's own isolation, and a watchdog that kills what is above its memory."""
     watchdog = (
         "nodeAgent.watchdog.policy=kill,nodeAgent.watchdog.graceSeconds=2,nodeAgent.watchdog.periodSeconds=1"
     )
@@ -57,22 +58,29 @@ def isolated(watched: Product) -> Iterator[Product]:
     watched.delete_all()
 
 
-def said(product: Product, node: str) -> str:
+def isolation_message(product: Product, node: str) -> str:
     found = json.loads(product.kubectl("get", "node", node, "-o", "json"))
     return str(found["metadata"]["annotations"].get(names.ANN_ISOLATION, ""))
 
 
 def isolates(product: Product, node: str = CORE_MEM, mode: str = "core_mem") -> None:
-    """Wait until the node holds containers to their share, and says no "but": all was tried, and its arbiter runs."""
+    """Wait until the node limits containers to their share, without a "but": everything was tested, and its
+    arbiter runs.
+    """
     wanted = f"{IN_PLACE}: mode {mode}"
     try:
-        wait_for("the node isolates", lambda: said(product, node) == wanted, timeout=WITHIN_S, every=0.3)
+        wait_for(
+            "the node isolates",
+            lambda: isolation_message(product, node) == wanted,
+            timeout=WITHIN_S,
+            every=0.3,
+        )
     except TimeoutError as error:
-        raise AssertionError(f"{error}; the node says: {said(product, node)}") from error
+        raise AssertionError(f"{error}; the node says: {isolation_message(product, node)}") from error
 
 
 def agents_of(product: Product, node: str) -> list[str]:
-    """The pods of the node's agent, without those that end; one that has just been made is bound to its node a moment later."""
+    """The pods of the node's agent, without terminating ones; a new one is bound to its node a moment later."""
     pods = product.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
     return [
         str(pod["metadata"]["name"])
@@ -94,23 +102,25 @@ def agent_of(product: Product, node: str) -> str:
         (CORE_MEM, "preload", f"{IN_PLACE}: mode core_mem"),
     ],
 )
-def test_the_node_its_metrics_and_the_log_say_what_is_active_and_why(
-    isolated: Product, node: str, backend: str, says: str
+def test_the_node_its_metrics_and_the_log_report_what_is_active_and_why(
+    isolated: Product, node: str, backend: str, detail: str
 ) -> None:
     product = isolated
     agent = agent_of(product, node)
-    # What the node says may be of the agent before.
+    # The node's message may be the previous agent's.
     wait_for(
         "its log says so",
         lambda: (
-            f"containers are held to their share by: {says}"
+            f"containers are held to their share by: {detail}"
             in product.kubectl("-n", NAMESPACE, "logs", agent)
         ),
         timeout=WITHIN_S,
         every=0.3,
     )
-    wait_for("the node says so", lambda: said(product, node) == says, timeout=WITHIN_S, every=0.3)
-    assert f"{names.ANN_ISOLATION}: {says}" in product.kubectl("describe", "node", node)
+    wait_for(
+        "the node says so", lambda: isolation_message(product, node) == detail, timeout=WITHIN_S, every=0.3
+    )
+    assert f"{names.ANN_ISOLATION}: {detail}" in product.kubectl("describe", "node", node)
     page = f"/api/v1/namespaces/{NAMESPACE}/pods/{agent}:9452/proxy/metrics"
     metrics = product.kubectl("get", "--raw", page)
     assert f'DCGM_CUSTOM_ALLOCATE_MODE{{NodeName="{node}"}} ' in product.kubectl(
@@ -124,7 +134,7 @@ def test_the_node_its_metrics_and_the_log_say_what_is_active_and_why(
     assert passed == (["passed"] if backend == "preload" else [])
 
 
-def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(
+def test_an_mps_node_isolates_by_nvidias_daemon_and_reports_a_missing_one(
     isolated: Product, cluster: Cluster
 ) -> None:
     product, node = isolated, cluster.node(CGPU)
@@ -134,8 +144,8 @@ def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(
         wait_for(
             "it says what is missing",
             lambda: (
-                "none: mode mps asks for isolation, and this node cannot" in said(product, CGPU)
-                and "nvidia-cuda-mps-control is not on the node" in said(product, CGPU)
+                "none: mode mps asks for isolation, and this node cannot" in isolation_message(product, CGPU)
+                and "nvidia-cuda-mps-control is not on the node" in isolation_message(product, CGPU)
             ),
             timeout=WITHIN_S,
         )
@@ -143,20 +153,22 @@ def test_an_mps_node_isolates_by_nvidias_daemon_and_says_so_where_there_is_none(
         product.offers(CGPU, gpu_mem=15)
         script = f"printf '#!/bin/sh\\nexec sleep 100000\\n' >{control} && chmod 755 {control}"
         node.run("sh", "-c", script)
-        wait_for("it has a daemon", lambda: said(product, CGPU) == "mps: mode mps", timeout=WITHIN_S)
+        wait_for(
+            "it has a daemon", lambda: isolation_message(product, CGPU) == "mps: mode mps", timeout=WITHIN_S
+        )
         product.apply(gpu_pod("by-mps", 3, labels={"app": "by-mps"}, node=CGPU))
         product.running("app=by-mps")
-        seen = product.environment("by-mps")
-        assert seen["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == f"0={seen[names.ENV_MEM_LIMIT]}M"
-        assert product.kubectl("exec", "by-mps", "--", "ls", "-d", seen["CUDA_MPS_PIPE_DIRECTORY"])
+        environment = product.environment("by-mps")
+        assert environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == f"0={environment[names.ENV_MEM_LIMIT]}M"
+        assert product.kubectl("exec", "by-mps", "--", "ls", "-d", environment["CUDA_MPS_PIPE_DIRECTORY"])
         # The daemon's shared memory is the container's, and not the node's.
         product.kubectl("exec", "by-mps", "--", "touch", "/dev/shm/of-a-container")
         node.run("test", "!", "-e", "/dev/shm/of-a-container")
-        # An agent that ends takes no daemon with it, and the next one finds it.
-        note = f"/var/lib/gpushare/mps/{seen[names.ENV_VISIBLE_DEVICES]}/daemon.json"
+        # A stopping agent stops no daemon, and the next one finds it.
+        note = f"/var/lib/gpushare/mps/{environment[names.ENV_VISIBLE_DEVICES]}/daemon.json"
         (before, agent) = (node.run("cat", note).stdout, agent_of(product, CGPU))
         product.kubectl("-n", NAMESPACE, "delete", "pod", agent)
-        # The DaemonSet's status still counts the one that is gone: its roll-out says nothing yet.
+        # The DaemonSet's status still counts the deleted one: its rollout status is not meaningful yet.
         wait_for(
             "another agent takes over the daemon",
             lambda: any(
@@ -190,7 +202,7 @@ def test_a_core_mem_container_sees_its_slice_and_gets_no_more(isolated: Product,
     def files() -> set[str]:
         return set(node.run("ls", "/var/lib/gpushare/containers").stdout.split())
 
-    # Those of pods that have gone may still be there.
+    # Those of deleted pods may still exist.
     before = files()
     product.kubectl("apply", "-f", str(EXAMPLES / "05-core-mem.yaml"))
     (pod,) = product.running("app=cuda-sample")
@@ -202,8 +214,11 @@ def test_a_core_mem_container_sees_its_slice_and_gets_no_more(isolated: Product,
     path = product.kubectl(
         "exec", name, "--", "sh", "-c", "echo /usr/lib/x86_64-linux-gnu/libcuda.so.*.*"
     ).split()
-    by_path = ALLOCATES.replace("libcuda.so.1", path[0])
-    assert product.kubectl("exec", name, "--", "python3", "-c", by_path).split() == ["2154", *"00002"]
+    allocates_by_path = ALLOCATES.replace("libcuda.so.1", path[0])
+    assert product.kubectl("exec", name, "--", "python3", "-c", allocates_by_path).split() == [
+        "2154",
+        *"00002",
+    ]
     with pytest.raises(AssertionError):
         product.kubectl("exec", name, "--", "sh", "-c", "echo >>/run/gpushare/limits")
     (its,) = files() - before
@@ -211,7 +226,7 @@ def test_a_core_mem_container_sees_its_slice_and_gets_no_more(isolated: Product,
     wait_for("its files are gone", lambda: its not in files(), timeout=180)
 
 
-def test_a_share_container_sees_the_whole_card(isolated: Product) -> None:
+def test_a_share_container_sees_the_whole_gpu(isolated: Product) -> None:
     product = isolated
     product.kubectl("apply", "-f", str(EXAMPLES / "03-job-share.yaml"))
     (pod,) = product.running("app=tensorflow-mnist-share")
@@ -224,7 +239,11 @@ def test_a_share_container_sees_the_whole_card(isolated: Product) -> None:
         "--format=csv,noheader",
     )
     assert product.kubectl(*smi).strip() == "16384 MiB"
-    wait_for("the node says so", lambda: said(product, SHARE).startswith("none: mode share"), timeout=60)
+    wait_for(
+        "the node says so",
+        lambda: isolation_message(product, SHARE).startswith("none: mode share"),
+        timeout=60,
+    )
 
 
 def busy_percent(product: Product, pod: str) -> int:
@@ -233,7 +252,7 @@ def busy_percent(product: Product, pod: str) -> int:
 
 
 def copies_a_second(product: Product, pod: str) -> float:
-    """What the sample's copy loop printed last; 0 until it has."""
+    """The last output of the sample's copy loop; 0 until there is one."""
     found = re.findall(r"([0-9.]+) copies/s", product.kubectl("logs", pod, "--tail=3"))
     return float(found[-1]) if found else 0.0
 
@@ -252,22 +271,22 @@ def test_a_core_mem_container_gets_its_share_of_the_gpus_time(isolated: Product)
     limited, unlimited = (
         product.running(f"app={app}")[0]["metadata"]["name"] for app in ("cuda-sample", "unlimited")
     )
-    seen: list[float] = []
+    ratios: list[float] = []
 
     def settled() -> bool:
-        seen.append(busy_percent(product, limited))
-        return LEAST <= seen[-1] <= MOST
+        ratios.append(busy_percent(product, limited))
+        return LEAST <= ratios[-1] <= MOST
 
     def slower() -> bool:
-        seen[:] = [copies_a_second(product, one) for one in (limited, unlimited)]
-        return 0 < seen[0] < 0.6 * seen[1]
+        ratios[:] = [copies_a_second(product, one) for one in (limited, unlimited)]
+        return 0 < ratios[0] < 0.6 * ratios[1]
 
     for what, reached in (("its utilisation is about 30%", settled), ("its loop is slower", slower)):
-        seen.clear()
+        ratios.clear()
         try:
             wait_for(what, reached, timeout=WITHIN_S, every=0.5)
         except TimeoutError as error:
-            raise AssertionError(f"{error}; seen: {seen}") from error
+            raise AssertionError(f"{error}; seen: {ratios}") from error
 
 
 def test_three_such_pods_use_one_gpu_together(isolated: Product, cluster: Cluster) -> None:
@@ -277,19 +296,19 @@ def test_three_such_pods_use_one_gpu_together(isolated: Product, cluster: Cluste
     product.kubectl("patch", "job", "cuda-sample", "--type=merge", "-p", '{"spec":{"parallelism":3}}')
     pods = [pod["metadata"]["name"] for pod in product.running("app=cuda-sample", 3)]
     (uuid,) = {product.environment(pod)[names.ENV_VISIBLE_DEVICES] for pod in pods}
-    seen: list[object] = []
+    samples: list[object] = []
 
     def together() -> bool:
         query = (*SMI, f"--id={uuid}", "--query-gpu=utilization.gpu")
         whole = int(cluster.node(CORE_MEM).run(*query).stdout)
         each = [busy_percent(product, pod) for pod in pods]
-        seen.append((whole, each))
+        samples.append((whole, each))
         return whole >= 3 * LEAST and all(LEAST <= one <= MOST for one in each)
 
     try:
         wait_for("each has its 30%", together, timeout=WITHIN_S, every=0.5)
     except TimeoutError as error:
-        raise AssertionError(f"{error}; seen: {seen}") from error
+        raise AssertionError(f"{error}; seen: {samples}") from error
 
 
 #: Bypasses our libraries by loading the driver's own, and allocates more than its share.
@@ -303,18 +322,18 @@ signal.pause()
 """
 
 
-def test_who_goes_past_the_libraries_is_seen_by_the_watchdog_and_ended(isolated: Product) -> None:
+def test_a_process_that_bypasses_the_libraries_is_killed_by_the_watchdog(isolated: Product) -> None:
     product = isolated
     isolates(product)
     manifest = product.json("create", "--dry-run=client", "-f", str(EXAMPLES / "05-core-mem.yaml"))
-    # The sample itself works on the GPU: it would be ended with the rest.
+    # The sample itself works on the GPU: it would be killed with the rest.
     manifest["spec"]["template"]["spec"]["containers"][0]["command"] = ["sleep", "100000"]
     product.apply(manifest)
     (pod,) = product.running("app=cuda-sample")
     name = pod["metadata"]["name"]
-    ended = product.run("kubectl", "exec", name, "--", "python3", "-c", GOES_PAST)
-    assert ended.out.split() == ["0", "0", "0"], ended.text
-    assert ended.code == 137, ended.text
+    result = product.run("kubectl", "exec", name, "--", "python3", "-c", GOES_PAST)
+    assert result.out.split() == ["0", "0", "0"], result.text
+    assert result.code == 137, result.text
 
     def events(reason: str) -> list[str]:
         return [one for one in product.events(name) if one.startswith(f"{reason}: ")]
@@ -322,13 +341,13 @@ def test_who_goes_past_the_libraries_is_seen_by_the_watchdog_and_ended(isolated:
     wait_for("an event", lambda: events("GPUMemoryKilled"), timeout=30)
     assert "its share is 2154 MiB" in events("GPUMemoryExceeded")[0]
     assert "killed by the node agent" in events("GPUMemoryKilled")[0]
-    # The container itself goes on: only what held too much was ended.
+    # The container itself keeps running: only the process above its memory was killed.
     (same,) = product.running("app=cuda-sample")
     assert same["metadata"]["uid"] == pod["metadata"]["uid"]
     assert same["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-#: Makes a context, allocates 1 GiB after the other until that is refused, and holds it all.
+#: Creates a context, allocates 1 GiB after the other until that is refused, and holds it all.
 TAKES = """
 import ctypes, signal
 cuda = ctypes.CDLL("libcuda.so.1")

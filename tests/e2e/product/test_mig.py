@@ -1,4 +1,6 @@
-"""MIG instances on demand on a real cluster: kube-scheduler allocates placements, instances come and go with their claims."""
+"""MIG instances on demand on a real cluster: kube-scheduler allocates placements, instances are created and
+destroyed with their claims.
+"""
 
 import re
 import subprocess
@@ -103,7 +105,7 @@ def typed(product: Product, folder: Path) -> str:
     return printed
 
 
-def test_instances_come_with_their_claims_and_go_with_them(
+def test_instances_are_created_and_destroyed_with_their_claims(
     product_with_mig: Product, cluster_with_mig: Cluster, tmp_path: Path
 ) -> None:
     product, node = product_with_mig, cluster_with_mig.node(NODE)
@@ -118,7 +120,7 @@ def test_instances_come_with_their_claims_and_go_with_them(
     product.apply(*(one for name in ("a", "b") for one in (of_profile(name, SMALL), pod(name, name))))
     for name in ("a", "b"):
         product.running(f"app={name}")
-    # Where they make the fewest others impossible.
+    # Where they block the fewest others.
     assert instances(node) == [f"{SMALL}@4", f"{SMALL}@6"]
     ((profile, first),), ((_, second),) = (seen_in(product, name) for name in ("a", "b"))
     assert (profile, first != second) == (SMALL, True)

@@ -1,4 +1,6 @@
-"""NVIDIA's device plugin beside ours, on the stand-in driver: its nodes are left alone, and a node that both serve is reported."""
+"""NVIDIA's device plugin next to ours, on the fake driver: its nodes are left alone, and a node that both
+serve is reported.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,7 +54,7 @@ def serving(cluster: Cluster, name: str, *command: str, log: Path) -> Iterator[N
 
 
 def log_of(cluster: Cluster, name: str) -> Path:
-    """Where the plugin's output goes, beside that of the node's other programs: a path that the node sees, too."""
+    """Where the plugin's output goes, next to that of the node's other programs: a path that the node sees, too."""
     return cluster.layout.log("nvidia-device-plugin", name)
 
 

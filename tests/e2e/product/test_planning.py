@@ -1,4 +1,4 @@
-"""What is said beforehand holds on a real kube-scheduler, and node agents tell through the real API server what is used."""
+"""Predictions hold on a real kube-scheduler, and node agents report usage through the real API server."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ def planned(product: Product) -> Iterator[Product]:
     product.delete_all()
 
 
-def test_pods_land_where_it_was_said_and_the_agents_are_reached_through_the_api_server(
+def test_pods_are_bound_as_predicted_and_agents_are_reached_through_the_api_server(
     planned: Product,
 ) -> None:
     pods = [
@@ -28,8 +28,8 @@ def test_pods_land_where_it_was_said_and_the_agents_are_reached_through_the_api_
     ]
     ran = planned.run(*SIMULATE, stdin=json.dumps({"kind": "List", "items": pods}))
     assert ran.code == 3, ran.text
-    said = {one["name"]: one for one in json.loads(ran.out)["pods"]}
-    assert {name: one["node"] for name, one in said.items()} == {
+    predicted = {one["name"]: one for one in json.loads(ran.out)["pods"]}
+    assert {name: one["node"] for name, one in predicted.items()} == {
         "fits": "cgpu-t4",
         "core": "core-mem-v100x4",
         "late": None,
@@ -37,11 +37,11 @@ def test_pods_land_where_it_was_said_and_the_agents_are_reached_through_the_api_
     for name in ("fits", "core"):
         planned.apply(next(pod for pod in pods if pod["metadata"]["name"] == name))
         planned.running(f"app={name}")
-        assert planned.node_of(name) == said[name]["node"]
+        assert planned.node_of(name) == predicted[name]["node"]
     planned.apply(pods[-1])
-    words = said["late"]["why"].rstrip(".")
+    reason = predicted["late"]["why"].rstrip(".")
     wait_for(
-        "the reason that was said", lambda: any(words in one for one in planned.events("late")), timeout=30
+        "the reason that was said", lambda: any(reason in one for one in planned.events("late")), timeout=30
     )
 
     document = json.loads(planned.inspect("--recommend", "-o", "json"))

@@ -1,4 +1,4 @@
-"""A more important pod preempts on one GPU of the real cluster; no pod is evicted needlessly."""
+"""A higher-priority pod preempts on one GPU of the real cluster; no pod is evicted needlessly."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ def pod(name: str, units: int, important: str) -> dict[str, Any]:
 
 @pytest.fixture
 def ranked(product: Product) -> Iterator[Product]:
-    """With classes of pods, more and less important ones."""
+    """With priority classes, higher and lower."""
     product.offers(NODE, gpu_mem=60, gpu_core=400)
     product.apply(
         *(
@@ -51,7 +51,7 @@ def ranked(product: Product) -> Iterator[Product]:
 
 
 def left(product: Product) -> list[str]:
-    """The less important pods that are not about to end."""
+    """The lower-priority pods that are not terminating."""
     return [
         one["metadata"]["name"]
         for one in product.pods("app=low")
@@ -66,7 +66,7 @@ def left(product: Product) -> list[str]:
         pytest.param(14, 15, id="where_the_sum_is_short_too"),
     ],
 )
-def test_one_pod_ends_for_it_and_says_for_whom(ranked: Product, held: int, asked: int) -> None:
+def test_one_pod_is_evicted_and_reports_for_which_pod(ranked: Product, held: int, asked: int) -> None:
     ranked.apply(*(pod(name, held, "low") for name in LOW))
     ranked.running("app=low", 4)
     ranked.apply(pod("polite", asked, "polite"))
@@ -80,9 +80,9 @@ def test_one_pod_ends_for_it_and_says_for_whom(ranked: Product, held: int, asked
     ranked.apply(high)
     ranked.running("app=high")
     wait_for("the others run on", lambda: len(left(ranked)) == 3, timeout=60)
-    (ended,) = set(LOW) - set(left(ranked))
-    # A bare pod: nothing recreates it, and the exit status says that it has no place.
+    (victim,) = set(LOW) - set(left(ranked))
+    # A bare pod: nothing recreates it, and the exit status shows that it has no place.
     assert planned.code == 3, planned.text
-    (said,) = json.loads(planned.out)["evictions"]
-    assert said == {"pod": f"default/{ended}", "node": NODE, "for": "default/high", "recreated": False}
-    ranked.wait_for_event(ended, "default/high")
+    (eviction,) = json.loads(planned.out)["evictions"]
+    assert eviction == {"pod": f"default/{victim}", "node": NODE, "for": "default/high", "recreated": False}
+    ranked.wait_for_event(victim, "default/high")

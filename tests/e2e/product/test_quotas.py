@@ -1,4 +1,4 @@
-"""Elastic quotas on the real cluster: what a team borrowed goes back to the other up to its min, and the max holds."""
+"""Elastic quotas on the real cluster: borrowed quota goes back to the other team up to its min, and the max holds."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def team_pod(team: str, name: str, units: int) -> dict[str, Any]:
 
 
 def running(product: Product, team: str) -> list[str]:
-    """The team's pods that run and are not about to end."""
+    """The team's running pods that are not terminating."""
     return [
         pod["metadata"]["name"]
         for pod in product.pods(namespace=team)
@@ -51,8 +51,10 @@ def has_accounts(product: Product, team: str) -> bool:
     return product.run("kubectl", "get", "serviceaccount", "default", "-n", team).code == 0
 
 
-def test_a_min_is_taken_back_on_a_node_that_is_full(product: Product) -> None:
-    """By kube-scheduler's sums nothing is free there, and no pod is less important: with the default chart it asks us."""
+def test_a_min_is_reclaimed_on_a_full_node(product: Product) -> None:
+    """By kube-scheduler's sums nothing is free there, and no pod has a lower priority: with the default
+    chart it calls us.
+    """
     for team in TEAMS:
         product.kubectl("create", "namespace", team)
     try:
@@ -65,17 +67,17 @@ def test_a_min_is_taken_back_on_a_node_that_is_full(product: Product) -> None:
         product.apply(team_pod("team-b", "b-0", 10))
         wait_for("the second team has its min", lambda: running(product, "team-b") == ["b-0"], timeout=60)
         assert len(running(product, "team-a")) == 1, "both are at their min"
-        ended: list[str] = []
+        evicted_pods: list[str] = []
 
         def evicted() -> bool:
             notes = [note for number in range(3) for note in product.events(f"a-{number}", "team-a")]
-            ended[:] = [note for note in notes if "ended for" in note]
-            return len(ended) >= 2
+            evicted_pods[:] = [note for note in notes if "ended for" in note]
+            return len(evicted_pods) >= 2
 
         wait_for("the victim's event names the pod", evicted, timeout=30)
-        assert len(ended) == 2
+        assert len(evicted_pods) == 2
         why = "elastic quota root/team-b takes back within its min what root/team-a had borrowed"
-        assert all("pod team-b/b-0" in note and why in note for note in ended)
+        assert all("pod team-b/b-0" in note and why in note for note in evicted_pods)
         # No pod is evicted for more than a min, and no kubelet was asked for more than it has.
         product.apply(team_pod("team-b", "b-1", 5))
         full = f"elastic quota root: 15 of 15 {names.GPU_MEM} used (max), 5 asked for"

@@ -1,4 +1,4 @@
-"""A full uninstall leaves a cluster as it was; what users made stays."""
+"""A full uninstall leaves a cluster as it was; users' objects stay."""
 
 import yaml
 
@@ -8,7 +8,7 @@ from tests.e2e.product.conftest import Departure
 from tests.e2e.product.left_on_nodes import Traces
 from tests.e2e.product.product import INSTALLER, NAMESPACE
 
-#: Kubelets name a plugin's resources for five minutes after its end.
+#: Kubelets report a plugin's resources for five minutes after its end.
 WITHIN_S = 420.0
 
 
@@ -26,12 +26,12 @@ def test_labels_annotations_capacity_files_and_objects_are_as_before(departure: 
         assert not differences, "\n".join(differences)
 
 
-def test_what_cleans_up_has_the_rights_that_it_uses_and_no_others(departure: Departure) -> None:
+def test_the_cleanup_has_exactly_the_permissions_that_it_uses(departure: Departure) -> None:
     account = "gpushare-uninstall"
     made = list(calls(departure.cluster, [account]))
     # It may live a moment longer than the roles that it deletes.
-    ended = max(number for number, call in enumerate(made) if call.right.verb == "delete")
-    assert not [call for call in made[:ended] if call.forbidden]
+    last_delete = max(number for number, call in enumerate(made) if call.right.verb == "delete")
+    assert not [call for call in made[:last_delete] if call.forbidden]
     used = {call.right for call in made}
     rendered = departure.product.typed("helm", "template", INSTALLER, f"charts/{INSTALLER}", "-n", NAMESPACE)
     roles = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in ("ClusterRole", "Role")]

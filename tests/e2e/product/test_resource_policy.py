@@ -27,7 +27,7 @@ def labelled(product: Product) -> Iterator[Product]:
 
 
 def scaled(product: Product, replicas: int) -> dict[str, int]:
-    """How many pods run on each node once there are so many."""
+    """How many pods run on each node once there are that many."""
     product.kubectl("scale", "deployment/nginx", f"--replicas={replicas}")
     wait_for("others are gone", lambda: len(product.pods("app=nginx")) == replicas, timeout=90, every=0.2)
     found: dict[str, int] = {}
@@ -38,14 +38,14 @@ def scaled(product: Product, replicas: int) -> dict[str, int]:
 
 
 def counted(product: Product) -> str:
-    """What people see of the policy: how many pods each unit holds."""
+    """The policy as people see it: how many pods each unit holds."""
     return product.kubectl("get", "resourcepolicy", "nginx")
 
 
 def test_the_example_grows_over_its_units_in_order_and_shrinks_in_reverse(labelled: Product) -> None:
     policy = next(yaml.safe_load_all(EXAMPLE.read_text()))
     labelled.apply(policy)
-    # The first pods would be placed without a policy that the scheduler has not read.
+    # The first pods would be bound without a policy that the scheduler has not read.
     wait_for("the policy is read", lambda: "0/2, 0/2, 0" in counted(labelled), timeout=60, every=0.2)
     labelled.kubectl("apply", "-f", str(EXAMPLE))
     assert scaled(labelled, 2) == {FIRST: 2}

@@ -1,4 +1,4 @@
-"""Every part of a node and of the control plane is started again under a stream of pods."""
+"""Every component of a node and of the control plane is restarted under a stream of pods."""
 
 import signal
 from collections.abc import Callable, Sequence
@@ -40,7 +40,9 @@ def the_leading_scheduler_pod(cluster: Cluster, product: Product) -> None:
 
 
 def the_leader_without_a_word(cluster: Cluster, product: Product) -> None:
-    """kube-scheduler and extender of the leader are killed in one moment, in the stream's Bindings: the lease runs out."""
+    """kube-scheduler and extender of the leader are killed at the same moment, during the stream's Bindings:
+    the lease runs out.
+    """
     held = _holder(product)
     node = _node_of_leader(product)
     kill(cluster, node, "kube-scheduler", "--secure-port=10259")
@@ -78,7 +80,7 @@ def test_no_share_is_allocated_twice_or_lost_over_a_restart(
     settle(cluster, churn, APP, REPLICAS)
 
 
-def test_a_drained_node_is_empty_and_takes_pods_again_when_it_is_back(
+def test_a_drained_node_is_empty_and_gets_pods_again_when_it_is_back(
     cluster: Cluster, churn: Product
 ) -> None:
     node = "cgpu-t4"
@@ -105,21 +107,21 @@ def test_a_drained_node_is_empty_and_takes_pods_again_when_it_is_back(
     assert churn.row(node)[2] != "0/15"
 
 
-def test_a_waiting_pod_is_put_forward_when_the_scheduler_has_missed_the_room(
+def test_a_pending_pod_is_retried_when_the_scheduler_missed_freed_memory(
     cluster: Cluster, product: Product
 ) -> None:
     node = "core-mem-v100x4"
     product.offers(node, gpu_mem=60, gpu_core=400)
-    # The sum would do for one more, so it is the extender who refuses, not kube-scheduler itself.
+    # The sum suffices for one more, so the extender refuses, not kube-scheduler itself.
     product.apply(*(gpu_pod(f"holds-{n}", 11, 5, labels={"app": "holds"}, node=node) for n in range(4)))
     product.running("app=holds", 4)
     leader = cluster.node(_node_of_leader(product))
     schedulers = found(leader, "kube-scheduler", "--secure-port=10259")
     product.apply(gpu_pod("waits", 11, 5, labels={"app": "waits"}, node=node))
-    # Room counts as missed that comes within five seconds of the refusal: from here on nothing is asked of a program that takes long.
+    # Memory freed within five seconds of the refusal counts as missed: from here on no slow program is called.
     events_path = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name%3Dwaits"
     wait_for("the refusal", lambda: cluster.get(events_path)["items"], timeout=20)
-    # Stopped, it neither sees the room nor asks; the extender does, and writes on the pod that waits.
+    # Stopped, it neither notices the freed memory nor retries; the extender does, and writes on the pending pod.
     leader.run("kill", "-STOP", *schedulers)
     try:
         cluster.delete("/api/v1/namespaces/default/pods/holds-1?gracePeriodSeconds=0")
@@ -161,7 +163,7 @@ def _leader(product: Product) -> str:
 
 
 def _holder(product: Product) -> str:
-    """Of the lease: the pod's name and what a process of it drew when it began."""
+    """The lease's holder: the pod's name and the random part of its process."""
     return product.json("-n", NAMESPACE, "get", "lease", SCHEDULER)["spec"].get("holderIdentity") or ""
 
 

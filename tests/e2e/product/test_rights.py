@@ -1,6 +1,6 @@
-"""Least rights: what the components have called in all of these tests, against what the charts let them call.
+"""Least privilege: the calls of the components in all of these tests, compared with what the charts permit.
 
-Runs behind the tests that use the product, over the API server's audit log of the whole run.
+Runs after the tests that use the product, over the API server's audit log of the whole run.
 """
 
 import json
@@ -13,10 +13,11 @@ AGENT_ACCOUNT = "gpushare-device-plugin"
 ACCOUNTS = (AGENT_ACCOUNT, "ack-co-scheduler", "gpushare-admission", "gpushare-dashboard")
 
 
-def test_every_right_is_used_and_none_is_missing(cluster: Cluster, installed: Product) -> None:
+def test_every_permission_is_used_and_none_is_missing(cluster: Cluster, installed: Product) -> None:
     made = list(calls(cluster, ACCOUNTS))
     assert len({call.right.account for call in made}) >= 2, "the audit log is empty of our components"
-    # An API server that starts refuses what it allows once it has read its roles; a right that lacks is never granted.
+    # A starting API server refuses what it permits once it has read its roles; a missing permission is
+    # never granted.
     allowed = {call.right for call in made if not call.forbidden}
     missing = sorted({f"{call.right} ({call.message})" for call in made if call.right not in allowed})
     assert not missing, "rights that components lack:\n" + "\n".join(missing)
@@ -60,14 +61,14 @@ def test_an_agent_writes_on_no_other_node_and_on_no_pod_of_another(
         "-c",
         "print(open('/var/run/secrets/kubernetes.io/serviceaccount/token').read(), end='')",
     )
-    as_agent = ("kubectl", f"--kubeconfig={_without_user(installed)}", f"--token={token}")
+    agent_kubectl = ("kubectl", f"--kubeconfig={_without_user(installed)}", f"--token={token}")
     for command in (
         ("annotate", "node", "share-v100", "gpushare.dev/devices-", "--overwrite"),
         ("annotate", "pod", "far", "gpushare.dev/allocation-"),
         ("label", "node", "cgpu-t4", "ack.node.gpu.schedule=share", "--overwrite"),
         ("taint", "node", "cgpu-t4", "stolen=yes:NoSchedule"),
     ):
-        ran = installed.run(*as_agent, *command)
+        ran = installed.run(*agent_kubectl, *command)
         assert ran.code == 1, f"{command}\n{ran.text}"
         assert "denied" in ran.text or "orbidden" in ran.text, ran.text
     installed.delete_all()

@@ -1,4 +1,4 @@
-"""The product changes under running pods: its DaemonSet, its charts, back and forth."""
+"""The product changes under running pods: its DaemonSet, its charts, forward and back."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, SCHEDULER, Pr
 from tests.e2e.product.stream import deployment, disagreements, settle, stream
 
 APP = "steady"
-#: The kubelet writes a node's status at least so often.
+#: The kubelet writes a node's status at least this often.
 STATUS_UPDATE_S = 10.0
 
 
@@ -28,13 +28,13 @@ def steady(cluster: Cluster, product: Product) -> Product:
 
 @contextmanager
 def allocatable_watched(cluster: Cluster) -> Iterator[dict[str, float]]:
-    """Node → seconds for which its allocatable GPU memory was seen at 0 while the block ran."""
+    """Node → seconds for which its allocatable GPU memory was 0 during the block."""
     at_zero_s: dict[str, float] = {node.name: 0.0 for node in cluster.nodes}
-    ended = threading.Event()
+    stopped = threading.Event()
     every_s = 0.1
 
     def run() -> None:
-        while not ended.wait(every_s):
+        while not stopped.wait(every_s):
             for node in cluster.nodes:
                 try:
                     allocatable = cluster.get(f"/api/v1/nodes/{node.name}")["status"]["allocatable"]
@@ -48,11 +48,11 @@ def allocatable_watched(cluster: Cluster) -> Iterator[dict[str, float]]:
     try:
         yield at_zero_s
     finally:
-        ended.set()
+        stopped.set()
         thread.join(timeout=30)
 
 
-def test_a_new_daemonset_takes_over_while_pods_run_and_come(cluster: Cluster, steady: Product) -> None:
+def test_a_new_daemonset_takes_over_while_pods_run_and_start(cluster: Cluster, steady: Product) -> None:
     before = _lives(steady)
     steady.apply(deployment("passing", 3, 1))
     with allocatable_watched(cluster) as at_zero_s, stream(cluster, "passing"):
@@ -80,8 +80,8 @@ def test_charts_are_upgraded_and_rolled_back_under_running_pods(cluster: Cluster
     wait_for("kubelets and records agree", lambda: not disagreements(cluster), timeout=20)
 
 
-def test_values_that_make_no_sense_change_nothing(installed: Product) -> None:
-    for value, words in (
+def test_invalid_values_change_nothing(installed: Product) -> None:
+    for value, message in (
         ("gpuMemoryUnit=3GiB", "gpuMemoryUnit"),
         ("gpuMemoryUnits=1GiB", "gpuMemoryUnits"),
         ("nodeAgent.containerRuntime=docker", "containerRuntime"),
@@ -98,7 +98,7 @@ def test_values_that_make_no_sense_change_nothing(installed: Product) -> None:
             value,
         )
         assert ran.code == 1
-        assert words in ran.text
+        assert message in ran.text
         print(ran.text)
     history = json.loads(installed.typed("helm", "history", INSTALLER, "-n", NAMESPACE, "-o", "json"))
     assert history[-1]["status"] == "deployed"
@@ -112,7 +112,7 @@ def test_a_cluster_that_is_too_old_is_refused(installed: Product) -> None:
 
 
 def _lives(product: Product) -> dict[str, tuple[str, int, str]]:
-    """Pod → its UID, how often its container was started again, the GPU of its record."""
+    """Pod → its UID, its container's restart count, the GPU of its record."""
     return {
         pod["metadata"]["name"]: (
             pod["metadata"]["uid"],

@@ -15,7 +15,7 @@ CGPU, CORE_MEM = "cgpu-t4", "core-mem-v100x4"
 AT_ONCE_S = 60.0
 
 
-def test_a_pod_that_names_no_scheduler_goes_to_ours(product: Product) -> None:
+def test_a_pod_without_a_scheduler_name_goes_to_ours(product: Product) -> None:
     product.apply(gpu_pod("nameless", 2, labels={"app": "nameless"}))
     (pod,) = product.running("app=nameless")
     assert pod["spec"]["schedulerName"] == names.SCHEDULER_NAME
@@ -31,16 +31,16 @@ def test_pods_without_gpus_are_left_to_the_default_scheduler(product: Product) -
 
 
 def unschedulable(product: Product, pod: str) -> Json:
-    """The condition that says why kube-scheduler has no node for the pod; empty where it has none."""
+    """kube-scheduler's message in the pod's condition; empty if there is none."""
     conditions = product.json("get", "pod", pod)["status"].get("conditions") or ()
     return next((one for one in conditions if one.get("reason") == "Unschedulable"), {})
 
 
-def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(
+def test_two_gpus_with_4_free_each_do_not_fit_8_and_the_event_reports_it(
     cluster: Cluster, product: Product
 ) -> None:
     product.offers(CORE_MEM, gpu_mem=60, gpu_core=400)
-    # 15 on each GPU: 11 taken on each of the four leaves four times 4.
+    # 15 on each GPU: 11 allocated on each of the four leaves four times 4.
     product.apply(*(gpu_pod(f"eleven-{n}", 11, 5, labels={"app": "eleven"}, node=CORE_MEM) for n in range(4)))
     pods = settle(cluster, product, "eleven", 4)
     assert {
@@ -65,11 +65,12 @@ def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(
     assert (
         "0 would fit after moves, 0 are blocked by something other than capacity, 1 would not fit" in report
     )
-    # As soon as one of them ends, the one that waits goes in.
+    # As soon as one of them ends, the pending one runs.
     product.kubectl("delete", "pod", "eleven-2", "--grace-period=1")
     (eight,) = product.running("app=eight", timeout_s=AT_ONCE_S)
     assert eight["spec"]["nodeName"] == CORE_MEM
-    # A more important one does not wait: by the node's sum it would fit, so kube-scheduler evicts nothing; we do.
+    # A higher-priority one does not wait: by the node's sum it would fit, so kube-scheduler evicts
+    # nothing; we do.
     product.apply(
         {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -82,7 +83,7 @@ def test_two_gpus_with_4_free_each_hold_no_8_and_the_event_says_so(
     product.admitted(urgent)
     product.apply(urgent)
     product.running("app=urgent", timeout_s=AT_ONCE_S)
-    # Of pods that count alike the newest loses least.
+    # Of otherwise equal pods the newest loses least.
     product.wait_for_event("eight", "ended for pod default/urgent (priority 1000)")
     assert len(product.running("app=eleven", 3)) == 3
     # Its capacity is allocated as soon as its containers have ended, and it is deleted a moment later.
@@ -115,7 +116,7 @@ def test_a_pod_that_is_resized_in_place_keeps_its_share(product: Product, k8s: s
     assert after["status"]["containerStatuses"][0]["restartCount"] == 0
 
 
-def test_records_of_who_holds_what_are_written_by_our_components_alone(product: Product) -> None:
+def test_allocation_records_are_written_by_our_components_alone(product: Product) -> None:
     product.apply(gpu_pod("held", 3, labels={"app": "held"}))
     product.running("app=held")
     for key in (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX):

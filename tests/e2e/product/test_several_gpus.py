@@ -25,10 +25,10 @@ def test_a_pod_gets_an_equal_part_of_each_of_several_gpus(product: Product) -> N
     (pod,) = product.running("app=wide")
     shares = json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
     assert [share["units"] for share in shares] == [4, 4]
-    seen = product.environment("wide")
-    visible = seen[names.ENV_VISIBLE_DEVICES].split(",")
+    environment = product.environment("wide")
+    visible = environment[names.ENV_VISIBLE_DEVICES].split(",")
     assert {UUIDS.index(one) for one in visible} == {share["index"] for share in shares}
-    assert (seen[names.ENV_MEM_CONTAINER], seen[names.ENV_MEM_DEVICE]) == ("4", "15")
+    assert (environment[names.ENV_MEM_CONTAINER], environment[names.ENV_MEM_DEVICE]) == ("4", "15")
     assert sorted(cell for cell in product.row(NODE) if cell.endswith("/15")) == [
         "0/15",
         "0/15",
@@ -41,7 +41,7 @@ def test_a_pod_gets_an_equal_part_of_each_of_several_gpus(product: Product) -> N
 
 
 def test_whole_gpus_are_exclusive_to_their_pod(cluster: Cluster, product: Product) -> None:
-    """The kubelet counts the 8 and the 16 units that were asked for: the rest of the GPUs is for us to keep."""
+    """The kubelet counts the 8 and the 16 requested units: reserving the rest of the GPUs is up to us."""
     product.offers(NODE, gpu_mem=60, gpu_core=400)
     whole = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
     product.apply(gpu_pod("beside", 3, labels={"app": "beside"}, node=NODE))
@@ -49,10 +49,10 @@ def test_whole_gpus_are_exclusive_to_their_pod(cluster: Cluster, product: Produc
     product.apply(gpu_pod("alone", 8, labels={"app": "alone", **whole}, node=NODE))
     (pod,) = product.running("app=alone")
     (share,) = json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
-    seen = product.environment("alone")
-    assert seen[names.ENV_VISIBLE_DEVICES] == share["uuid"]
-    assert (seen[names.ENV_MEM_CONTAINER], seen[names.ENV_MEM_DEVICE]) == ("15", "15")
-    assert seen[names.ENV_MEM_LIMIT] == "16160", "held to nothing less than the card"
+    environment = product.environment("alone")
+    assert environment[names.ENV_VISIBLE_DEVICES] == share["uuid"]
+    assert (environment[names.ENV_MEM_CONTAINER], environment[names.ENV_MEM_DEVICE]) == ("15", "15")
+    assert environment[names.ENV_MEM_LIMIT] == "16160", "held to nothing less than the card"
 
     two = {"app": "two", names.LABEL_POD_GPU_COUNT: "2", **whole}
     product.apply(gpu_pod("two", 16, labels=two, node=NODE))
@@ -83,10 +83,10 @@ def test_containers_with_a_gpu_each_see_their_own(cluster: Cluster, product: Pro
     assert [share["units"] for share in shares] == [10, 10]
     visible = set()
     for container in ("main", "other"):
-        seen = product.environment("apart", container)
-        assert (seen[names.ENV_MEM_CONTAINER], seen[names.ENV_MEM_DEVICE]) == ("10", "15")
-        assert seen[names.ENV_MEM_POD] == "20"
-        visible.add(seen[names.ENV_VISIBLE_DEVICES])
+        environment = product.environment("apart", container)
+        assert (environment[names.ENV_MEM_CONTAINER], environment[names.ENV_MEM_DEVICE]) == ("10", "15")
+        assert environment[names.ENV_MEM_POD] == "20"
+        visible.add(environment[names.ENV_VISIBLE_DEVICES])
     assert visible == {share["uuid"] for share in shares}
     assert len(visible) == 2, "a GPU each"
     assert not disagreements(cluster)
@@ -95,25 +95,28 @@ def test_containers_with_a_gpu_each_see_their_own(cluster: Cluster, product: Pro
 def test_init_containers_and_a_sidecar_have_their_parts_of_the_pods_one_gpu(
     cluster: Cluster, product: Product, k8s: str
 ) -> None:
-    """4 units before the others start, then 1 and 2 beside each other: Kubernetes counts 4.
+    """4 units before the others start, then 1 and 2 concurrently: Kubernetes counts 4.
 
-    1.28 knows no sidecars yet: there it is the init container and the main one alone.
+    1.28 has no sidecars yet: there it is only the init container and the main one.
     """
     sidecars = k8s != "1.28"
     product.offers(NODE, gpu_mem=60)
     pod = gpu_pod("pipeline", 2, labels={"app": "pipeline"}, node=NODE)
     (main,) = pod["spec"]["containers"]
     prepare = {**main, "name": "prepare", "command": ["true"], "resources": {"limits": {names.GPU_MEM: 4}}}
-    beside = {"name": "watch", "restartPolicy": "Always", "resources": {"limits": {names.GPU_MEM: 1}}}
-    pod["spec"]["initContainers"] = [prepare, {**main, **beside}] if sidecars else [prepare]
+    sidecar = {"name": "watch", "restartPolicy": "Always", "resources": {"limits": {names.GPU_MEM: 1}}}
+    pod["spec"]["initContainers"] = [prepare, {**main, **sidecar}] if sidecars else [prepare]
     product.apply(pod)
     (running,) = product.running("app=pipeline")
     (share,) = json.loads(running["metadata"]["annotations"][names.ANN_SHARE])["gpus"]
     assert share["units"] == 4
     assert "4/60" in product.row(NODE)
     for container, units in (("watch", "1"), ("main", "2"))[not sidecars :]:
-        seen = product.environment("pipeline", container)
-        assert (seen[names.ENV_VISIBLE_DEVICES], seen[names.ENV_MEM_CONTAINER]) == (share["uuid"], units)
+        environment = product.environment("pipeline", container)
+        assert (environment[names.ENV_VISIBLE_DEVICES], environment[names.ENV_MEM_CONTAINER]) == (
+            share["uuid"],
+            units,
+        )
     assert not disagreements(cluster)
 
 

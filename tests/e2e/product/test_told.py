@@ -1,4 +1,4 @@
-"""What Kubernetes itself shows: a condition on each node, an event on each pending pod."""
+"""Kubernetes' own views: a condition on each node, an event on each pending pod."""
 
 from typing import Any
 
@@ -14,26 +14,26 @@ def condition(product: Product, node: str) -> dict[str, Any]:
     return next((one for one in found if one["type"] == names.CONDITION_READY), {})
 
 
-def test_each_node_that_shares_says_how_and_the_kubelet_leaves_that_alone(product: Product) -> None:
+def test_each_sharing_node_has_a_condition_that_the_kubelet_preserves(product: Product) -> None:
     for node, mode, gpus in ((CGPU, "cgpu", 1), (CORE_MEM, "core_mem", 4)):
-        said = wait_for("the condition", lambda node=node: condition(product, node), timeout=30)  # type: ignore[misc]
-        assert (said["status"], said["lastTransitionTime"] != "") == ("True", True), said
-        assert said["message"].startswith(
+        found = wait_for("the condition", lambda node=node: condition(product, node), timeout=30)  # type: ignore[misc]
+        assert (found["status"], found["lastTransitionTime"] != "") == ("True", True), found
+        assert found["message"].startswith(
             f"mode {mode}, unit 1GiB, {gpus} of {gpus} GPUs in service, isolation "
         )
-        # The kubelet keeps its own conditions beside it.
+        # The kubelet keeps its own conditions next to it.
         kinds = {one["type"] for one in product.json("get", "node", node)["status"]["conditions"]}
         assert {"Ready", "MemoryPressure", names.CONDITION_READY} <= kinds
     assert names.CONDITION_READY in product.kubectl("describe", "node", CGPU)
 
 
 def event_of(product: Product, pod: str) -> str:
-    """The event on the pod, as people read it; empty where there is none."""
+    """The event on the pod, as people read it; empty if there is none."""
     lines = product.kubectl("describe", "pod", pod).splitlines()
     return next((line for line in lines if "GPUSchedulingPending" in line), "")
 
 
-def test_a_pod_that_waits_says_why_and_what_would_help_in_one_line(product: Product) -> None:
+def test_a_pending_pod_has_its_reason_and_suggestion_in_one_line(product: Product) -> None:
     product.offers(CORE_MEM, gpu_mem=60, gpu_core=400)
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}
     product.apply(
@@ -48,7 +48,7 @@ def test_a_pod_that_waits_says_why_and_what_would_help_in_one_line(product: Prod
     assert "the largest GPU has 15 GiB" in text
     assert "What would help: " in text
 
-    # Those that kube-scheduler never asks about: by rules of its own, by gates, for want of a claim or of a scheduler.
+    # Pods that kube-scheduler never sends: by its own rules, by gates, for lack of a claim or of a scheduler.
     for pod, why, helps in (
         (
             "selects",

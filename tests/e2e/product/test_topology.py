@@ -1,4 +1,4 @@
-"""Whole GPUs by their number on the real cluster: kube-scheduler counts, the extender decides, the kubelet follows."""
+"""Whole GPUs by count on the real cluster: kube-scheduler counts, the extender decides, the kubelet follows."""
 
 import json
 from collections.abc import Iterator
@@ -37,15 +37,15 @@ def near(name: str, count: int) -> dict[str, object]:
     return pod
 
 
-def test_pods_get_the_whole_gpus_that_are_nearest_to_each_other(whole: Product) -> None:
+def test_pods_get_the_whole_gpus_nearest_to_each_other(whole: Product) -> None:
     for name, expected in (("first", {0, 3}), ("second", {1, 2})):
         whole.apply(near(name, 2))
         (pod,) = whole.running(f"app={name}")
         assert pod["spec"]["schedulerName"] == names.SCHEDULER_NAME
         record = json.loads(pod["metadata"]["annotations"][names.ANN_SHARE])
         assert {share["index"] for share in record["gpus"]} == expected
-        seen = whole.environment(name)[names.ENV_VISIBLE_DEVICES].split(",")
-        assert {UUIDS.index(one) for one in seen} == expected
+        visible = whole.environment(name)[names.ENV_VISIBLE_DEVICES].split(",")
+        assert {UUIDS.index(one) for one in visible} == expected
     whole.apply(near("waits", 1))
     wait_for(
         "a reason",

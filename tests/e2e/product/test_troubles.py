@@ -1,4 +1,6 @@
-"""Faults of a node or its labels are reported once and clearly, and clear by themselves when their cause is gone."""
+"""Faults of a node or its labels are reported once and clearly, and cleared by themselves when their cause
+is gone.
+"""
 
 import json
 
@@ -25,7 +27,7 @@ def test_a_driver_that_disappears_is_reported_and_used_again_once_it_is_back(
     for _ in range(2):
         driver.remove(node)
         try:
-            # What the kubelet knows of stays in capacity; nothing of it can be had.
+            # Known devices stay in the kubelet's capacity; none can be allocated.
             product.offers(CGPU, parts=["allocatable"], gpu_mem=0)
             wait_for("an event that says so", lambda: has_event(product, CGPU, "driver"), timeout=120)
             ready = product.run("kubectl", "-n", NAMESPACE, "rollout", "status", AGENT, "--timeout=150s")
@@ -37,7 +39,7 @@ def test_a_driver_that_disappears_is_reported_and_used_again_once_it_is_back(
     product.running("app=after")
 
 
-def test_a_gpu_that_falls_off_the_bus_takes_nothing_new_and_a_waiting_pod_goes_in_when_it_is_back(
+def test_a_gpu_off_the_bus_gets_no_new_pods_and_a_pending_pod_runs_when_it_is_back(
     cluster: Cluster, product: Product, node: Node
 ) -> None:
     product.apply(gpu_pod("holds", 3, labels={"app": "holds"}, node=CGPU))
@@ -104,21 +106,21 @@ def test_a_container_sees_its_own_gpu_alone(product: Product) -> None:
     # 12 of 15 each: two do not fit on one GPU.
     product.apply(*(gpu_pod(f"own-{n}", 12, 5, labels={"app": "own"}, node=CORE_MEM) for n in range(2)))
     pods = product.running("app=own", 2)
-    seen = []
+    devices = []
     for pod in pods:
         listed = product.kubectl("exec", pod["metadata"]["name"], "--", "ls", "/dev")
-        seen.append([word for word in listed.split() if word.startswith("nvidia") and word[6:].isdigit()])
-    assert sorted(map(len, seen)) == [1, 1]
-    assert seen[0] != seen[1]
+        devices.append([word for word in listed.split() if word.startswith("nvidia") and word[6:].isdigit()])
+    assert sorted(map(len, devices)) == [1, 1]
+    assert devices[0] != devices[1]
 
 
 def has_event(product: Product, about: str, word: str) -> bool:
-    """Whether an event about the node or pod, ours, has the word."""
+    """Whether an event about the node or pod, ours, contains the word."""
     return any(word in text for text in product.events(about, "default"))
 
 
 def event_count(product: Product, node: str, word: str) -> int:
-    """How often events about the node with the word occurred, by their series."""
+    """How often events about the node with that word occurred, by their series."""
     events = product.json("get", "events.v1.events.k8s.io", "-A")["items"]
     return sum(
         (event.get("series") or {}).get("count", 1)
@@ -138,7 +140,7 @@ def unhealthy_events(product: Product) -> list[str]:
 
 
 def restarted(product: Product) -> int:
-    """How often the agent on the node was started again; -1 while it is not ready."""
+    """How often the agent on the node was restarted; -1 while it is not ready."""
     agents = product.pods("app.kubernetes.io/name=gpushare-device-plugin", NAMESPACE)
     (agent,) = [pod for pod in agents if pod["spec"]["nodeName"] == CGPU]
     (container,) = agent["status"]["containerStatuses"]

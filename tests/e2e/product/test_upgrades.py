@@ -1,4 +1,4 @@
-"""From the release before to the checkout, back, and there again, under pods that both have started."""
+"""From the previous release to the checkout, back, and forward again, with running pods that either has started."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -16,9 +16,9 @@ from tests.e2e.product.stream import ON_TWO_NODES, deployment, disagreements, st
 from tests.e2e.product.test_isolation import ALLOCATES, GOES_PAST, LEAST, MOST, SAMPLE, busy_percent
 
 SHARE, CGPU, CORE_MEM = MODES
-#: How long a state is waited for, in seconds.
+#: Timeout for a state, in seconds.
 WITHIN_S = 120.0
-#: Processes of a container that is above its memory are ended within seconds.
+#: Processes of a container that is above its memory are killed within seconds.
 WATCHDOG = (
     "nodeAgent.watchdog.policy=kill,nodeAgent.watchdog.graceSeconds=2,nodeAgent.watchdog.periodSeconds=1"
 )
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(3600)]
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Of a pod: what changes if it is evicted, restarted or moved."""
+    """Properties of a pod that change if it is evicted, restarted or moved."""
 
     uid: str
     container: str
@@ -39,7 +39,7 @@ class Life:
 
     @classmethod
     def of(cls, pod: Any) -> "Life":
-        """The pod's as it is."""
+        """The pod's current ones."""
         (status,) = pod["status"]["containerStatuses"]
         return cls(
             pod["metadata"]["uid"],
@@ -52,7 +52,7 @@ class Life:
 
 @dataclass
 class Fleet:
-    """Pods that run through all of it, by name."""
+    """Pods that run all the time, by name."""
 
     cluster: Cluster
     product: Product
@@ -61,7 +61,7 @@ class Fleet:
     tables: dict[str, list[str]] = field(default_factory=dict)
 
     def start(self, *pods: Any) -> None:
-        """Add pods, which are asked to be there from now on."""
+        """Add pods, which must exist from now on."""
         self.product.apply(*pods)
         for pod in pods:
             name = pod["metadata"]["name"]
@@ -70,7 +70,7 @@ class Fleet:
         self.tables = self._tables()
 
     def restart(self, name: str) -> None:
-        """Kill the pod's container, so that its kubelet starts it again from what the agent of back then has answered."""
+        """Kill the pod's container, so that its kubelet restarts it from the response of the agent of that time."""
         before = self.lives[name]
         container = before.container.removeprefix("containerd://")
         self.cluster.node(before.node).ctr("tasks", "kill", "--signal", "SIGKILL", container)
@@ -84,7 +84,7 @@ class Fleet:
         assert replace(self.lives[name], container="", began="") == replace(before, container="", began="")
 
     def check(self) -> None:
-        """Every pod is as it was and counted as it was, by both releases' plugins."""
+        """Every pod is and is counted as before, by both releases' plugins."""
         wait_for("kubelets and records agree", lambda: not disagreements(self.cluster), timeout=30)
         lives = {pod["metadata"]["name"]: Life.of(pod) for pod in self.product.pods()}
         assert lives == self.lives
@@ -107,7 +107,7 @@ def sample(name: str, mem: int, core: int | None = None, *, node: str, **contain
 
 @pytest.fixture(scope="module")
 def fleet(states: Path, binaries: Path, k8s: str) -> Iterator[Fleet]:
-    """The release before, installed on a cluster of its own, with a pod of each mode."""
+    """The previous release, installed on its own cluster, with a pod of each mode."""
     previous = build_previous()
     cluster = up(states / "upgrades", binaries, k8s=k8s, nodes=THREE_NODES)
     try:
@@ -162,11 +162,13 @@ def test_pods_keep_their_shares_and_limits_over_an_upgrade_its_rollback_and_anot
 
 
 def works(fleet: Fleet, step: str) -> None:
-    """Running and restarted containers are held to their limits, a new pod is, too, and nodes are full when they are."""
+    """Running and restarted containers are held to their limits, a new pod is, too, and nodes are full when
+    they should be.
+    """
     product = fleet.product
     for name in limited(fleet):
         holds_memory(product, name)
-    # Of the first release and of the one before this step.
+    # Of the first release and of the previous step.
     for name in {limited(fleet)[0], limited(fleet)[-1]}:
         fleet.restart(name)
         holds_memory(product, name)
@@ -179,31 +181,33 @@ def works(fleet: Fleet, step: str) -> None:
 
 
 def limited(fleet: Fleet) -> list[str]:
-    """Idle pods whose memory is limited, in the order in which they came."""
+    """Idle pods whose memory is limited, in order of creation."""
     return [name for name in fleet.lives if name not in ("counted", "busy")]
 
 
 def holds_memory(product: Product, name: str) -> None:
-    """The container's programs see its share and get no more, and one that bypasses the libraries is ended by the agent."""
+    """The container's programs see its share and get no more, and one that bypasses the libraries is killed
+    by the agent.
+    """
     limit = product.environment(name)[names.ENV_MEM_LIMIT]
-    seen = product.kubectl("exec", name, "--", "python3", "-c", ALLOCATES).split()
-    assert seen == [limit, *"00002"], name
-    ended = product.run("kubectl", "exec", name, "--", "python3", "-c", GOES_PAST)
-    assert (ended.out.split(), ended.code) == (["0", "0", "0"], 137), (name, ended.text)
+    reported = product.kubectl("exec", name, "--", "python3", "-c", ALLOCATES).split()
+    assert reported == [limit, *"00002"], name
+    result = product.run("kubectl", "exec", name, "--", "python3", "-c", GOES_PAST)
+    assert (result.out.split(), result.code) == (["0", "0", "0"], 137), (name, result.text)
 
 
 def holds_compute(product: Product) -> None:
     """The busy container gets its 30% of the GPU's time."""
-    seen: list[int] = []
+    percentages: list[int] = []
 
     def settled() -> bool:
-        seen.append(busy_percent(product, "busy"))
-        return LEAST <= seen[-1] <= MOST
+        percentages.append(busy_percent(product, "busy"))
+        return LEAST <= percentages[-1] <= MOST
 
     try:
         wait_for("its utilization is about 30%", settled, timeout=WITHIN_S, every=0.5)
     except TimeoutError as error:
-        raise AssertionError(f"{error}; seen: {seen}") from error
+        raise AssertionError(f"{error}; seen: {percentages}") from error
 
 
 def fills(product: Product, node: str, free: int) -> None:

@@ -1,4 +1,4 @@
-"""The scheduler's decisions, read as people read them: through the real API server's proxy of the chart's Service."""
+"""The scheduler's decisions, as people read them: through the real API server's proxy of the chart's Service."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from tests.e2e.product.product import Product, gpu_pod
 
 
 def why(product: Product, pod: str) -> dict[str, Any]:
-    """What the leader says: the API server leads to any replica, and now and then to the other one each time."""
+    """The leader's decision: the API server forwards to any replica, sometimes to a different one each time."""
 
     def answer() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(product.inspect("--why", pod, "-o", "json"))
@@ -24,7 +24,7 @@ def waiting(product: Product) -> dict[str, dict[str, Any]]:
     return {one["key"]: one for one in document["waiting"]}
 
 
-def test_the_leader_says_where_a_pod_went_and_why_another_waits(product: Product) -> None:
+def test_the_leader_reports_where_a_pod_is_and_why_another_is_pending(product: Product) -> None:
     labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
     product.apply(gpu_pod("goes", 3, labels={"app": "goes"}), gpu_pod("stays", 3, labels=labels))
     product.running("app=goes")
@@ -44,7 +44,7 @@ def test_the_leader_says_where_a_pod_went_and_why_another_waits(product: Product
     product.delete_all()
 
 
-def test_use_of_pods_is_shown_next_to_their_allocation(product: Product) -> None:
+def test_usage_of_pods_is_shown_next_to_their_allocation(product: Product) -> None:
     product.apply(gpu_pod("uses", 3, labels={"app": "uses"}))
     product.running("app=uses")
 

@@ -1,4 +1,6 @@
-"""As much of an API server as keeping certificates needs: one Secret, two configurations, one pod; over real HTTP."""
+"""The part of an API server that certificate handling needs: one Secret, two configurations, one
+pod; over real HTTP.
+"""
 
 import base64
 import json
@@ -37,15 +39,15 @@ class KeptApi:
     )
     down: bool = False
     forbidden: bool = False
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
     def ca(self) -> str:
-        """What API servers trust for ``/validate``; the same in each of its webhooks."""
+        """The CA bundle for ``/validate``; the same in each of its webhooks."""
         [bundle] = self._bundles(CONFIGURATIONS[1])
         return bundle
 
     def authorities(self) -> int:
-        """How many authorities are trusted in some webhook or other."""
+        """Number of distinct CA bundles over all webhooks."""
         found = self._bundles(CONFIGURATIONS[0]) | self._bundles(CONFIGURATIONS[1])
         return max(bundle.count("BEGIN CERTIFICATE") for bundle in found)
 
@@ -61,7 +63,7 @@ class KeptApi:
         self._changed(self.objects[SECRET])
 
     async def handle(self, request: web.Request) -> web.Response:
-        self.asked.append(f"{request.method} {request.path}")
+        self.requests.append(f"{request.method} {request.path}")
         if self.down or self.forbidden:
             code, reason = (503, "ServiceUnavailable") if self.down else (403, "Forbidden")
             return _status(code, reason, "not now" if self.down else "User cannot get resource")
@@ -115,7 +117,7 @@ def _merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def kept_api() -> AsyncIterator[KeptApi]:
-    """One on a free port of this machine."""
+    """Serve one on a free port of this machine."""
     api = KeptApi()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", api.handle)

@@ -1,4 +1,4 @@
-"""The webhook in the test's own event loop: real sockets, real TLS, an API server beside it."""
+"""The webhook in the test's own event loop: real sockets, real TLS, and an API server."""
 
 import asyncio
 import io
@@ -40,14 +40,14 @@ SETTINGS = Settings(
 
 
 async def pause() -> None:
-    """Leave the loop to others between two looks."""
+    """Yield to the event loop between two polls."""
     with suppress(TimeoutError):
         async with asyncio.timeout(0.02):
             await asyncio.Event().wait()
 
 
 async def reached(what: str, look: Callable[[], Awaitable[bool]]) -> None:
-    """Look until what is seen is so."""
+    """Poll until the condition holds."""
     deadline = Deadline(DEADLINE_S)
     while not await look():
         assert not deadline.passed(), f"not within {deadline}: {what}"
@@ -65,7 +65,7 @@ class JumpingClock(SystemClock):
 
 @dataclass
 class Running:
-    """A served webhook, its API server, and a client as an API server is one."""
+    """A served webhook, its API server, and a client that acts as an API server does."""
 
     api: KeptApi
     clock: JumpingClock
@@ -90,10 +90,10 @@ class Running:
         async with self.http.get(f"http://127.0.0.1:{self.probes}{path}") as answer:
             return answer.status, await answer.text()
 
-    async def until(self, what: str, seen: Callable[[], bool]) -> None:
+    async def until(self, what: str, condition: Callable[[], bool]) -> None:
         async def look() -> bool:
             assert not self.serving.done(), self.serving
-            return seen()
+            return condition()
 
         await reached(what, look)
 
@@ -105,7 +105,7 @@ class Running:
         await reached("it is ready", look)
 
     async def says(self, what: str) -> None:
-        """Wait until it says why it is not ready."""
+        """Wait until the readiness probe gives this reason."""
 
         async def look() -> bool:
             return what in (await self.probe("/readyz"))[1]
@@ -119,7 +119,7 @@ class Running:
         await reached("it shows another certificate", look)
 
     async def certificate(self) -> bytes:
-        """What a new connection is shown, in DER."""
+        """The certificate that a new connection receives, in DER."""
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         _, writer = await asyncio.open_connection("127.0.0.1", self.reviews, ssl=context)
@@ -130,7 +130,7 @@ class Running:
 
 @asynccontextmanager
 async def running_webhook(folder: Path, api: KeptApi | None = None, **changes: Any) -> AsyncIterator[Running]:
-    """Serve until the end of the block, which ends it by SIGTERM."""
+    """Serve until the end of the block, then stop by SIGTERM."""
     if api is None:
         async with kept_api() as made, running_webhook(folder, made, **changes) as running:
             yield running
@@ -142,7 +142,7 @@ async def running_webhook(folder: Path, api: KeptApi | None = None, **changes: A
         while not ports.exists():
             assert not serving.done(), await serving
             await pause()
-    reviews, probes = (int(word) for word in ports.read_text().split())
+    reviews, probes = (int(port) for port in ports.read_text().split())
     async with aiohttp.ClientSession() as http:
         running = Running(api, clock, reviews, probes, http, serving)
         while True:  # until the probes are served too

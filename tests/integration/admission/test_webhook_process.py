@@ -1,4 +1,4 @@
-"""The webhook as it runs: reviews over TLS, certificates that change under connections, bad input, its end."""
+"""The webhook as it runs: reviews over TLS, certificate rotation under open connections, bad input, shutdown."""
 
 import asyncio
 import io
@@ -92,7 +92,7 @@ async def test_it_is_not_ready_before_it_listens(tmp_path: Path, monkeypatch: py
         assert status == 200
 
 
-async def test_a_node_agents_place_by_its_pod_is_asked_once(running: Running) -> None:
+async def test_a_node_agents_node_is_read_from_its_pod_once(running: Running) -> None:
     path = "/api/v1/namespaces/n/pods/agent"
     running.api.objects[path] = {
         "metadata": {"name": "agent", "uid": "u9", "resourceVersion": "1"},
@@ -110,7 +110,7 @@ async def test_a_node_agents_place_by_its_pod_is_asked_once(running: Running) ->
 
     assert await verdict("n1") == ""
     assert "not node n2" in await verdict("n2")
-    assert running.api.asked.count(f"GET {path}") == 1
+    assert running.api.requests.count(f"GET {path}") == 1
     for name, uid, account in (
         ("agent", "u8", AGENT),  # another pod of that name
         ("gone", "u7", AGENT),
@@ -120,7 +120,7 @@ async def test_a_node_agents_place_by_its_pod_is_asked_once(running: Running) ->
         assert "does not say its node" in await verdict("n1", other)
 
 
-async def test_a_connection_lasts_through_a_rotation_and_new_ones_see_the_new_certificate(
+async def test_connections_survive_a_rotation_and_new_ones_get_the_new_certificate(
     running: Running,
 ) -> None:
     before = await running.certificate()
@@ -130,7 +130,7 @@ async def test_a_connection_lasts_through_a_rotation_and_new_ones_see_the_new_ce
         url = f"https://127.0.0.1:{running.reviews}/validate"
 
         async def kept() -> object:
-            """Post by the one connection; returns it."""
+            """Post over that one connection; returns the connection."""
             async with http.post(url, data=WRONG, ssl=tls) as answer:
                 assert not answered(await answer.read())["allowed"]
                 assert answer.connection is None or answer.connection.transport is not None
@@ -152,9 +152,9 @@ async def test_a_connection_lasts_through_a_rotation_and_new_ones_see_the_new_ce
         await running.post("/validate", WRONG, tls=tls)
 
 
-async def test_it_starts_before_everything_that_it_needs(tmp_path: Path) -> None:
+async def test_it_starts_before_its_objects_exist(tmp_path: Path) -> None:
     async with kept_api() as api:
-        kept, api.objects = api.objects, {}
+        objects, api.objects = api.objects, {}
         api.down = True
         async with running_webhook(tmp_path, api) as running:
             assert (await running.probe("/healthz"))[0] == 200
@@ -166,14 +166,14 @@ async def test_it_starts_before_everything_that_it_needs(tmp_path: Path) -> None
             await running.says("User cannot get resource")
             api.forbidden = False
             await running.says("secret n/gpushare-admission does not exist: install or upgrade the chart")
-            api.objects[SECRET] = kept[SECRET]
+            api.objects[SECRET] = objects[SECRET]
             await running.says("there is no webhook configuration")
-            api.objects |= kept
+            api.objects |= objects
             await running.ready()
             assert (await running.post("/validate", WRONG))[0] == 200
             api.objects.pop(SECRET)
-            asked = len(api.asked)
-            await running.until("it has looked again", lambda: len(api.asked) > asked + 3)
+            requests = len(api.requests)
+            await running.until("it has looked again", lambda: len(api.requests) > requests + 3)
             assert (await running.post("/validate", WRONG))[0] == 200, "it serves what it has"
 
 
@@ -203,10 +203,10 @@ async def test_a_broken_secret_is_replaced(running: Running) -> None:
     ],
     ids=["empty", "cut", "no-utf-8", "deep", "null", "no-request", "older", "elsewhere", "huge"],
 )
-async def test_bad_bodies(running: Running, path: str, body: bytes, status: int, says: str) -> None:
+async def test_bad_bodies(running: Running, path: str, body: bytes, status: int, message: str) -> None:
     found, answer = await running.post(path, io.BytesIO(body))
     assert found == status
-    assert says in answer.decode()
+    assert message in answer.decode()
     assert (await running.post("/validate", WRONG))[0] == 200
 
 
@@ -221,19 +221,19 @@ async def test_objects_of_another_shape(running: Running, rubbish: object) -> No
     assert answer == {"uid": "u-1", "allowed": True}
 
 
-async def test_who_says_nothing_or_too_little_is_hung_up_on(
+async def test_silent_and_unfinished_connections_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ReviewApp.__init__, "__kwdefaults__", {"within_s": 1.0})
     async with running_webhook(tmp_path) as running:
         await running.ready()
-        # Not while the others ask: on a busy machine they need as long.
+        # Not while the others send requests: on a busy machine they need as long.
         with monkeypatch.context() as hasty:
             hasty.setattr(limits, "HEADER_S", 0.1)
-            for begun in (b"", b"POST /validate HTTP/1.1\r\nHost: x\r\n"):
+            for request in (b"", b"POST /validate HTTP/1.1\r\nHost: x\r\n"):
                 tls = running.trusting()
                 reader, writer = await asyncio.open_connection("127.0.0.1", running.reviews, ssl=tls)
-                writer.write(begun)
+                writer.write(request)
                 async with asyncio.timeout(DEADLINE_S):
                     assert await reader.read() == b""
                 writer.close()
@@ -285,8 +285,8 @@ def _environment(api: KeptApi, folder: Path) -> dict[str, str]:
     path = folder / "kubeconfig"
     cluster = {"name": "c", "cluster": {"server": api.url}}
     context = {"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "n"}}
-    said = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "c", **said}))
+    kubeconfig = {"clusters": [cluster], "contexts": [context], "users": [{"name": "u", "user": {}}]}
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "c", **kubeconfig}))
     return {**os.environ, "KUBECONFIG": str(path)}
 
 
@@ -300,7 +300,7 @@ async def _listens(port: int) -> bool:
 
 
 async def test_the_command(tmp_path: Path) -> None:
-    """As the container runs it: its name, its flags, SIGTERM, exit code 0; and a folder that it cannot write."""
+    """As in the container: its name, its flags, SIGTERM, exit code 0; and a folder that it cannot write."""
     async with kept_api() as api:
         argv = [sys.executable, "-m", "gpushare", "admission", "--port-file", str(tmp_path / "ports")]
         argv += ["--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--drain", "0"]
@@ -310,7 +310,7 @@ async def test_the_command(tmp_path: Path) -> None:
         try:
             async with asyncio.timeout(DEADLINE_S):
                 while CONFIGURATIONS[1] not in [
-                    line.partition(" ")[2] for line in api.asked if "PATCH" in line
+                    line.partition(" ")[2] for line in api.requests if "PATCH" in line
                 ]:
                     await pause()
             reviews, metrics, probes = map(int, (tmp_path / "ports").read_text().split())
@@ -371,18 +371,18 @@ async def test_the_command(tmp_path: Path) -> None:
     ],
 )
 async def test_bad_input_is_one_clear_line_and_exit_code_2(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("KUBECONFIG", _environment(KeptApi("http://127.0.0.1:1"), tmp_path)["KUBECONFIG"])
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert says in error
+    assert message in error
     assert error.startswith("gpushare admission: ")
     assert error.count("\n") == 1
 
 
-def test_a_taken_port_is_said(
+def test_a_port_in_use_is_reported(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", _environment(KeptApi("http://127.0.0.1:1"), tmp_path)["KUBECONFIG"])
@@ -391,7 +391,7 @@ def test_a_taken_port_is_said(
     assert "cannot listen on 127.0.0.1" in capsys.readouterr().err
 
 
-def test_help_says_what_its_account_needs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_permissions_of_its_account(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     output = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""An API server in the test's own loop, the real kubectl beside it, and a scripted kubelet behind it."""
+"""An API server in the test's own loop, the real kubectl, and a scripted kubelet behind it."""
 
 import asyncio
 import contextlib
@@ -44,8 +44,8 @@ class Result:
 
 
 def kubectl_path() -> str:
-    beside = Path(sys.executable).parent / "kubectl"
-    found = str(beside) if beside.exists() else shutil.which("kubectl")
+    candidate = Path(sys.executable).parent / "kubectl"
+    found = str(candidate) if candidate.exists() else shutil.which("kubectl")
     if found is None:
         if os.environ.get("CI") == "true":
             pytest.fail("kubectl is not installed; CI needs it")
@@ -55,7 +55,7 @@ def kubectl_path() -> str:
 
 @dataclass
 class Kubectl:
-    """The real kubectl; ``await kubectl("get", "pods")`` gives its exit code and what it wrote."""
+    """The real kubectl; ``await kubectl("get", "pods")`` returns its exit code and output."""
 
     kubeconfig: Path
     home: Path
@@ -120,7 +120,7 @@ async def kubectl(server: ApiServer, tmp_path: Path) -> AsyncIterator[Kubectl]:
 
 @dataclass
 class Api:
-    """Plain HTTP requests to the API server, as the administrator unless ``token`` says otherwise."""
+    """Plain HTTP requests to the API server, as the administrator unless a ``token`` is passed."""
 
     session: aiohttp.ClientSession
     base: str
@@ -183,7 +183,7 @@ def next_event_fixture() -> Callable[[aiohttp.ClientResponse], Any]:
 
 @dataclass
 class ScriptedKubelet:
-    """Answers logs and exec as a script says, and remembers what it was asked."""
+    """Answers logs and exec by script, and records the requests."""
 
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     follow: asyncio.Event = field(default_factory=asyncio.Event)

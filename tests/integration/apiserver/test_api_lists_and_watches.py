@@ -50,7 +50,7 @@ async def test_a_continue_token_that_is_too_old_is_gone(api, server):
     await api("GET", MAPS, **{"continue": "nonsense"}, code=400)
 
 
-async def test_a_watch_goes_on_from_a_lists_version(api, next_event):
+async def test_a_watch_continues_from_a_lists_version(api, next_event):
     await add(api, "before")
     version = (await api("GET", MAPS))["metadata"]["resourceVersion"]
     async with api.watch(MAPS, resourceVersion=version) as watch:
@@ -64,7 +64,7 @@ async def test_a_watch_goes_on_from_a_lists_version(api, next_event):
     assert events[2]["object"]["metadata"]["labels"] == {"x": "y"}
 
 
-async def test_a_watch_without_version_begins_with_what_is_there(api, next_event):
+async def test_a_watch_without_version_begins_with_existing_objects(api, next_event):
     await add(api, "one")
     async with api.watch(MAPS) as watch:
         assert (await next_event(watch))["object"]["metadata"]["name"] == "one"
@@ -103,7 +103,7 @@ async def test_a_watch_sends_bookmarks_and_ends_in_time(tmp_path, api_of, next_e
     assert events[-1]["object"]["metadata"]["resourceVersion"] == str(expected)
 
 
-async def test_a_watch_with_a_selector_sees_objects_come_into_view_and_leave_it(api, next_event):
+async def test_a_watch_with_a_selector_reports_objects_that_start_and_stop_matching(api, next_event):
     await add(api, "a")
     version = (await api("GET", MAPS))["metadata"]["resourceVersion"]
     async with api.watch(MAPS, resourceVersion=version, labelSelector="tier=x") as watch:
@@ -120,15 +120,15 @@ async def test_a_watch_with_a_selector_sees_objects_come_into_view_and_leave_it(
 async def test_a_watch_by_name_and_one_of_pods_by_node(api, make_pod, next_event):
     pods = "/api/v1/namespaces/default/pods"
     async with (
-        api.watch("/api/v1/pods", fieldSelector="spec.nodeName=n1") as of_node,
-        api.watch(pods, fieldSelector="metadata.name=b", resourceVersion="1") as by_name,
+        api.watch("/api/v1/pods", fieldSelector="spec.nodeName=n1") as node_pods,
+        api.watch(pods, fieldSelector="metadata.name=b", resourceVersion="1") as pod_b,
     ):
         await api("POST", pods, make_pod("a"), code=201)
         await api("POST", pods, make_pod("b"), code=201)
         await api("POST", f"{pods}/a/binding", {"target": {"name": "n1"}}, code=201)
-        seen = await next_event(of_node)
+        seen = await next_event(node_pods)
         assert (seen["type"], seen["object"]["metadata"]["name"]) == ("ADDED", "a")
-        assert (await next_event(by_name))["object"]["metadata"]["name"] == "b"
+        assert (await next_event(pod_b))["object"]["metadata"]["name"] == "b"
 
 
 async def test_a_watch_from_before_the_history_gets_410_gone(tmp_path, api_of, next_event):
@@ -150,7 +150,7 @@ async def test_a_version_from_the_future_is_refused(api):
 
 
 @pytest.mark.parametrize("selector", ["a=", "a in b", "=b", "a=b=c", "a,,b", "!", "a in (b", "a>x"])
-async def test_label_selectors_that_cannot_be_read_are_refused_unless_empty_values(api, selector):
+async def test_malformed_label_selectors_are_refused_except_empty_values(api, selector):
     code = 200 if selector == "a=" else 400
     await api("GET", MAPS, labelSelector=selector, code=code)
 
@@ -174,6 +174,6 @@ async def test_stopping_ends_open_watches(tmp_path, api_of):
     await server.start()
     async with asyncio.timeout(10), api_of(server) as api, api.watch(MAPS) as watch:
         await server.stop()
-        # Cut or ended, but over.
+        # Closed with an error or without one, but closed.
         with contextlib.suppress(aiohttp.ClientError):
             assert await watch.content.read() == b""

@@ -42,7 +42,7 @@ async def test_quality_of_service_follows_cpu_and_memory(api, make_pod, limits, 
     assert pod["status"]["qosClass"] == expected
 
 
-async def test_a_pod_that_names_its_scheduler_or_lives_in_an_exempt_namespace_keeps_it(api, make_pod):
+async def test_a_pod_with_a_scheduler_name_or_in_an_exempt_namespace_keeps_its_scheduler(api, make_pod):
     named = await api("POST", PODS, make_pod("a", schedulerName="mine"), code=201)
     assert named["spec"]["schedulerName"] == "mine"
     plain = await api("POST", PODS, make_pod("b", limits={"cpu": "1"}), code=201)
@@ -55,7 +55,7 @@ async def test_a_pod_that_names_its_scheduler_or_lives_in_an_exempt_namespace_ke
 
 @pytest.mark.parametrize("percent", [7, 0, 105, "7"])
 @pytest.mark.parametrize("place", ["containers", "initContainers"])
-async def test_a_core_share_out_of_steps_is_invalid_in_every_container(api, make_pod, percent, place):
+async def test_a_compute_share_off_the_step_size_is_invalid_in_every_container(api, make_pod, percent, place):
     pod = make_pod("p", limits={"aliyun.com/gpu-mem": 2})
     bad = {
         "name": "bad",
@@ -128,7 +128,7 @@ async def test_bad_pods_are_refused_with_the_field(api, make_pod, change, code, 
     assert message in answer["message"]
 
 
-async def test_bad_bodies_are_refused_without_a_trace(api):
+async def test_bad_bodies_are_refused_and_create_nothing(api):
     assert "not valid JSON" in (await api("POST", PODS, None, code=400))["message"]
     assert (await api("POST", PODS, [1], code=400))["message"] == "the body must be an object"
     answer = await api("POST", PODS, {"a": 1}, media="application/xml", code=415)
@@ -197,7 +197,7 @@ async def test_generation_counts_changes_of_the_spec_only(api):
     assert (await api("GET", f"{path}/d"))["spec"]["replicas"] == 3
 
 
-async def test_binding_writes_node_annotations_and_labels_at_once(api, make_pod):
+async def test_binding_writes_node_annotations_and_labels_in_one_step(api, make_pod):
     pod = make_pod()
     pod["metadata"]["annotations"] = {"keep": "1", "change": "old"}
     made = await api("POST", PODS, pod, code=201)
@@ -230,7 +230,7 @@ async def test_a_second_binding_conflicts(api, make_pod):
     assert 'pod p is already assigned to node "n1"' in answer["message"]
 
 
-async def test_binding_of_another_uid_of_a_deleted_or_of_a_gated_pod_is_refused(api, make_pod):
+async def test_binding_another_uid_a_deleted_or_a_gated_pod_is_refused(api, make_pod):
     await api("POST", PODS, make_pod(), code=201)
     target = {"target": {"kind": "Node", "name": "n1"}}
     wrong = {**target, "metadata": {"name": "p", "uid": "other"}}
@@ -246,7 +246,7 @@ async def test_binding_of_another_uid_of_a_deleted_or_of_a_gated_pod_is_refused(
     await api("POST", f"{PODS}/missing/binding", target, code=404)
 
 
-async def test_only_one_of_many_bindings_at_once_wins(api, make_pod):
+async def test_one_of_many_concurrent_bindings_succeeds(api, make_pod):
     await api("POST", PODS, make_pod(), code=201)
     answers = await asyncio.gather(
         *(api("POST", f"{PODS}/p/binding", {"target": {"name": f"n{number}"}}) for number in range(16))
@@ -255,7 +255,7 @@ async def test_only_one_of_many_bindings_at_once_wins(api, make_pod):
     assert [answer["code"] for answer in answers].count(409) == 15
 
 
-async def test_finalizers_keep_a_deleted_object_until_they_are_taken_off(api):
+async def test_finalizers_keep_a_deleted_object_until_they_are_removed(api):
     body = {"metadata": {"name": "cm", "finalizers": ["example.dev/hold"]}}
     path = "/api/v1/namespaces/default/configmaps"
     await api("POST", path, body, code=201)
@@ -274,7 +274,7 @@ async def test_deletion_honours_its_preconditions(api, make_pod):
     await api("GET", f"{PODS}/p", code=200)
 
 
-async def test_eviction_asks_the_disruption_budget(api, bound_pod):
+async def test_eviction_respects_the_disruption_budget(api, bound_pod):
     await bound_pod()
     budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
     budget = {
@@ -337,7 +337,7 @@ async def test_events_of_both_groups_are_one_store(api):
     assert (await api("GET", "/api/v1/events", fieldSelector="involvedObject.name=q"))["items"] == []
 
 
-async def test_priority_comes_from_the_class_that_is_named(api, make_pod):
+async def test_priority_comes_from_the_pods_priority_class(api, make_pod):
     high = {"metadata": {"name": "high"}, "value": 1000}
     await api("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", high, code=201)
     pod = await api("POST", PODS, make_pod(priorityClassName="high"), code=201)
@@ -359,7 +359,7 @@ async def test_a_job_selects_its_pods_by_its_own_uid(api):
     assert "field is immutable" in answer["message"]
 
 
-async def test_metadata_alone_can_be_asked_for(api, make_pod):
+async def test_metadata_only_requests_are_served(api, make_pod):
     await api("POST", PODS, make_pod(), code=201)
     accept = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
     found = await api("GET", PODS, headers=accept, code=200)

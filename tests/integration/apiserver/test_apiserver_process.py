@@ -1,4 +1,4 @@
-"""The API server as a process: its ready line, its files, its end, and many objects at once."""
+"""The API server as a process: its ready line, its files, its shutdown, and many objects at once."""
 
 import asyncio
 import json
@@ -38,11 +38,11 @@ async def start(tmp_path):
         await process.communicate()
 
 
-async def test_it_says_when_it_is_ready_and_writes_private_kubeconfigs(start, tmp_path):
+async def test_it_reports_when_it_is_ready_and_writes_private_kubeconfigs(start, tmp_path):
     process = await start("--user", "scheduler", "--port", "0")
     async with asyncio.timeout(20):
-        word, url, path = (await process.stdout.readline()).decode().split()
-    assert word == "ready"
+        state, url, path = (await process.stdout.readline()).decode().split()
+    assert state == "ready"
     for name in ("kubeconfig", "scheduler.kubeconfig"):
         file = tmp_path / "state" / name
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -54,7 +54,7 @@ async def test_it_says_when_it_is_ready_and_writes_private_kubeconfigs(start, tm
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_it_ends_cleanly_on_a_signal(start, number):
+async def test_it_stops_cleanly_on_a_signal(start, number):
     process = await start()
     async with asyncio.timeout(20):
         await process.stdout.readline()
@@ -83,7 +83,7 @@ async def test_an_invalid_port_is_reported(start, port):
         )
 
 
-async def test_it_creates_pods_that_come_many_at_once(api, make_pod):
+async def test_it_creates_many_pods_sent_concurrently(api, make_pod):
     count = 300
     for first in range(0, count, 20):
         pods = [make_pod(f"p{number}") for number in range(first, first + 20)]

@@ -107,7 +107,7 @@ async def test_get_selects_by_labels_and_by_fields(kubectl, make_pod, bound_pod)
 
 
 @pytest.mark.parametrize("flag", ["-w", "--watch-only"])
-async def test_get_watches_a_pod_come_change_and_go(kubectl, api, make_pod, flag):
+async def test_get_watch_shows_a_pod_created_changed_and_deleted(kubectl, api, make_pod, flag):
     await kubectl.apply(make_pod("old"))
     process = await kubectl.start("get", "pods", flag)
 
@@ -119,15 +119,15 @@ async def test_get_watches_a_pod_come_change_and_go(kubectl, api, make_pod, flag
         assert (await row())[0] == "NAME"
         assert (await row())[:3] == ["old", "0/1", "Pending"]
     else:
-        # Nothing comes until something changes; touch until it is watching.
+        # Nothing arrives until something changes; touch until it is watching.
         patches = 0
-        seen = asyncio.ensure_future(row())
-        while not seen.done():
+        next_row = asyncio.ensure_future(row())
+        while not next_row.done():
             patches += 1
             patch = {"metadata": {"labels": {"n": str(patches)}}}
             path = "/api/v1/namespaces/default/pods/old"
             await api("PATCH", path, patch, media="application/merge-patch+json", code=200)
-        assert seen.result()[0] == "NAME"
+        assert next_row.result()[0] == "NAME"
         assert (await row())[0] == "old"
     await kubectl("delete", "pod", "old")
     found = await row()
@@ -212,7 +212,7 @@ async def test_discovery_version_and_raw(kubectl):
     assert "playground-admin" in (await kubectl("auth", "whoami")).out
 
 
-async def test_explain_knows_fields_and_their_types(kubectl):
+async def test_explain_shows_fields_and_their_types(kubectl):
     text = (await kubectl("explain", "pod.spec.containers")).out
     assert "image\t<string>" in text
     assert "name\t<string> -required-" in text
@@ -275,7 +275,7 @@ async def test_a_custom_definition_serves_its_kind_with_columns_defaults_and_err
     assert "the server could not find the requested resource" in (await kubectl("get", "wd", code=1)).err
 
 
-async def test_a_named_user_has_a_kubeconfig_of_its_own(kubectl, server):
+async def test_a_named_user_has_its_own_kubeconfig(kubectl, server):
     config = server.kubeconfig_of("scheduler")
     result = await kubectl("auth", "whoami", "-o", "json", f"--kubeconfig={config}")
     assert json.loads(result.out)["status"]["userInfo"]["username"] == "scheduler"

@@ -27,7 +27,7 @@ async def test_logs_follow_until_the_container_ends(kubectl, kubelet, bound_pod)
         assert await process.wait() == 0
 
 
-async def test_logs_of_a_previous_container_that_never_was_say_so(kubectl, bound_pod):
+async def test_logs_of_a_missing_previous_container_report_it(kubectl, bound_pod):
     await bound_pod()
     result = await kubectl("logs", "--previous", "p", code=1)
     assert 'previous terminated container "c" in pod "p" not found' in result.err
@@ -39,7 +39,7 @@ async def test_logs_of_an_unknown_container_name_it(kubectl, bound_pod):
     assert "container nope is not valid for pod p" in result.err
 
 
-async def test_logs_say_which_node_cannot_be_reached(kubectl, kubelet, bound_pod, api):
+async def test_logs_name_the_unreachable_node(kubectl, kubelet, bound_pod, api):
     await bound_pod()
     patch = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}}
     await api("PATCH", "/api/v1/nodes/n1/status", patch, media="application/merge-patch+json", code=200)
@@ -47,14 +47,14 @@ async def test_logs_say_which_node_cannot_be_reached(kubectl, kubelet, bound_pod
     assert "cannot reach the kubelet of node n1" in result.err
 
 
-async def test_exec_runs_a_command_with_both_outputs_apart(kubectl, kubelet, bound_pod):
+async def test_exec_keeps_stdout_and_stderr_separate(kubectl, kubelet, bound_pod):
     await bound_pod()
     result = await kubectl("exec", "p", "--", "echo", "hello", "a b")
     assert (result.out, result.err) == ("echo hello a b\n", "to stderr\n")
     assert kubelet.requests[-1][0] == "/exec/default/p/c"
 
 
-async def test_exec_gives_the_commands_exit_code(kubectl, bound_pod):
+async def test_exec_returns_the_commands_exit_code(kubectl, bound_pod):
     await bound_pod()
     result = await kubectl("exec", "p", "--", "false", code=3)
     assert "command terminated with exit code 3" in result.err
@@ -71,7 +71,7 @@ async def test_exec_with_a_terminal_flag_works_through_a_pipe(kubectl, kubelet, 
     assert result.out.startswith("LS")
 
 
-async def test_exec_in_a_pod_without_a_node_says_so(kubectl, api, make_pod):
+async def test_exec_in_a_pod_without_a_node_is_reported(kubectl, api, make_pod):
     await api("POST", "/api/v1/namespaces/default/pods", make_pod("p"), code=201)
     result = await kubectl("exec", "p", "--", "ls", code=1)
     assert "pod p does not have a host assigned" in result.err

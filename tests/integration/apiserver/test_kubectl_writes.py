@@ -131,13 +131,13 @@ async def test_delete_of_a_running_pod_waits_for_its_kubelet(kubectl, api, bound
     assert "NotFound" in (await kubectl("get", "pod", "p", code=1)).err
 
 
-async def test_delete_by_force_asks_no_kubelet(kubectl, bound_pod):
+async def test_forced_delete_does_not_wait_for_the_kubelet(kubectl, bound_pod):
     await bound_pod()
     await kubectl("delete", "pod", "p", "--force", "--grace-period=0")
     assert "NotFound" in (await kubectl("get", "pod", "p", code=1)).err
 
 
-async def test_what_an_owner_made_goes_after_it(kubectl, make_pod):
+async def test_owned_objects_are_deleted_after_their_owner(kubectl, make_pod):
     await kubectl.apply({**DEPLOYMENT, "kind": "ReplicaSet"})
     uid = (await kubectl("get", "rs", "d", "-o", "jsonpath={.metadata.uid}")).out
     owned = make_pod("owned")
@@ -159,20 +159,20 @@ async def test_delete_of_a_namespace_empties_it(kubectl, make_pod):
     assert "NotFound" in (await kubectl("get", "ns", "team", code=1)).err
 
 
-async def test_a_misspelt_field_is_named(kubectl, make_pod):
+async def test_a_misspelt_field_is_reported(kubectl, make_pod):
     refused = await kubectl.apply(make_pod(nodeSelektor={"a": "b"}), code=1)
     assert 'strict decoding error: unknown field "spec.nodeSelektor"' in refused.err
     warned = await kubectl.apply(make_pod(nodeSelektor={"a": "b"}), flags=("--validate=warn",))
     assert 'Warning: unknown field "spec.nodeSelektor"' in warned.err
 
 
-async def test_a_moved_pod_field_is_refused_by_name(kubectl, make_pod):
+async def test_a_changed_immutable_pod_field_is_refused_by_name(kubectl, make_pod):
     await kubectl.apply(make_pod())
     refused = await kubectl("patch", "pod", "p", "-p", '{"spec":{"nodeName":"n"}}', code=1)
     assert "pod updates may not change fields other than `spec.containers[*].image`" in refused.err
 
 
-async def test_dry_run_on_the_server_keeps_nothing(kubectl, make_pod):
+async def test_server_side_dry_run_stores_nothing(kubectl, make_pod):
     result = await kubectl.apply(make_pod(), flags=("--dry-run=server",))
     assert "created (server dry run)" in result.out
     assert "NotFound" in (await kubectl("get", "pod", "p", code=1)).err

@@ -1,4 +1,4 @@
-"""A client that vanishes in the middle of an answer is no error of the server's."""
+"""A client that disconnects in the middle of a response is not logged as a server error."""
 
 import asyncio
 import logging
@@ -12,10 +12,10 @@ from gpushare_playground.apiserver.reads.watches import Watcher
 
 
 @pytest.mark.parametrize("gone", [True, False])
-async def test_a_watch_that_is_cut_while_it_is_written_to_is_logged_only_if_the_fault_is_ours(
+async def test_a_watch_cut_during_a_write_is_logged_only_if_the_server_caused_it(
     server, monkeypatch, caplog, gone
 ):
-    ended = asyncio.Event()
+    closed = asyncio.Event()
 
     async def cut(self, response, *arguments, **options):
         try:
@@ -24,7 +24,7 @@ async def test_a_watch_that_is_cut_while_it_is_written_to_is_logged_only_if_the_
             response._req.transport.abort()
             await response.write(b"to no reader")
         finally:
-            asyncio.get_running_loop().call_soon(ended.set)
+            asyncio.get_running_loop().call_soon(closed.set)
 
     monkeypatch.setattr(Watcher, "_follow", cut)
     async with Session(load_access(str(server.kubeconfig_path))) as session:
@@ -32,5 +32,5 @@ async def test_a_watch_that_is_cut_while_it_is_written_to_is_logged_only_if_the_
             async for _ in session.stream("/api/v1/pods", {"watch": "1"}, idle_timeout_s=5.0):
                 pass
         async with asyncio.timeout(5):
-            await ended.wait()
+            await closed.wait()
     assert ("Error handling request" in caplog.text) is not gone

@@ -1,4 +1,4 @@
-"""Tokens to read with on the playground's API server: as on the real one (``tests/e2e/test_reader_tokens.py``)."""
+"""Tokens for readers on the playground's API server: as on the real one (``tests/e2e/test_reader_tokens.py``)."""
 
 import aiohttp
 import pytest
@@ -12,13 +12,13 @@ from tests.integration.apiserver.conftest import Api
 from tests.reader_tokens import ACCOUNT, check_tokens_to_read_with
 
 
-async def test_a_token_says_whose_it_is_to_those_for_whom_it_is_made(server: ApiServer, api: Api) -> None:
+async def test_a_token_is_accepted_only_for_its_audience(server: ApiServer, api: Api) -> None:
     await api("POST", "/api/v1/namespaces/kube-system/serviceaccounts", ACCOUNT)
     admin = load_access(str(server.kubeconfig_path))
     await check_tokens_to_read_with(admin, admin)
 
 
-async def test_there_is_no_token_of_an_account_that_is_not_there_and_none_for_the_api_server(
+async def test_no_token_for_a_missing_account_or_for_the_api_servers_audience(
     server: ApiServer, api: Api
 ) -> None:
     async with Session(load_access(str(server.kubeconfig_path))) as session:

@@ -1,4 +1,6 @@
-"""``services/NAME/proxy`` of the playground's API server: asked by the real kubectl, answered by who is behind the Service."""
+"""``services/NAME/proxy`` of the playground's API server: requests of the real kubectl reach the
+Service's endpoint.
+"""
 
 import json
 from collections.abc import AsyncIterator
@@ -11,7 +13,7 @@ from tests.integration.apiserver.conftest import Kubectl
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    """A server that says what it was asked."""
+    """A server that echoes the request it received."""
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if request.path == "/missing":
@@ -47,16 +49,16 @@ def path(name: str, rest: str = "a/b?c=d") -> str:
     return f"/api/v1/namespaces/default/services/{name}/proxy/{rest}"
 
 
-async def test_a_get_is_passed_on_to_the_port_that_is_named(kubectl: Kubectl, port: int) -> None:
+async def test_a_get_is_forwarded_to_the_named_port(kubectl: Kubectl, port: int) -> None:
     await published(kubectl, port, "127.0.0.1")
     for name in ("web", "web:health", "web:80", "http:web:health", ":web:health"):
         answer = await kubectl("get", "--raw", path(name))
         assert answer.json == {"path": "/a/b", "query": {"c": "d"}}, (name, answer.err)
 
 
-async def test_what_cannot_be_reached_is_named(kubectl: Kubectl, port: int) -> None:
+async def test_unreachable_targets_are_reported(kubectl: Kubectl, port: int) -> None:
     await published(kubectl, port, "127.0.0.1")
-    for name, rest, words in (
+    for name, rest, message in (
         ("other", "", 'services "other" not found'),
         ("web:other", "", 'no endpoints available for service "web:other"'),
         (f"web:{port}", "", f'no endpoints available for service "web:{port}"'),
@@ -65,10 +67,10 @@ async def test_what_cannot_be_reached_is_named(kubectl: Kubectl, port: int) -> N
         ("web", "missing", "the server could not find the requested resource"),
     ):
         answer = await kubectl("get", "--raw", path(name, rest), code=1)
-        assert words in answer.err
+        assert message in answer.err
     assert "not allow" in (await kubectl("delete", "--raw", path("web"), code=1)).err
 
 
-async def test_a_service_without_endpoints_says_so(kubectl: Kubectl, port: int) -> None:
+async def test_a_service_without_endpoints_is_reported(kubectl: Kubectl, port: int) -> None:
     await published(kubectl, port)
     assert "no endpoints available" in (await kubectl("get", "--raw", path("web"), code=1)).err

@@ -1,4 +1,4 @@
-"""The dashboard over a made-up cluster, and a real Chromium before it; what tests change of both."""
+"""The dashboard over a made-up cluster, a real Chromium that opens it, and changes that tests make to both."""
 
 import asyncio
 import contextlib
@@ -52,7 +52,7 @@ async def browser(*, hide_scrollbars: bool = True) -> AsyncIterator[Browser]:
 
 
 class Relay:
-    """What lies between the page and the server: it can be cut, and shut."""
+    """A relay between the page and the server: it can be cut, and shut."""
 
     def __init__(self) -> None:
         self.target = 0
@@ -105,7 +105,9 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class Bed:
-    """A served dashboard: nodes ``node_name(0)`` and so on with eight GPUs of 80 GiB, pods, and some that wait."""
+    """A served dashboard: nodes ``node_name(0)`` and so on with eight GPUs of 80 GiB, pods with
+    allocations, and pending pods.
+    """
 
     def __init__(self, folder: Path, nodes: int, placed: int, waiting: int) -> None:
         self.cluster = Cluster(nodes, placed, waiting, 3, 81920, MemoryUnit.GIB)
@@ -142,7 +144,7 @@ class Bed:
         await self.serve()
 
     async def serve(self) -> None:
-        """Start the dashboard, which then is behind the relay."""
+        """Start the dashboard behind the relay."""
         port_file = self._folder / "port"
         port_file.unlink(missing_ok=True)
         access = Access(f"http://127.0.0.1:{self._api.sockets[0].getsockname()[1]}")
@@ -156,7 +158,7 @@ class Bed:
                 await asyncio.sleep(0)
 
     async def end(self) -> None:
-        """End the dashboard, as a kubelet would."""
+        """Stop the dashboard, as a kubelet would."""
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(self._serving, DEADLINE_S)
 
@@ -174,7 +176,7 @@ class Bed:
         return b" 200 " in answer[:20]
 
     def _parts_app(self) -> web.Application:
-        """The extender's decisions and the agents' figures."""
+        """The extender's decisions and the agents' metrics."""
 
         async def decisions(request: web.Request) -> web.Response:
             if self.line is None:
@@ -203,7 +205,7 @@ class Bed:
     # --- changes --------------------------------------------------------------------------------
 
     def bind(self, pod: str, node: int, units: int = 3) -> None:
-        """Bind a pod that waits to GPU 0 of a node, as the extender does."""
+        """Bind a pending pod to GPU 0 of a node, as the extender does."""
         described = described_node(node, 81920, MemoryUnit.GIB)
         request = Request(units, 0, (ContainerRequest("main", ContainerKind.APP, 0, units, 0),))
         annotations = allocation_annotations(
@@ -213,7 +215,7 @@ class Bed:
         self.cluster.bind(pod, json.dumps(body).encode())
 
     def break_gpu(self, node: int, reason: str, cordoned: str = "") -> None:
-        """GPU 0 of a node is not healthy any more; people have ``cordoned`` others, by their indices."""
+        """Make GPU 0 of a node unhealthy; ``cordoned`` are the indices of GPUs cordoned by users."""
         described = described_node(node, 81920, MemoryUnit.GIB)
         broken = msgspec.structs.replace(described.devices[0], healthy=False, reason=reason)
         changed = msgspec.structs.replace(described, devices=(broken, *described.devices[1:]))
@@ -223,13 +225,13 @@ class Bed:
         self.show_node("MODIFIED", body)
 
     def remove_node(self, node: int) -> None:
-        """A node is gone."""
+        """Delete a node."""
         gone = json.loads(self.cluster.nodes[node])
         gone["metadata"]["resourceVersion"] = str(self._version())
         self.show_node("DELETED", gone)
 
     def show_node(self, kind: str, node: dict[str, object]) -> None:
-        """Tell those who watch nodes."""
+        """Send an event to those who watch nodes."""
         for watcher in self.cluster.node_watchers:
             watcher.show(json.dumps({"type": kind, "object": node}).encode() + b"\n")
 
@@ -249,25 +251,25 @@ async def bed(folder: Path, nodes: int = 20, placed: int = 60, waiting: int = 5)
 
 
 class Look:
-    """A page that looks at the dashboard. ``bad`` is what it must not have: errors, and requests to other hosts."""
+    """A page of the dashboard. ``bad`` collects what must not occur: errors, and requests to other hosts."""
 
     def __init__(self, page: Page, url: str) -> None:
         self.page = page
         self.bad: list[str] = []
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self._listeners: dict[Any, Callable[[Any], None]] = {
             "pageerror": lambda error: self.bad.append(str(error)),
             "console": lambda message: self._on_line(message.text),
-            "request": lambda request: self._asks(request.url, url),
+            "request": lambda request: self._on_request(request.url, url),
         }
         for event, listener in self._listeners.items():
             page.on(event, listener)
 
     async def leave(self) -> None:
-        """Reset the page: nothing is stored, and the mouse is where it was at the start."""
+        """Reset the page: empty its storage, and move the mouse to where it started."""
         for event, listener in self._listeners.items():
             self.page.remove_listener(event, listener)
-        # By origin, and the next server may have this one's port.
+        # Per origin, and the next server may have this one's port.
         await self.page.evaluate("localStorage.clear()")
         await self.page.unroute_all()
         await self.page.goto("about:blank")
@@ -278,26 +280,26 @@ class Look:
         if "Content Security Policy" in text or "Uncaught" in text:
             self.bad.append(text)
 
-    def _asks(self, asked: str, url: str) -> None:
-        self.asked.append(asked.removeprefix(url))
-        if not asked.startswith(url):
-            self.bad.append(f"it asks {asked}")
+    def _on_request(self, request_url: str, url: str) -> None:
+        self.requests.append(request_url.removeprefix(url))
+        if not request_url.startswith(url):
+            self.bad.append(f"it requests {request_url}")
 
     def snapshots(self) -> int:
-        """How often the page has read everything."""
-        return self.asked.count("api/snapshot")
+        """How often the page has loaded the whole snapshot."""
+        return self.requests.count("api/snapshot")
 
     async def tile(self, name: str, text: str) -> None:
-        """Wait until a sum of the overview says that."""
+        """Wait until a tile of the overview shows that text."""
         tile = self.page.locator(".tile").filter(has=self.page.get_by_text(name, exact=True))
         await expect(tile).to_contain_text(text)
 
-    async def state(self, words: str) -> None:
-        """Wait until the bar says so of the connection."""
-        await expect(self.page.locator("#link")).to_contain_text(words)
+    async def state(self, text: str) -> None:
+        """Wait until the bar shows that state of the connection."""
+        await expect(self.page.locator("#link")).to_contain_text(text)
 
 
-_KEPT: Final[WeakKeyDictionary[Browser, list[Page]]] = WeakKeyDictionary()
+_IDLE_PAGES: Final[WeakKeyDictionary[Browser, list[Page]]] = WeakKeyDictionary()
 """By browser: pages that were left. A page with its processes costs more than most of what tests do with it."""
 
 
@@ -305,12 +307,13 @@ _KEPT: Final[WeakKeyDictionary[Browser, list[Page]]] = WeakKeyDictionary()
 async def looking(
     window: Browser, made: Bed, at: str = "", *, log_in: bool = True, **options: Any
 ) -> AsyncIterator[Look]:
-    """A page that nothing is left on of what was seen before, logged in; fails at the end where it had errors.
+    """A page without state of earlier tests, logged in; fails at the end if it had errors.
 
-    One with ``options`` is in a context of its own, and one on which a test failed is not used again.
+    With ``options`` it gets a context of its own, and a page on which a test failed is not used
+    again.
     """
-    kept = _KEPT.setdefault(window, [])
-    page = kept.pop() if kept and not options else await _new_page(window, options)
+    idle_pages = _IDLE_PAGES.setdefault(window, [])
+    page = idle_pages.pop() if idle_pages and not options else await _new_page(window, options)
     look, usable = Look(page, made.url), False
     try:
         await page.goto(f"{made.url}#token={TOKEN}" if log_in else made.url)
@@ -324,7 +327,7 @@ async def looking(
     finally:
         if usable:
             await look.leave()
-            kept.append(page)
+            idle_pages.append(page)
         else:
             await page.context.close()
 

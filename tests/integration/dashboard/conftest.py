@@ -1,4 +1,4 @@
-"""What the tests of this folder share: one Chromium, and a dashboard that does not keep anybody waiting."""
+"""Shared by the tests of this folder: one Chromium, and a dashboard with short intervals."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.integration.dashboard.bed import Bed, bed, browser
 
 @pytest.fixture(autouse=True)
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server's intervals, shortened: nothing here is about their length."""
+    """Shorten the server's intervals: nothing here is about their length."""
     monkeypatch.setattr(app, "WRONG_TOKEN_DELAY_S", 0.05)
     monkeypatch.setattr(sessions, "TICK_S", 0.05)
     monkeypatch.setattr(pending, "FRESH_S", 0.05)
@@ -22,7 +22,7 @@ def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def window() -> AsyncIterator[Browser]:
-    """One browser for all tests; each looks through a page without a past."""
+    """One browser for all tests; each test gets a page without state of earlier ones."""
     async with browser() as started:
         yield started
 

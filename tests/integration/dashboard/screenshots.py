@@ -1,6 +1,8 @@
-"""Writes the pictures of docs/images: ``python -m tests.integration.dashboard.screenshots``, over a made-up cluster of 40,000 GPUs.
+"""Writes the pictures of docs/images: ``python -m tests.integration.dashboard.screenshots``, over a
+made-up cluster of 40,000 GPUs.
 
-``--into DIR`` writes them elsewhere, ``--quick`` in a hurry: with a short history, and perhaps before all of a page is drawn. Says of each picture where it is.
+``--into DIR`` writes them elsewhere; ``--quick`` takes less time: with a short history, and perhaps
+before a page is fully drawn. Prints the path of each picture.
 """
 
 import argparse
@@ -50,7 +52,7 @@ _SETTLED_MS: Final = 2500
 
 
 def made_up(seed: int = 7) -> tuple[list[NodeDevices], list[dict[str, Any]]]:
-    """Nodes of three modes, some with trouble, and the pods on them."""
+    """Nodes of three modes, some with problems, and the pods on them."""
     chance = random.Random(seed)
     nodes, pods = [], []
     for number in range(NODES):
@@ -129,22 +131,22 @@ def _waiting(
 
 
 def line_of(nodes: Iterable[bytes], pods: Iterable[bytes], waits: Iterable[dict[str, Any]]) -> Any:
-    """What the scheduler says of those that wait, once it was asked about all nodes for each that has no gates."""
+    """The scheduler's reasons for pending pods, after one filter call over all nodes for each pod without gates."""
     cluster = Cluster()
     decode = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16, node_policy=Placement.BINPACK).decode
     for raw in nodes:
         cluster.seen_nodes.upsert(decode(raw)[1])
     for raw in (*pods, *(json.dumps(pod).encode() for pod in waits)):
-        seen = decode_record(raw)
-        assert seen is not None
-        cluster.pods.upsert(seen[1])
+        record = decode_record(raw)
+        assert record is not None
+        cluster.pods.upsert(record[1])
     decisions = DecisionLog(cluster.view, SYSTEM_CLOCK)
     offered = list(cluster.ledger.node_names())
     framework = Framework([Enabled("decisions", decisions)])
     for pod in waits:
         if not pod["spec"]["schedulingGates"]:
-            asked = Bodies().read(json.dumps({"Pod": pod, "NodeNames": offered}).encode())
-            filter_nodes(cluster.view, asked, framework)
+            request = Bodies().read(json.dumps({"Pod": pod, "NodeNames": offered}).encode())
+            filter_nodes(cluster.view, request, framework)
     return json.loads(at_once(decisions_response(decisions, DECISIONS)))["waiting"]
 
 
@@ -172,7 +174,7 @@ async def pictures(look: Look, into: Path, hurry: int, node: str, pod: str) -> N
 
 
 async def on_a_phone(look: Look, into: Path, hurry: int) -> None:
-    """Who waits, as cards."""
+    """Pending pods, as cards."""
     await look.page.evaluate("location.hash = '#/waiting'")
     await look.page.wait_for_timeout(_SETTLED_MS // hurry)
     await _taken(look, into / "dashboard-phone.png")
@@ -220,7 +222,9 @@ async def taken(into: Path, hurry: int) -> None:
 
 
 def _figures(node: NodeDevices, pods: list[dict[str, Any]]) -> str:
-    """The metrics of the node's agent: of each container, and of every GPU as a whole. Some containers use nothing."""
+    """The metrics of the node's agent: of each container, and of every GPU as a whole. Some
+    containers use nothing.
+    """
     chance = random.Random(node.name)
     lines, sums = [], {device.uuid: (0, 0) for device in node.devices}
     for pod in pods:

@@ -27,12 +27,12 @@ VIEWS = {
 
 #: Narrow phones and usual ones; both are below the same breakpoint.
 WIDTHS = (360, 400)
-#: What colours decide; everything else that axe looks for is the same in both themes and at each width.
+#: Rules about colours; everything else that axe checks is the same in both themes and at each width.
 COLOURS = {"runOnly": ["color-contrast"]}
 
 
 async def serious(page: object, options: dict[str, list[str]] | None = None) -> list[str]:
-    """What axe finds that is serious or worse; ``options`` are its own."""
+    """Findings of axe that are serious or worse; ``options`` are its own."""
     found = await Axe().run(page, options=options)  # type: ignore[arg-type]
     return [
         f"{one['id']}: {one['help']}: {[node['html'][:200] for node in one['nodes'][:3]]}"
@@ -44,7 +44,7 @@ async def serious(page: object, options: dict[str, list[str]] | None = None) -> 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_no_view_has_a_serious_finding(window: Browser, made: Bed, scheme: str) -> None:
     made.line = [WAITS]
-    # The policy of the page keeps axe out, too: it is injected past it.
+    # The page's policy blocks axe, too: it is injected past it.
     async with looking(window, made, color_scheme=scheme, bypass_csp=True) as look:
         findings, options = [], COLOURS if scheme == "dark" else None
         for name, (address, there) in VIEWS.items():
@@ -57,7 +57,7 @@ async def test_no_view_has_a_serious_finding(window: Browser, made: Bed, scheme:
 
 
 def aside(look: Look) -> Awaitable[list[str]]:
-    """What of the page can be reached by scrolling sideways alone, but for what is hidden on purpose."""
+    """What of the page is reachable only by scrolling sideways, except what is hidden on purpose."""
     return look.page.evaluate(  # type: ignore[no-any-return]
         """() => {
           const wide = document.documentElement.clientWidth, found = [];
@@ -73,7 +73,7 @@ def aside(look: Look) -> Awaitable[list[str]]:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_on_a_phone_all_is_there_without_scrolling_sideways(
+async def test_on_a_phone_everything_is_visible_without_scrolling_sideways(
     window: Browser, made: Bed, width: int
 ) -> None:
     long = {
@@ -106,16 +106,16 @@ async def test_on_a_phone_all_is_there_without_scrolling_sideways(
         findings += [f"search: {one}" for one in await aside(look)]
         await page.keyboard.press("Escape")
         assert findings == []
-        # Each row is a card: the head beside each cell, and still a table with its rows to a screen reader.
+        # Each row is a card: the head next to each cell, and still a table with its rows to a screen reader.
         await page.evaluate("location.hash = '#/waiting'")
         row = page.get_by_role("row").filter(has_text="free 3 units on one GPU")
         await expect(row.get_by_role("cell")).to_have_count(5)
-        said = (
+        announced = (
             await row.get_by_role("cell")
             .nth(3)
             .evaluate("cell => getComputedStyle(cell, '::before').content")
         )
-        assert said == '"Reason"'
+        assert announced == '"Reason"'
         await page.evaluate("location.hash = '#/nodes'")
         await page.get_by_role("button", name="Memory allocated").click()
         await expect(page.get_by_role("columnheader", name="Memory allocated")).to_have_attribute(
@@ -123,7 +123,7 @@ async def test_on_a_phone_all_is_there_without_scrolling_sideways(
         )
 
 
-async def test_neither_has_the_login(window: Browser, made: Bed) -> None:
+async def test_the_login_has_no_serious_finding(window: Browser, made: Bed) -> None:
     async with looking(window, made, log_in=False, bypass_csp=True) as look:
         await expect(look.page.get_by_role("dialog")).to_be_visible()
         assert await serious(look.page) == []

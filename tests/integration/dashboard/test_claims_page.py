@@ -19,9 +19,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 SAYS = "0/2 nodes are available: 2 cannot allocate all claims."
 
 
-async def test_a_claim_is_shown_where_it_holds_a_gpu_and_where_it_waits(
-    window: Browser, tmp_path: Path
-) -> None:
+async def test_allocated_and_pending_claims_are_shown(window: Browser, tmp_path: Path) -> None:
     node = msgspec.structs.replace(described_node(0, 81920, MemoryUnit.GIB), mode=NodeMode.DRA)
     held = claim("shared", (node.devices[0].uuid.lower(), "20Gi", 30), pods=("one", "two"))
     held["status"]["allocation"]["devices"]["results"][0]["pool"] = node.name

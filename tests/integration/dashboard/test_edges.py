@@ -1,4 +1,6 @@
-"""The right edge of the window, with scrollbars that take room and without: nothing ends before it, and nothing moves."""
+"""The right edge of the window, with scrollbars that take space and without: content reaches it,
+and nothing moves.
+"""
 
 import base64
 import json
@@ -10,12 +12,12 @@ from tests.integration.dashboard.bed import Bed, browser, looking
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: Where the bar and the dialog are, and how much of the window's width is left beside its content.
+#: Where the bar and the dialog are, and how much of the window's width is left next to its content.
 PLACES = """() => {
     const place = (selector) => { const { left, right } = document.querySelector(selector).getBoundingClientRect(); return [left, right]; };
     return { bar: place("header.bar"), main: place("main"), beside: innerWidth - document.documentElement.clientWidth };
 }"""
-#: How light the picture is at some points of a line across it, 0 to 255.
+#: Lightness of the picture at some points of a line across it, 0 to 255.
 LIGHT = """async ([picture, places]) => {
     const bytes = Uint8Array.from(atob(picture), (letter) => letter.charCodeAt(0));
     const image = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
@@ -36,7 +38,7 @@ async def test_nothing_moves_and_no_strip_stays_light_when_a_dialog_opens(made: 
         await page.keyboard.press("?")
         await expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
         assert await page.evaluate(PLACES) == before
-        # Beside the dialog and at the very edge, away from the bar and from a scrollbar's thumb.
+        # Next to the dialog and at the very edge, away from the bar and from a scrollbar's thumb.
         middle, edge = await _light(window, page, [[1100, 780], [1277, 780]])
         assert edge <= middle + 2, json.dumps([middle, edge])
         await page.keyboard.press("Escape")
@@ -49,7 +51,7 @@ async def test_nothing_moves_and_no_strip_stays_light_when_a_dialog_opens(made: 
 
 async def _light(window: Browser, page: Page, places: list[list[int]]) -> list[float]:
     picture = base64.b64encode(await page.screenshot()).decode()
-    # In a page of its own: ours may load no picture that is not its server's.
+    # In a page of its own: ours may load pictures only from its server.
     reader = await window.new_page()
     found: list[float] = await reader.evaluate(LIGHT, [picture, places])
     await reader.close()

@@ -1,4 +1,6 @@
-"""Many nodes that change at once, in a real Chromium: it comes in parts, others have their turn between them, and all of it is on the map."""
+"""Many nodes that change at once, in a real Chromium: the change is applied in parts with time for
+others between, and drawn completely.
+"""
 
 import re
 from pathlib import Path
@@ -31,7 +33,7 @@ UNDER_THE_RING = """() => {
 
 
 async def colours(page: Page) -> list[str]:
-    """What the map shows by health: the last node's last and first GPU, and the first node's."""
+    """The map's colours by health: the last node's last and first GPU, and the first node's."""
     found = []
     for keys in (["End"], ["ArrowLeft", "ArrowLeft", "ArrowLeft", "ArrowUp"], ["Home"]):
         for key in keys:
@@ -40,7 +42,7 @@ async def colours(page: Page) -> list[str]:
     return found
 
 
-async def test_a_change_of_all_nodes_comes_in_parts_and_is_drawn_whole(
+async def test_a_change_of_all_nodes_is_applied_in_parts_and_drawn_completely(
     window: Browser, tmp_path: Path
 ) -> None:
     async with bed(tmp_path, NODES) as made, looking(window, made) as look:
@@ -56,12 +58,12 @@ async def test_a_change_of_all_nodes_comes_in_parts_and_is_drawn_whole(
             made.break_gpu(number, "XID 79")
         await look.tile("GPUs", "600 unhealthy")
         await page.wait_for_function("() => window.last() === 'gpushare:draw'")
-        seen: list[str] = await page.evaluate("window.seen")
-        parts, drawn = seen.count("gpushare:apply"), seen.count("gpushare:draw")
+        frames: list[str] = await page.evaluate("window.seen")
+        parts, drawn = frames.count("gpushare:apply"), frames.count("gpushare:draw")
         assert parts >= NODES // 128
         assert drawn < parts
         assert await colours(page) == ["--state-in-service", "--state-unhealthy", "--state-unhealthy"]
-        # And what changes by itself beside them.
+        # And single changes afterwards.
         await page.evaluate("seen.length = 0")
         made.remove_node(NODES - 1)
         await look.tile("GPUs", "599 unhealthy")

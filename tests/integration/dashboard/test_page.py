@@ -1,4 +1,4 @@
-"""The page in a real Chromium: login, clicks, what is live, lost connections, keys, themes, search."""
+"""The page in a real Chromium: login, clicks, live updates, lost connections, keys, themes, search."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ WAITS = {
 KEPT = "[...document.querySelectorAll('main tbody tr')].map((row) => [...row.cells].filter((one) => one.drawn).length)"
 
 
-async def test_only_who_knows_the_token_sees_anything(window: Browser, made: Bed) -> None:
+async def test_nothing_is_shown_without_the_token(window: Browser, made: Bed) -> None:
     async with looking(window, made, log_in=False) as look:
         page = look.page
         await expect(page.get_by_role("dialog")).to_be_visible()
@@ -55,9 +55,7 @@ async def test_a_wrong_token_in_the_address_is_reported(window: Browser, made: B
         await expect(look.page.get_by_role("alert")).to_have_text("Wrong token.")
 
 
-async def test_who_was_asked_for_the_token_may_give_the_address_that_has_it(
-    window: Browser, made: Bed
-) -> None:
+async def test_the_login_accepts_the_address_that_contains_the_token(window: Browser, made: Bed) -> None:
     async with looking(window, made, log_in=False) as look:
         await expect(look.page.get_by_role("dialog")).to_be_visible()
         await look.page.goto(f"{made.url}#token={TOKEN}")
@@ -65,16 +63,14 @@ async def test_who_was_asked_for_the_token_may_give_the_address_that_has_it(
         await expect(look.page.get_by_role("dialog")).to_be_hidden()
 
 
-async def test_a_token_in_the_address_is_used_and_taken_out_of_it(window: Browser, made: Bed) -> None:
+async def test_a_token_in_the_address_is_used_and_removed_from_it(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         await look.tile("GPUs", "160")
         assert TOKEN not in look.page.url
-        assert not any(TOKEN in asked for asked in look.asked)
+        assert not any(TOKEN in url for url in look.requests)
 
 
-async def test_clicks_lead_from_the_cluster_to_a_node_a_gpu_and_a_pod_and_back(
-    window: Browser, made: Bed
-) -> None:
+async def test_clicks_lead_from_cluster_to_node_gpu_and_pod_and_back(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         page = look.page
         await look.tile("GPUs", "160")
@@ -99,7 +95,7 @@ async def test_clicks_lead_from_the_cluster_to_a_node_a_gpu_and_a_pod_and_back(
         await expect(page.locator("canvas")).to_be_visible()
 
 
-async def test_a_pod_that_is_placed_appears_at_once(window: Browser, made: Bed) -> None:
+async def test_a_bound_pod_appears_immediately(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         page = look.page
         await look.tile("Pods", "60")
@@ -114,7 +110,7 @@ async def test_a_pod_that_is_placed_appears_at_once(window: Browser, made: Bed) 
         await expect(page.get_by_role("link", name="default/pod-61")).to_be_visible()
 
 
-async def test_a_gpu_that_breaks_is_seen_with_its_reason(window: Browser, made: Bed) -> None:
+async def test_an_unhealthy_gpu_is_shown_with_its_reason(window: Browser, made: Bed) -> None:
     async with looking(window, made, f"#/node/{node_name(3)}") as look:
         await expect(look.page.get_by_text("unhealthy")).to_have_count(0)
         made.break_gpu(3, "XID 79: it has fallen off the bus")
@@ -127,7 +123,7 @@ async def test_a_gpu_that_breaks_is_seen_with_its_reason(window: Browser, made: 
         await expect(row).to_contain_text("1 unhealthy, 2 cordoned")
 
 
-async def test_a_gpu_that_takes_nothing_new_does_not_look_free_on_the_map(window: Browser, made: Bed) -> None:
+async def test_a_cordoned_gpu_does_not_look_free_on_the_map(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         await look.tile("GPUs", "160")
         await look.page.evaluate(
@@ -137,12 +133,12 @@ async def test_a_gpu_that_takes_nothing_new_does_not_look_free_on_the_map(window
             }"""
         )
         made.break_gpu(3, "XID 79: it has fallen off the bus", cordoned="1,2")
-        # A cross is two lines, and each that is cordoned has one.
+        # A cross is two lines, and each cordoned GPU has one.
         await look.page.wait_for_function("() => new Set(window.strokes.map(String)).size === 4")
         await expect(look.page.locator(".legend")).to_contain_text("⊘ accepts no new pods")
 
 
-async def test_nodes_that_come_and_go_do_so_on_the_map_and_in_the_table(window: Browser, made: Bed) -> None:
+async def test_added_and_deleted_nodes_update_the_map_and_the_table(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         await look.tile("GPUs", "20 nodes")
         made.remove_node(0)
@@ -178,7 +174,7 @@ async def test_a_lost_connection_is_shown_and_missed_changes_arrive_without_a_fu
         assert look.snapshots() == 1
 
 
-async def test_everything_is_read_again_after_another_server_took_over(window: Browser, made: Bed) -> None:
+async def test_everything_is_loaded_again_after_another_server_took_over(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         await look.tile("Pods", "60")
         await made.end()
@@ -189,11 +185,11 @@ async def test_everything_is_read_again_after_another_server_took_over(window: B
         await look.tile("Pods", "60")
         made.bind("pod-60", 7)
         await look.tile("Pods", "61")
-        # What the other had numbered means nothing here: everything came in the stream.
+        # The other server's numbering means nothing here: everything came in the stream.
         assert look.snapshots() == 1
 
 
-async def test_keys_lead_everywhere(window: Browser, made: Bed) -> None:
+async def test_every_view_is_reachable_by_keys(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         page, keys = look.page, look.page.keyboard
         await look.tile("GPUs", "160")
@@ -232,7 +228,7 @@ async def test_keys_lead_everywhere(window: Browser, made: Bed) -> None:
             await expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
 
 
-async def test_searches_lead_to_nodes_gpus_and_pods(window: Browser, made: Bed) -> None:
+async def test_search_finds_nodes_gpus_and_pods(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         page = look.page
         await look.tile("GPUs", "160")
@@ -277,7 +273,7 @@ async def test_commands_in_reasons_are_typeset_as_code_and_a_lone_backtick_stays
         await expect(row).to_contain_text("a ` alone")
 
 
-async def test_room_that_is_kept_is_in_the_map_and_on_the_page_of_its_gpu_with_whom_it_is_for(
+async def test_reserved_memory_is_shown_on_the_map_and_on_its_gpus_page_with_its_pod(
     window: Browser, made: Bed
 ) -> None:
     share = {"node": node_name(0), "gpu": 0, "uuid": "", "units": 2, "MiB": 2048, "corePercent": 30}
@@ -293,7 +289,7 @@ async def test_room_that_is_kept_is_in_the_map_and_on_the_page_of_its_gpu_with_w
         await expect(page.get_by_text("for gang tenant/g")).to_have_count(0)
 
 
-async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
+async def test_a_pods_page_shows_the_pending_reason_as_soon_as_the_scheduler_reports_it(
     window: Browser, made: Bed
 ) -> None:
     async with looking(window, made, "#/pod/default/pod-60") as look:
@@ -316,7 +312,7 @@ async def test_a_pods_own_page_says_why_it_waits_as_soon_as_the_scheduler_does(
 async def test_of_many_pending_pods_one_page_is_shown_and_only_changed_rows_are_redrawn(
     window: Browser, made: Bed
 ) -> None:
-    # They wait for 0 s, whenever they are looked at.
+    # They are pending for 0 s, whenever the page is loaded.
     made.line = [{**WAITS, "key": f"default/p-{n:03}", "since": 4e9 + n} for n in range(150)]
     async with looking(window, made, "#/waiting") as look:
         page = look.page
@@ -326,7 +322,7 @@ async def test_of_many_pending_pods_one_page_is_shown_and_only_changed_rows_are_
         await page.evaluate("for (const one of document.querySelectorAll('main td')) one.drawn = 'before'")
         made.line = [{**made.line[0], "reason": "another one"}, *made.line[2:]]
         await expect(rows.first).to_contain_text("another one")
-        # One row is gone, one has come, one has another reason.
+        # One row was removed, one added, and one has another reason.
         assert await page.evaluate(KEPT) == [4, *[5] * 98, 0]
         await expect(rows.nth(1)).to_contain_text("p-002")
         await page.get_by_role("button", name="Next").click()
@@ -358,7 +354,7 @@ async def test_nodes_are_sorted_by_allocation_and_only_changed_rows_are_redrawn(
         await expect(rows.first).to_contain_text(node_name(19))
 
 
-async def test_where_compute_is_not_shared_nothing_says_0_percent(window: Browser, made: Bed) -> None:
+async def test_no_0_percent_is_shown_where_compute_is_not_shared(window: Browser, made: Bed) -> None:
     async with looking(window, made) as look:
         await look.tile("Compute allocated", "–")
         await look.tile("Compute allocated", "no node shares it")
@@ -374,14 +370,14 @@ async def test_where_compute_is_not_shared_nothing_says_0_percent(window: Browse
         assert above["y"] + above["height"] < below["y"]
 
 
-async def test_where_the_scheduler_cannot_tell_why_the_page_says_so(window: Browser, made: Bed) -> None:
+async def test_the_page_reports_when_the_scheduler_has_no_reason(window: Browser, made: Bed) -> None:
     made.line = None
     async with looking(window, made, "#/waiting") as look:
         await expect(look.page.get_by_role("alert")).to_contain_text("older version")
         await expect(look.page.get_by_role("link", name="default/pod-60")).to_be_visible()
 
 
-async def test_use_is_shown_and_unknown_use_is_not_shown_as_zero(window: Browser, made: Bed) -> None:
+async def test_usage_is_shown_and_unknown_usage_is_not_shown_as_zero(window: Browser, made: Bed) -> None:
     uuid = "GPU-00000000-0000-4000-8000-000000000000"
     labels = f'namespace="default",pod="pod-0",container="main",UUID="{uuid}"'
     made.figures = (
@@ -448,22 +444,20 @@ async def test_a_history_of_days_shows_dates_and_how_many_gpus_report_use(window
         await expect(chart.get_by_role("cell", name="1 Jan, 02:00")).to_be_visible()
 
 
-async def test_nodes_are_narrowed_by_state_and_where_there_are_none_the_map_says_so(
-    window: Browser, made: Bed
-) -> None:
+async def test_nodes_are_filtered_by_state_and_an_empty_map_says_so(window: Browser, made: Bed) -> None:
     made.break_gpu(3, "XID 79")
     async with looking(window, made) as look:
         await look.tile("GPUs", "1 unhealthy")
-        canvas, nothing = look.page.locator("canvas"), look.page.get_by_text("No node matches")
+        canvas, no_match = look.page.locator("canvas"), look.page.get_by_text("No node matches")
         await look.page.get_by_label("State").select_option("With problems")
         await expect(canvas).to_have_attribute("aria-label", re.compile("8 GPUs of 1 node"))
-        await expect(nothing).to_be_hidden()
+        await expect(no_match).to_be_hidden()
         await look.page.get_by_label("State").select_option("Full")
         await expect(canvas).to_have_attribute("aria-label", re.compile("0 GPUs of 0 nodes"))
-        await expect(nothing).to_be_visible()
+        await expect(no_match).to_be_visible()
 
 
-async def test_addresses_that_lead_nowhere_say_so(window: Browser, made: Bed) -> None:
+async def test_unknown_addresses_show_a_message(window: Browser, made: Bed) -> None:
     async with looking(window, made, "#/nowhere/at/all") as look:
         await expect(look.page.get_by_text("There is no such view")).to_be_visible()
         await look.page.evaluate("location.hash = '#/node/absent'")
@@ -473,7 +467,7 @@ async def test_addresses_that_lead_nowhere_say_so(window: Browser, made: Bed) ->
 
 
 async def test_thousands_of_gpus_are_on_one_page(window: Browser, tmp_path: Path) -> None:
-    """Forty thousand of them, and how long that takes: ``make bench``."""
+    """Forty thousand are timed by ``make bench``."""
     async with bed(tmp_path, 1000, 1000, 2) as large, looking(window, large) as look:
         await look.tile("GPUs", "8,000")
         await expect(look.page.locator("canvas")).to_have_attribute("aria-label", re.compile("8,000 GPUs"))

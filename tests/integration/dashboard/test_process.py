@@ -1,4 +1,4 @@
-"""The dashboard as a process: refusals of bad input, its end, and two beside two schedulers."""
+"""The dashboard as a process: bad input, shutdown, and two replicas with two schedulers."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ clusters: [{name: a, cluster: {server: "http://127.0.0.1:1"}}]
 users: [{name: a, user: {}}]
 contexts: [{name: a, context: {cluster: a, user: a}}]
 """
-#: The command, which looks for another leader and other pods that wait more often.
+#: The command, polling more often for another leader and for other pending pods.
 PROMPT = """\
 import sys
 from gpushare.__main__ import main
@@ -47,9 +47,9 @@ sys.exit(main())
         (["--token-file", "token", "--nonsense"], "--nonsense"),
     ],
 )
-def test_bad_input_is_refused_with_what_to_write_instead(
+def test_bad_input_is_refused_with_a_correction(
     arguments: list[str],
-    words: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -60,10 +60,10 @@ def test_bad_input_is_refused_with_what_to_write_instead(
     Path("config").write_text(CONFIG)
     listen = [] if "--listen" in arguments else ["--listen", "127.0.0.1:0"]
     assert main(["dashboard", "--kubeconfig", "config", *listen, *arguments]) == 2
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_an_address_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_in_use_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "config").write_text(CONFIG)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -73,9 +73,9 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path, capsys: pytest.Captur
     assert address in capsys.readouterr().err
 
 
-async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) -> None:
-    """A first leader, then one that cannot be asked, then none."""
-    asked: list[str] = []
+async def test_pending_pods_are_read_from_the_leading_scheduler(tmp_path: Path) -> None:
+    """A first leader, then an unreachable one, then none."""
+    requested: list[str] = []
     holder = "leader_0000-uuid"
 
     async def lease(request: web.Request) -> web.Response:
@@ -116,7 +116,7 @@ async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) ->
 
     async def decisions(request: web.Request) -> web.Response:
         assert request.headers["X-Gpushare-Token"] == "to-read-with"
-        asked.append("the leader")
+        requested.append("the leader")
         return web.json_response({"waiting": []})
 
     app = web.Application()
@@ -158,7 +158,7 @@ async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) ->
                         return found
 
             await line(answered_by="kube-system/leader")
-            assert asked[-1] == "the leader"
+            assert requested[-1] == "the leader"
             holder = "gone_0000-uuid"
             await line(problem="kube-system/gone leads, but its address is unknown")
             holder = ""
@@ -169,7 +169,7 @@ async def test_who_waits_is_asked_of_the_scheduler_that_leads(tmp_path: Path) ->
         await runner.cleanup()
 
 
-async def test_metrics_and_probes_can_have_addresses_of_their_own(tmp_path: Path) -> None:
+async def test_metrics_and_probes_can_have_their_own_addresses(tmp_path: Path) -> None:
     for name, text in (("token", TOKEN), ("config", CONFIG)):
         (tmp_path / name).write_text(text)
     listening = (f"--{one}listen=127.0.0.1:0" for one in ("", "metrics-", "probes-"))
@@ -199,7 +199,7 @@ async def test_metrics_and_probes_can_have_addresses_of_their_own(tmp_path: Path
         assert await asyncio.wait_for(process.wait(), 30) == 0
 
 
-async def test_only_short_answers_of_servers_that_are_there_are_taken(
+async def test_oversized_and_missing_responses_are_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def answer(request: web.Request) -> web.Response:
@@ -218,19 +218,19 @@ async def test_only_short_answers_of_servers_that_are_there_are_taken(
     await site.start()
     assert site._server is not None
     url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[attr-defined]
-    async with HttpClient() as asks:
-        assert await asks.get(f"{url}/200") == b"x" * 1000
+    async with HttpClient() as client:
+        assert await client.get(f"{url}/200") == b"x" * 1000
         with pytest.raises(NotFound):
-            await asks.get(f"{url}/404")
+            await client.get(f"{url}/404")
         with pytest.raises(RequestFailed, match="status 500 xxx"):
-            await asks.get(f"{url}/500")
+            await client.get(f"{url}/500")
         with pytest.raises(RequestFailed, match="refused"):
-            await asks.get("http://127.0.0.1:1/")
+            await client.get("http://127.0.0.1:1/")
         with pytest.raises(RequestFailed):
-            await asks.get("no url")
+            await client.get("no url")
         monkeypatch.setattr(http_get, "_MAX_BYTES", 100)
         with pytest.raises(RequestFailed, match="larger than 100"):
-            await asks.get(f"{url}/200")
+            await client.get(f"{url}/200")
     monkeypatch.setattr(http_get, "_TIMEOUT_S", 0.2)
     async with HttpClient() as hasty:
         with pytest.raises(RequestFailed, match="no answer within"):
@@ -239,7 +239,7 @@ async def test_only_short_answers_of_servers_that_are_there_are_taken(
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_pages_are_let_go_when_the_dashboard_ends(made: Bed) -> None:
+async def test_open_pages_are_disconnected_when_the_dashboard_stops(made: Bed) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     async with (
         aiohttp.ClientSession(headers=headers) as http,

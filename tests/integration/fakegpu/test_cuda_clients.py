@@ -1,4 +1,4 @@
-"""Foreign programs use CUDA's stand-in, and others see in NVML's what they hold and do."""
+"""Third-party programs use the fake CUDA, and others see through the fake NVML what they hold and do."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ from tests.unit.fakegpu.building import build, environment, system_program
 NODE = gpus.preset("core-mem-4", "n1")
 SPIN = ROOT / "fakegpu" / "examples" / "spin.ptx"
 
-#: Everything by cuda-bindings, which looks functions up with cuGetProcAddress and its own idea of versions.
+#: Everything by cuda-bindings, which looks functions up with cuGetProcAddress and its own choice of versions.
 PREAMBLE = f"""
 import ctypes, sys
 from cuda.bindings import driver
@@ -55,7 +55,7 @@ def node(tmp_path: Path) -> Path:
 
 
 def script(code: str, node: Path, **variables: str) -> list[str]:
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", PREAMBLE + code],
         env=environment(node, **variables),
         capture_output=True,
@@ -63,8 +63,8 @@ def script(code: str, node: Path, **variables: str) -> list[str]:
         timeout=60,
         check=False,
     )
-    assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
-    return ended.stdout.splitlines()
+    assert (result.returncode, result.stderr) == (0, ""), result.stderr
+    return result.stdout.splitlines()
 
 
 def test_cuda_bindings_sees_the_described_gpus(node: Path) -> None:
@@ -98,7 +98,7 @@ print(good(driver.cuGetErrorName(driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY)).deco
     ]
 
 
-def test_cuda_bindings_takes_every_kind_of_memory_and_gives_it_back(node: Path) -> None:
+def test_cuda_bindings_allocates_and_frees_every_kind_of_memory(node: Path) -> None:
     output = script(
         """
 location = driver.CUmemLocation()
@@ -156,7 +156,7 @@ good(driver.cuCtxDestroy(context))
     ]
 
 
-def test_cuda_bindings_launches_kernels_that_take_their_time(node: Path) -> None:
+def test_cuda_bindings_launches_kernels_that_take_time(node: Path) -> None:
     output = script(
         """
 stream = good(driver.cuStreamCreate(0))
@@ -176,7 +176,7 @@ print(good(driver.cuEventElapsedTime(begin, end)) >= 100)
 
 @contextmanager
 def holder(node: Path) -> Iterator[int]:
-    """The pid of a process that holds 1000 MiB beside its context, and keeps its GPU busy."""
+    """The pid of a process that holds 1000 MiB in addition to its context, and keeps its GPU busy."""
     code = """
 kept = good(driver.cuMemAlloc(1000 * MIB))
 print("ready", flush=True)
@@ -197,7 +197,7 @@ while True:
 
 def ask(program: str, question: str, node: Path) -> list[list[str]]:
     """The rows that nvidia-smi prints."""
-    ended = subprocess.run(
+    result = subprocess.run(
         [program, question, "--format=csv,noheader,nounits"],
         env=environment(node),
         capture_output=True,
@@ -205,7 +205,7 @@ def ask(program: str, question: str, node: Path) -> list[list[str]]:
         timeout=60,
         check=True,
     )
-    return [[word.strip() for word in row] for row in csv.reader(io.StringIO(ended.stdout))]
+    return [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(result.stdout))]
 
 
 def test_nvidia_smi_shows_what_a_cuda_process_holds_and_that_the_gpu_is_busy(node: Path) -> None:

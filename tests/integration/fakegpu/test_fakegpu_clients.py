@@ -1,4 +1,4 @@
-"""Foreign programs, none of them ours, run on the stand-in driver and show the described GPUs."""
+"""Third-party programs run on the fake driver and show the described GPUs."""
 
 import csv
 import io
@@ -46,8 +46,8 @@ def busy(node: gpus.GpuNode) -> gpus.GpuNode:
 
 
 def run(arguments: list[str], node: Path, *, code: int = 0, **variables: str) -> str:
-    """What a program prints; nothing may come on stderr."""
-    ended = subprocess.run(
+    """A program's output; its stderr must be empty."""
+    result = subprocess.run(
         arguments,
         env=environment(node, **variables),
         capture_output=True,
@@ -55,9 +55,9 @@ def run(arguments: list[str], node: Path, *, code: int = 0, **variables: str) ->
         timeout=60,
         check=False,
     )
-    assert ended.returncode == code, ended.stdout + ended.stderr
-    assert ended.stderr == ""
-    return ended.stdout
+    assert result.returncode == code, result.stdout + result.stderr
+    assert result.stderr == ""
+    return result.stdout
 
 
 def ours(name: str) -> str:
@@ -189,15 +189,15 @@ def test_nvidia_smi_sees_only_what_a_container_sees(tmp_path: Path) -> None:
     assert "No devices" in smi(path, "-L", FAKEGPU_VISIBLE_DEVICES="none")
 
 
-def test_nvidia_smi_meets_faults(tmp_path: Path) -> None:
+def test_nvidia_smi_reports_faults(tmp_path: Path) -> None:
     lost = replace(MIXED, gpus=(replace(MIXED.gpus[0], fault="lost"), *MIXED.gpus[1:]))
     program = system_program("nvidia-smi")
-    for node, words in (
+    for node, text in (
         (lost, "GPU is lost"),
         (replace(MIXED, fault="driver-not-loaded"), "couldn't communicate with the NVIDIA driver"),
         (replace(MIXED, fault="version-mismatch"), "version mismatch"),
     ):
-        ended = subprocess.run(
+        result = subprocess.run(
             [program],
             env=environment(described(tmp_path, node)),
             capture_output=True,
@@ -205,8 +205,8 @@ def test_nvidia_smi_meets_faults(tmp_path: Path) -> None:
             timeout=60,
             check=False,
         )
-        assert words in ended.stdout + ended.stderr
-        assert ended.returncode != 0
+        assert text in result.stdout + result.stderr
+        assert result.returncode != 0
 
 
 # --- Python's clients ---------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def test_nvitop_shows_the_gpus_and_who_uses_them(tmp_path: Path) -> None:
 
 @contextmanager
 def on_a_terminal(arguments: list[str], node: Path) -> Iterator[int]:
-    """Runs a program on a terminal of its own; gives the terminal's other end."""
+    """Runs a program on a terminal of its own; returns the terminal's other end."""
     ours_end, its_end = pty.openpty()
     program = subprocess.Popen(
         arguments,
@@ -269,13 +269,13 @@ def on_a_terminal(arguments: list[str], node: Path) -> Iterator[int]:
         os.close(ours_end)
 
 
-def shown_until(terminal: int, words: list[str], deadline_s: float) -> str:
-    """What the program has drawn, once all words are in it."""
+def shown_until(terminal: int, texts: list[str], deadline_s: float) -> str:
+    """The program's drawing, once it contains all texts."""
     drawn = ""
     ends_at = time.monotonic() + deadline_s
-    while not all(word in drawn for word in words):
+    while not all(text in drawn for text in texts):
         ready, _, _ = select.select([terminal], [], [], max(0.0, ends_at - time.monotonic()))
-        assert ready, f"not shown within {deadline_s} s: {words}; drawn last: {drawn[-500:]!r}"
+        assert ready, f"not shown within {deadline_s} s: {texts}; drawn last: {drawn[-500:]!r}"
         drawn += os.read(terminal, 1 << 16).decode(errors="replace")
     return drawn
 
@@ -283,5 +283,5 @@ def shown_until(terminal: int, words: list[str], deadline_s: float) -> str:
 def test_nvtop_draws_the_gpus_and_who_uses_them(tmp_path: Path) -> None:
     path = described(tmp_path, busy(MIXED))
     with on_a_terminal([system_program("nvtop")], path) as terminal:
-        words = ["[Tesla T4]", "[NVIDIA A100-SXM4-80GB]", "87%", "1.205Gi/15.000Gi", f" {PID} ", "1234MiB"]
-        shown_until(terminal, words, deadline_s=30)
+        texts = ["[Tesla T4]", "[NVIDIA A100-SXM4-80GB]", "87%", "1.205Gi/15.000Gi", f" {PID} ", "1234MiB"]
+        shown_until(terminal, texts, deadline_s=30)

@@ -1,4 +1,6 @@
-"""NVIDIA's nvidia-smi shows and changes the stand-in driver's MIG instances. Expected texts are those of NVIDIA's MIG user guide, and of its users' H100."""
+"""NVIDIA's nvidia-smi shows and changes the fake driver's MIG instances. Expected texts are those
+of NVIDIA's MIG user guide, and of users' H100.
+"""
 
 import re
 from dataclasses import replace
@@ -102,7 +104,7 @@ def test_instances_are_created_listed_and_destroyed(node: Path) -> None:
     assert "MIG" not in smi(node, "-L")
 
 
-def test_a_half_that_comes_last_does_not_fit(node: Path) -> None:
+def test_a_half_requested_last_does_not_fit(node: Path) -> None:
     failed = smi(node, "mig", "-cgi", "19,19,14,9", code=23)
     assert re.findall(r"created GPU instance ID +(\d+) ", failed) == ["13", "11", "3"]
     assert "using profile 9: Insufficient Resources" in failed

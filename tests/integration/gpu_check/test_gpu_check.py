@@ -1,4 +1,4 @@
-"""``make gpu-check`` from end to end, on the stand-in driver: it finds that limits hold, and it finds that they do not."""
+"""``make gpu-check`` end to end on the fake driver: it finds that limits hold, and it finds that they do not."""
 
 import os
 import re
@@ -19,7 +19,8 @@ from tests.unit.isolation import building as isolation
 
 pytestmark = pytest.mark.timeout(900)
 
-#: What the page has a reader type; here the stand-in is in the driver's place, and what is bounded is so by ``SECTION``.
+#: What the page has a reader type; here the fake driver is in the driver's place, and the run is bounded
+#: by ``SECTION``.
 WHOLE, SOME, LENT, TRIAL = (
     command.text for command in commands_typed_by(__file__, "docs/developer/gpu-check.md")
 )
@@ -28,7 +29,7 @@ WARNING = "**The fake driver. No figure here was measured on a real GPU.**"
 
 @pytest.fixture(scope="module", autouse=True)
 def built() -> None:
-    """By the tests' own locks; what the check builds is there then."""
+    """Under the tests' own locks; what the check builds exists then."""
     fakegpu.build("library")
     isolation.build("libraries")
     isolation.build("all")
@@ -56,7 +57,7 @@ def check(*words: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def typed(text: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """A command of the page, as it stands there."""
+    """A command as the page shows it."""
     return subprocess.run(
         ["bash", "-c", text],
         cwd=ROOT,
@@ -69,7 +70,7 @@ def typed(text: str, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def written(done: subprocess.CompletedProcess[str]) -> str:
-    """The report that it names; it is removed where it lies among those of the checkout."""
+    """The report that the output names; it is removed if it lies among those of the checkout."""
     line = re.search(r"^Report: (\S+)$", done.stdout, re.MULTILINE)
     assert line, done.stdout + done.stderr
     path = ROOT / line[1]
@@ -85,7 +86,7 @@ def only_report(folder: Path) -> str:
     return path.read_text()
 
 
-def test_limits_that_hold_are_found_to_hold(tmp_path: Path) -> None:
+def test_limits_that_hold_are_reported_as_holding(tmp_path: Path) -> None:
     done = typed(SOME, DRIVER="fakegpu", HOME=str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     text = only_report(tmp_path / "gpu-check")
@@ -97,11 +98,11 @@ def test_limits_that_hold_are_found_to_hold(tmp_path: Path) -> None:
     assert " 0 failed" in text
     assert "Completed after" in text
     assert "| the last MiB |" in text
-    # What the screen showed is what the report has.
+    # The report contains what the screen showed.
     assert "0 failed" in done.stdout
 
 
-def test_each_function_of_the_driver_is_looked_at_and_the_report_is_where_it_was_asked_for(
+def test_every_driver_function_is_checked_and_the_report_is_at_the_requested_path(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "out"
@@ -113,7 +114,7 @@ def test_each_function_of_the_driver_is_looked_at_and_the_report_is_where_it_was
     assert " 0 failed" in text
 
 
-def test_without_a_word_more_the_report_of_a_stand_in_is_among_what_was_built() -> None:
+def test_by_default_the_report_of_a_fake_driver_is_written_to_the_build_folder() -> None:
     done = typed(WHOLE, DRIVER="fakegpu", SECTION="clients")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^Report: \S*build/gpu-check/\S+-fake-driver(-\d+)?\.md$", done.stdout, re.MULTILINE)
@@ -122,7 +123,7 @@ def test_without_a_word_more_the_report_of_a_stand_in_is_among_what_was_built() 
     assert " 0 failed" in text
 
 
-def test_limits_that_do_not_hold_are_found_out(tmp_path: Path) -> None:
+def test_limits_that_do_not_hold_are_reported(tmp_path: Path) -> None:
     links = tmp_path / "none"
     links.mkdir()
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
@@ -149,8 +150,8 @@ def test_limits_that_do_not_hold_are_found_out(tmp_path: Path) -> None:
         assert f"* Memory: {name}: " in failed
 
 
-def test_every_other_section_comes_to_its_end() -> None:
-    """Shares and costs are timed: a quick run does not say whether they hold."""
+def test_every_other_section_completes() -> None:
+    """Shares and costs are timed: a quick run does not show whether they hold."""
     done = typed(TRIAL, SECTION="shares,captures,races,costs,compute,pytorch")
     assert done.returncode == 0, done.stdout + done.stderr
     text = written(done)
@@ -172,7 +173,7 @@ def test_every_other_section_comes_to_its_end() -> None:
     assert "PyTorch" in rows
 
 
-def test_another_library_is_measured_beside_ours(tmp_path: Path) -> None:
+def test_another_library_is_measured_for_comparison(tmp_path: Path) -> None:
     """One that limits nothing, in HAMi-core's place."""
     compiler = [os.environ.get("CC", "gcc"), "-shared", "-fPIC", "-x", "c", "/dev/null"]
     subprocess.run([*compiler, "-o", tmp_path / "libvgpu.so"], check=True, timeout=60)
@@ -188,13 +189,13 @@ def test_another_library_is_measured_beside_ours(tmp_path: Path) -> None:
     assert "ns by HAMi-core" in rows["cuLaunchKernel"]
 
 
-def test_the_stand_in_is_not_written_among_the_measurements() -> None:
+def test_a_fake_driver_is_not_recorded_among_the_measurements() -> None:
     done = check("--driver", "fakegpu", "--out", "docs/measurements")
     assert done.returncode == 2
     assert "it is for measurements of real GPUs" in done.stderr
 
 
-def test_a_stand_in_where_a_driver_should_be_is_refused(tmp_path: Path) -> None:
+def test_a_fake_driver_in_place_of_the_driver_is_refused(tmp_path: Path) -> None:
     done = check("--out", tmp_path, LD_LIBRARY_PATH=str(fakegpu.BUILT))
     assert done.returncode == 2, done.stdout
     assert "this is the fake driver" in done.stderr
@@ -228,7 +229,7 @@ def at_work(out: Path, row: str) -> Iterator[subprocess.Popen[str]]:
             running.kill()
 
 
-def test_one_that_is_killed_leaves_a_whole_report_of_what_it_had_found(tmp_path: Path) -> None:
+def test_a_killed_run_leaves_a_complete_report_of_its_results_so_far(tmp_path: Path) -> None:
     with at_work(tmp_path, "| plain: ") as running:
         running.kill()
         running.wait(timeout=60)
@@ -239,7 +240,7 @@ def test_one_that_is_killed_leaves_a_whole_report_of_what_it_had_found(tmp_path:
     assert text.endswith("|\n")
 
 
-def test_a_run_that_gets_sigterm_ends_and_reports_that(tmp_path: Path) -> None:
+def test_a_run_stops_on_sigterm_and_reports_it(tmp_path: Path) -> None:
     with at_work(tmp_path, "| plain: ") as running:
         running.send_signal(signal.SIGTERM)
         assert running.wait(timeout=60) == 128 + signal.SIGTERM
@@ -247,8 +248,8 @@ def test_a_run_that_gets_sigterm_ends_and_reports_that(tmp_path: Path) -> None:
     assert "Stopped early (SystemExit)" in path.read_text()
 
 
-def test_it_runs_without_anything_that_is_installed_for_us(tmp_path: Path) -> None:
-    """Neither the virtual environment's packages nor a network: the interpreter's own library alone."""
+def test_it_runs_with_the_standard_library_alone(tmp_path: Path) -> None:
+    """Without the virtual environment's packages and without a network."""
     done = subprocess.run(
         [
             sys.executable,
@@ -281,7 +282,7 @@ sys.exit(runpy.run_module("benchmarks.gpu_check", run_name="__main__"))
 """
 
 
-#: As far as the check asks for it before its first scenario; whatever a scenario asks for ends the process.
+#: The parts that the check uses before its first scenario; whatever a scenario uses ends the process.
 CRASHING_TORCH = """
 import os, resource, signal, sys, types
 __version__ = "0.0"
@@ -299,7 +300,7 @@ def __getattr__(name):
 """
 
 
-def test_a_pytorch_that_crashes_is_a_row_of_each_scenario_and_the_end_of_none(tmp_path: Path) -> None:
+def test_a_crashing_pytorch_is_reported_in_each_scenario_and_stops_none(tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text(CRASHING_TORCH)
     path = f"src:{tmp_path}"

@@ -1,4 +1,4 @@
-"""A relay process before a server of this one: killed, flooded, and read from slowly."""
+"""A relay process before a server in this process: killed, flooded, and read from slowly."""
 
 import asyncio
 import errno
@@ -19,7 +19,8 @@ from gpushare.httpserver.listeners import ALL, METRICS, PROBES, REST, Door
 from gpushare.httpserver.relay_launcher import behind_relay, relay
 from gpushare.httpserver.server import open_doors, server_of
 
-# The relay runs 10 nicer than others: beside three busy processes on two processors it takes half a minute for the longest test.
+# The relay runs 10 nicer than others: next to three busy processes on two processors it takes half a
+# minute for the longest test.
 DEADLINE_S = 240.0
 LARGE = b"x" * (8 << 20)
 
@@ -64,11 +65,11 @@ def child() -> int:
 
 def _is_relay(pid: int) -> bool:
     try:
-        said = Path(f"/proc/{pid}/cmdline").read_bytes()
+        command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
         parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
     except OSError:
         return False
-    return b"gpushare.httpserver.relay" in said and int(parent) == os.getpid()
+    return b"gpushare.httpserver.relay" in command_line and int(parent) == os.getpid()
 
 
 async def read(port: int, path: str = "/", **headers: str) -> str:
@@ -84,7 +85,7 @@ async def until(met: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0)
 
 
-async def test_it_answers_for_the_process_behind_and_again_once_it_was_killed() -> None:
+async def test_it_answers_for_the_process_behind_it_and_again_after_it_was_killed() -> None:
     async with relayed() as port:
         assert await read(port) == str(os.getpid())
         assert await read(port, "/large") == LARGE.decode()
@@ -100,7 +101,7 @@ async def test_it_answers_for_the_process_behind_and_again_once_it_was_killed() 
         await until(again)
 
 
-async def test_one_that_cannot_be_started_is_tried_again(
+async def test_a_relay_that_cannot_start_is_retried(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     start, refused = asyncio.create_subprocess_exec, iter((True, True, False))
@@ -116,9 +117,7 @@ async def test_one_that_cannot_be_started_is_tried_again(
     assert caplog.text.count("cannot start the process that answers probes and metrics") == 2
 
 
-async def test_connections_that_take_nothing_of_a_large_answer_neither_fill_memory_nor_keep_others_out() -> (
-    None
-):
+async def test_connections_that_read_nothing_neither_fill_memory_nor_block_others() -> None:
     async with relayed() as port:
         await read(port, "/large")
         pid, taken = child(), []
@@ -150,7 +149,7 @@ async def status(port: int, path: str) -> int:
         return answer.status
 
 
-async def test_each_port_answers_its_own_pages_and_no_others() -> None:
+async def test_each_port_serves_only_its_own_pages() -> None:
     paths = {METRICS: "/metrics", PROBES: "/healthz", REST: "/gpushare/decisions"}
     async with relayed_at(*(frozenset({kind}) for kind in paths)) as ports:
         statuses = {
@@ -161,13 +160,14 @@ async def test_each_port_answers_its_own_pages_and_no_others() -> None:
         assert statuses == {(kind, path): 200 if path == paths[kind] else 404 for kind, path in statuses}
 
 
-async def test_a_caller_that_uses_up_one_ports_connections_leaves_the_other_ports_free() -> None:
-    """All of one address, whose oldest would have to go for a probe at the same port."""
+async def test_exhausting_one_ports_connections_leaves_the_other_ports_free() -> None:
+    """All from one address, whose oldest connection would be closed for a probe at the same port."""
     async with (
         relayed_at(frozenset({METRICS, REST}), frozenset({PROBES})) as (flooded, probed),
         aiohttp.ClientSession() as http,
     ):
-        # A probe whose header has come in part: at the flooded port it would be among the oldest, which go first.
+        # A probe whose header has arrived in part: at the flooded port it would be among the oldest,
+        # which are closed first.
         reader, writer = await asyncio.open_connection("127.0.0.1", probed)
         writer.write(b"GET /healthz HTTP/1.1\r\n")
         taken = [socket.create_connection(("127.0.0.1", flooded)) for _ in range(600)]

@@ -1,4 +1,4 @@
-"""A kubectl that says what a test wrote down, and the command as a process."""
+"""A scripted kubectl, and the command as a process."""
 
 import os
 import signal
@@ -45,13 +45,13 @@ class ScriptedKubectl:
         self._write()
 
     def answer(self, pattern: str, body: bytes | str) -> None:
-        """Print ``body`` when asked for a path like ``pattern`` (a shell's)."""
+        """Print ``body`` for a path that matches ``pattern`` (a shell's)."""
         file = self._folder / f"answer-{len(self._cases)}"
         file.write_bytes(body.encode() if isinstance(body, str) else body)
         self.act(pattern, f"exec cat '{file}'")
 
     def fail(self, pattern: str, complaint: str, status: int = 1) -> None:
-        """Write ``complaint`` to stderr and end with ``status``."""
+        """Write ``complaint`` to stderr and exit with ``status``."""
         file = self._folder / f"complaint-{len(self._cases)}"
         file.write_text(complaint)
         self.act(pattern, f"cat '{file}' >&2; exit {status}")
@@ -62,7 +62,7 @@ class ScriptedKubectl:
         self._write()
 
     def calls(self) -> list[str]:
-        """The command lines so far, in any order where several ran at once."""
+        """The command lines so far, in any order where several ran concurrently."""
         log = self._folder / "calls.log"
         return log.read_text().splitlines() if log.exists() else []
 
@@ -85,7 +85,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 
 @pytest.fixture
 def inspect_cgpu(kubectl: ScriptedKubectl) -> Run:
-    """Run the command to its end with the scripted kubectl."""
+    """Run the command with the scripted kubectl until it exits."""
 
     def run(*arguments: str, env: Mapping[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
         environment = {**os.environ, "KUBECTL": str(kubectl.path), **(env or {})}

@@ -1,6 +1,8 @@
-"""``kubectl proxy`` before a scripted kubectl: ``python scripted_proxy.py KUBECTL --unix-socket=PATH``.
+"""``kubectl proxy`` before a scripted kubectl: ``python scripted_proxy.py KUBECTL
+--unix-socket=PATH``.
 
-A GET is what that kubectl answers to ``get --raw``; a POST makes a token, which it demands for nothing.
+A GET returns that kubectl's answer to ``get --raw``; a POST returns a token, which is never
+required.
 """
 
 import http.server
@@ -14,14 +16,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """One request."""
 
     def do_GET(self) -> None:
-        """What the scripted kubectl answers, or complains."""
+        """The scripted kubectl's answer, or its error."""
         ran = subprocess.run([sys.argv[1], "get", "--raw", self.path], capture_output=True, check=False)
         if ran.returncode == 0:
             self._answer(200, ran.stdout)
             return
         # "Error from server (NotFound): nothing there"
-        said = ran.stderr.decode()
-        reason, _, message = said.partition("(")[2].partition("): ")
+        stderr = ran.stderr.decode()
+        reason, _, message = stderr.partition("(")[2].partition("): ")
         self._answer(404, json.dumps({"reason": reason, "message": message.strip()}).encode())
 
     def do_POST(self) -> None:
@@ -30,7 +32,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._answer(201, json.dumps({"status": {"token": "good"}}).encode())
 
     def address_string(self) -> str:
-        """No address: it is a socket without one."""
+        """No address: the socket has none."""
         return ""
 
     def log_message(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""The command as a process, with a kubectl that says what the test wrote down."""
+"""The command as a process, with a scripted kubectl."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def cluster(kubectl: ScriptedKubectl) -> ScriptedKubectl:
     return kubectl
 
 
-def test_it_is_a_role_of_the_one_command_too() -> None:
+def test_it_is_a_subcommand_of_gpushare_too() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gpushare", "inspect", "-h"],
         capture_output=True,
@@ -44,7 +44,7 @@ def test_it_is_a_role_of_the_one_command_too() -> None:
 
 
 def failed(done: "subprocess.CompletedProcess[str]", status: int = 1) -> str:
-    """The complaint of a run that showed nothing."""
+    """The error message of a run that printed nothing else."""
     assert done.returncode == status
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -58,7 +58,7 @@ def test_table_is_shown(inspect_cgpu: Run) -> None:
     assert done.stdout == (GOLDEN / "spec_example_2.txt").read_text()
 
 
-def test_nodes_and_unfinished_pods_are_asked_for_with_the_flags_handed_on(
+def test_nodes_and_unfinished_pods_are_requested_with_the_flags_passed_on(
     cluster: ScriptedKubectl, inspect_cgpu: Run
 ) -> None:
     inspect_cgpu("--context", "prod", "--kubeconfig=/my config", "--request-timeout=5s", "-d")
@@ -71,14 +71,14 @@ def test_nodes_and_unfinished_pods_are_asked_for_with_the_flags_handed_on(
 
 
 @pytest.mark.parametrize("name", ["missing", "Not a node's name", "../pods"])
-def test_unknown_node_is_named(inspect_cgpu: Run, name: str) -> None:
+def test_unknown_node_is_reported(inspect_cgpu: Run, name: str) -> None:
     assert failed(inspect_cgpu(name)) == (
         f'error: node "{name}" not found or has no aliyun.com/gpu-mem; '
         "`kubectl inspect cgpu` without a name lists the nodes that have it\n"
     )
 
 
-def test_node_without_gpu_memory_is_named(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
+def test_node_without_gpu_memory_is_reported(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
     plain = foreign_node("plain", "10.0.0.1", 0, 0)
     plain.metadata.labels = {}
     kubectl.answer("/api/v1/nodes/plain", msgspec.json.encode(plain))
@@ -86,7 +86,7 @@ def test_node_without_gpu_memory_is_named(kubectl: ScriptedKubectl, inspect_cgpu
     assert 'node "plain" not found or has no aliyun.com/gpu-mem' in failed(inspect_cgpu("plain"))
 
 
-def test_malformed_node_that_was_asked_for_is_an_error(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
+def test_requesting_a_malformed_node_is_an_error(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
     broken = node("broken", "10.0.0.1", [device(0)])
     broken.metadata.annotations = {"gpushare.dev/devices": "{"}
     kubectl.answer("/api/v1/nodes/broken", msgspec.json.encode(broken))
@@ -124,7 +124,7 @@ def test_a_list_whose_continuation_expired_is_read_again(kubectl: ScriptedKubect
     assert inspect_cgpu().stdout == (GOLDEN / "spec_example_2.txt").read_text()
 
 
-def test_continuation_that_is_always_too_old_ends_with_kubectls_words(
+def test_a_continuation_that_always_expires_ends_with_kubectls_message(
     kubectl: ScriptedKubectl, inspect_cgpu: Run
 ) -> None:
     kubectl.answer("/api/v1/nodes", listed(NODES))
@@ -144,14 +144,14 @@ def test_continuation_that_is_always_too_old_ends_with_kubectls_words(
         ("", "it ended with exit status 3 and no message"),
     ],
 )
-def test_kubectls_own_words_are_passed_on(
-    kubectl: ScriptedKubectl, inspect_cgpu: Run, complaint: str, said: str
+def test_kubectls_own_message_is_passed_on(
+    kubectl: ScriptedKubectl, inspect_cgpu: Run, complaint: str, expected: str
 ) -> None:
     kubectl.fail("*", complaint, status=3)
-    assert failed(inspect_cgpu()) == f"error: kubectl could not read /api/v1/nodes: {said}\n"
+    assert failed(inspect_cgpu()) == f"error: kubectl could not read /api/v1/nodes: {expected}\n"
 
 
-def test_missing_right_is_explained(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
+def test_missing_permission_is_explained(kubectl: ScriptedKubectl, inspect_cgpu: Run) -> None:
     kubectl.answer("/api/v1/nodes", listed(NODES))
     kubectl.fail(
         "'/api/v1/pods?'*", 'Error from server (Forbidden): pods is forbidden: User "u" cannot list\n'
@@ -161,7 +161,7 @@ def test_missing_right_is_explained(kubectl: ScriptedKubectl, inspect_cgpu: Run)
 
 
 @pytest.mark.parametrize("answer", ["", "<html>", '{"items": 3}', '{"items": [{"metadata": {"name": 3}}]}'])
-def test_an_answer_that_is_not_of_an_api_server_is_reported(
+def test_a_response_of_something_other_than_an_api_server_is_reported(
     kubectl: ScriptedKubectl, inspect_cgpu: Run, answer: str
 ) -> None:
     kubectl.answer("*", answer)
@@ -176,14 +176,14 @@ def test_missing_kubectl_is_reported(inspect_cgpu: Run, tmp_path: Path) -> None:
     )
 
 
-def test_a_kubectl_that_is_no_program_is_reported(inspect_cgpu: Run, tmp_path: Path) -> None:
+def test_a_kubectl_that_is_not_executable_is_reported(inspect_cgpu: Run, tmp_path: Path) -> None:
     (tmp_path / "text").write_text("not a program")
     assert "text: cannot be started (Permission denied)" in failed(
         inspect_cgpu(env={"KUBECTL": str(tmp_path / "text")})
     )
 
 
-def test_kubectl_on_path_is_used_when_none_is_named(cluster: ScriptedKubectl, inspect_cgpu: Run) -> None:
+def test_kubectl_on_path_is_used_by_default(cluster: ScriptedKubectl, inspect_cgpu: Run) -> None:
     path = f"{cluster.path.parent}{os.pathsep}{os.environ['PATH']}"
     done = inspect_cgpu(env={"KUBECTL": "", "PATH": path})
     assert done.returncode == 0
@@ -191,21 +191,21 @@ def test_kubectl_on_path_is_used_when_none_is_named(cluster: ScriptedKubectl, in
 
 
 @pytest.mark.parametrize("arguments", [("-x",), ("-o", "name"), ("a", "b"), ("-o",)])
-def test_wrong_command_line_ends_with_two_and_asks_nothing(
+def test_a_wrong_command_line_exits_with_two_and_runs_no_kubectl(
     cluster: ScriptedKubectl, inspect_cgpu: Run, arguments: tuple[str, ...]
 ) -> None:
     assert failed(inspect_cgpu(*arguments), status=2).endswith("see `kubectl inspect cgpu --help`\n")
     assert cluster.calls() == []
 
 
-def test_help_asks_nothing(cluster: ScriptedKubectl, inspect_cgpu: Run) -> None:
+def test_help_runs_no_kubectl(cluster: ScriptedKubectl, inspect_cgpu: Run) -> None:
     done = inspect_cgpu("--help")
     assert done.returncode == 0
     assert done.stdout.startswith("Show GPU allocations")
     assert cluster.calls() == []
 
 
-def test_reader_that_leaves_early_gets_no_traceback(
+def test_a_reader_that_closes_early_gets_no_traceback(
     kubectl: ScriptedKubectl, start_inspect_cgpu: Start
 ) -> None:
     fifo = f"{kubectl.path}.gate"
@@ -222,7 +222,7 @@ def test_reader_that_leaves_early_gets_no_traceback(
     assert process.wait(DEADLINE_S) == 141
 
 
-def test_interrupt_ends_quietly_and_leaves_no_kubectl(
+def test_interrupt_exits_quietly_and_leaves_no_kubectl(
     kubectl: ScriptedKubectl, start_inspect_cgpu: Start
 ) -> None:
     fifo = f"{kubectl.path}.began"
@@ -231,7 +231,7 @@ def test_interrupt_ends_quietly_and_leaves_no_kubectl(
     kubectl.answer("'/api/v1/pods?'*", listed(PODS))
     process = start_inspect_cgpu()
     child = int(Path(fifo).read_text())
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it: to the command and its kubectls alike
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the command and its kubectls alike
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out, err) == (130, b"", b"")
     assert ended(child)
@@ -266,7 +266,7 @@ def test_closed_output_is_reported(cluster: ScriptedKubectl) -> None:
     )
 
 
-def test_watch_appends_what_changed(kubectl: ScriptedKubectl, start_inspect_cgpu: Start) -> None:
+def test_watch_appends_changes(kubectl: ScriptedKubectl, start_inspect_cgpu: Start) -> None:
     gpu = device(0)
     nodes = [node("a", "10.0.0.1", [gpu])]
     Path(f"{kubectl.path}.pods").write_bytes(listed([]))

@@ -1,4 +1,4 @@
-"""Completion in the real shells: what a person gets who presses Tab."""
+"""Completion in the real shells: the result of pressing Tab."""
 
 import os
 import pty
@@ -101,7 +101,7 @@ def test_fish_completes(environment: dict[str, str]) -> None:
     ]
 
 
-def test_what_the_page_has_typed_into_fish_makes_it_complete(environment: dict[str, str]) -> None:
+def test_the_pages_command_for_fish_enables_completion(environment: dict[str, str]) -> None:
     if not installed("fish"):
         pytest.skip("fish is not installed; scripts/install-system-packages brings it on Debian")
     [command] = commands_typed_by(__file__, "docs/guide/inspect.md")
@@ -127,7 +127,7 @@ def test_zsh_completes(environment: dict[str, str]) -> None:
             f"{own}autoload -Uz compinit; compinit -u -D; source <(kubectl-inspect-cgpu completion zsh); print rea''dy\n",
             "ready",
         )
-        # What was completed is shown as a whole when it is printed.
+        # The completed line is shown as a whole when it is printed.
         _type(
             terminal,
             "kubectl-inspect-cgpu --outp\tjs\t\x01print -- \r",
@@ -143,22 +143,24 @@ def test_zsh_completes(environment: dict[str, str]) -> None:
 def _type(terminal: int, text: str, until: str) -> None:
     """Type, and wait for what the shell shows then; it redraws a line in pieces."""
     os.write(terminal, text.encode())
-    seen = b""
+    shown = b""
     deadline_s = time.monotonic() + DEADLINE_S
-    while until not in seen.decode(errors="replace").replace("\r", ""):
-        assert time.monotonic() < deadline_s, (until, seen)
+    while until not in shown.decode(errors="replace").replace("\r", ""):
+        assert time.monotonic() < deadline_s, (until, shown)
         if select.select([terminal], [], [], 0.1)[0]:
-            seen += os.read(terminal, 1 << 16)
+            shown += os.read(terminal, 1 << 16)
 
 
 def test_kubectl_gets_completions_in_its_own_format(environment: dict[str, str]) -> None:
     script = "from gpushare.inspect.__main__ import complete; import sys; sys.exit(complete(['--out']))"
     assert ran([sys.executable, "-c", script], "", environment) == "--output=\twide, json or yaml\n:4\n"
-    asked = ran(["kubectl-inspect-cgpu", "completion", "kubectl"], "", environment)
-    assert ran(["sh", "-c", asked, "it", "--out"], "", environment) == "--output=\twide, json or yaml\n:4\n"
+    completion = ran(["kubectl-inspect-cgpu", "completion", "kubectl"], "", environment)
+    assert (
+        ran(["sh", "-c", completion, "it", "--out"], "", environment) == "--output=\twide, json or yaml\n:4\n"
+    )
 
 
-def test_another_shell_is_named(environment: dict[str, str]) -> None:
+def test_an_unsupported_shell_is_reported(environment: dict[str, str]) -> None:
     done = subprocess.run(
         ["kubectl-inspect-cgpu", "completion", "tcsh"],
         env=environment,

@@ -1,4 +1,4 @@
-"""Kubectls that were started together: deadlines, and that none is left behind."""
+"""Kubectls that were started together: deadlines, and no process left behind."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from gpushare.inspect.sources.kubectl import ROUND_TIMEOUT_S, Round, _round_time
 from tests.integration.inspect.conftest import ScriptedKubectl
 
 
-def test_large_answers_and_long_complaints_do_not_stop_each_other(kubectl: ScriptedKubectl) -> None:
+def test_large_outputs_and_long_errors_do_not_block_each_other(kubectl: ScriptedKubectl) -> None:
     body = b"x" * (5 << 20)
     kubectl.answer("/a", body)
     Path(f"{kubectl.path}.noise").write_bytes(b"warning\n" * 100_000)
@@ -18,7 +18,7 @@ def test_large_answers_and_long_complaints_do_not_stop_each_other(kubectl: Scrip
     assert Round(str(kubectl.path), (), ["/a", "/b"], 30.0).finish() == [body, b"done\n"]
 
 
-def test_a_kubectl_that_does_not_end_is_abandoned(kubectl: ScriptedKubectl, tmp_path: Path) -> None:
+def test_a_kubectl_that_does_not_exit_is_abandoned(kubectl: ScriptedKubectl, tmp_path: Path) -> None:
     quick, slow = tmp_path / "quick", tmp_path / "slow"
     for fifo in (quick, slow):
         os.mkfifo(fifo)
@@ -26,11 +26,11 @@ def test_a_kubectl_that_does_not_end_is_abandoned(kubectl: ScriptedKubectl, tmp_
     kubectl.act(
         "/slow", f"echo 'open https://login.example to sign in' >&2; echo $$ > '{slow}'; exec sleep 600"
     )
-    begun = Round(str(kubectl.path), (), ["/quick", "/slow"], 0.2)
+    started = Round(str(kubectl.path), (), ["/quick", "/slow"], 0.2)
     child = int(slow.read_text())
     os.waitid(os.P_PID, int(quick.read_text()), os.WEXITED | os.WNOWAIT)
     with pytest.raises(KubectlFailed) as caught:
-        begun.finish()
+        started.finish()
     assert str(caught.value) == (
         "kubectl could not read /slow: no answer within 0 s; its message: open https://login.example to sign in"
     )
@@ -58,5 +58,5 @@ def test_a_kubectl_that_closes_its_output_and_keeps_running_is_abandoned(kubectl
         ("", ROUND_TIMEOUT_S),
     ],
 )
-def test_patience_follows_the_users_request_timeout(limit: str, patience_s: float | None) -> None:
+def test_the_deadline_follows_the_users_request_timeout(limit: str, patience_s: float | None) -> None:
     assert _round_timeout_s(limit) == patience_s

@@ -1,4 +1,4 @@
-"""The plugin as one file: the same answers as the installed package, with every Python that there is from 3.9 on."""
+"""The plugin as one file: the same output as the installed package, with every Python on this machine from 3.9 on."""
 
 import ast
 import hashlib
@@ -30,7 +30,7 @@ VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 
 
 def pythons() -> list[str]:
-    """Every Python that this machine has, one of each version."""
+    """Every Python on this machine, one of each version."""
     found: dict[str, str] = {".".join(map(str, sys.version_info[:2])): sys.executable}
     for version in VERSIONS:
         offered = [shutil.which(f"python{version}")]
@@ -52,7 +52,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def cluster(kubectl: ScriptedKubectl) -> None:
-    """Nodes of ours and of others, records that are right and wrong, a pod that waits, and a scheduler that answers."""
+    """Nodes of ours and of others, valid and malformed records, a pending pod, and a scheduler that answers."""
     gpus = [device(0), device(1)]
     nodes = [
         foreign_node("other", "10.0.0.9", 2, 15),
@@ -93,14 +93,14 @@ def cluster(kubectl: ScriptedKubectl) -> None:
     kubectl.answer(f"{proxy_path('kube-system/ack-co-scheduler')}/gpushare/decisions", json.dumps(record))
 
 
-#: For every Python but the oldest, which has the most to lack.
+#: For every Python but the oldest, which lacks the most.
 SOME = ("", "--pending -o yaml", "--recommend -o json")
 
 
 def answers(
     command: list[str], kubectl: ScriptedKubectl, some: Sequence[str] = ()
 ) -> dict[str, tuple[int, str, str]]:
-    """Exit code, output and complaints by flags; only of ``some``, if there are any."""
+    """Exit code, stdout and stderr by flags; only of ``some``, if there are any."""
     found = {}
     for flags in some or (
         "",
@@ -136,7 +136,7 @@ def answers(
     return found
 
 
-def test_it_answers_as_the_installed_package_does_with_every_python_that_there_is(
+def test_its_output_equals_the_installed_packages_with_every_python(
     file: Path, kubectl: ScriptedKubectl
 ) -> None:
     cluster(kubectl)
@@ -144,9 +144,9 @@ def test_it_answers_as_the_installed_package_does_with_every_python_that_there_i
     (folder / "options.json").write_text('{"inspect": {"headroom": 30}, "scheduler": {"unit": "128MiB"}}')
     (folder / "wrong.json").write_text('{"inspect": {"headroom": "30", "min-histroy": "1h"}}')
     expected = answers([PLUGIN], kubectl)
-    (code, said, _), wrong = (expected[key] for key in expected if "--config" in key)
+    (code, output, _), wrong = (expected[key] for key in expected if "--config" in key)
     assert code == 0
-    assert (json.loads(said)["marginPercent"], json.loads(said)["windowSeconds"]) == (30, 6 * 3600)
+    assert (json.loads(output)["marginPercent"], json.loads(output)["windowSeconds"]) == (30, 6 * 3600)
     assert (wrong[0], "did you mean min-history?" in wrong[2]) == (2, True)
     assert expected[""][0] == expected["--pending"][0] == 0, expected
     assert "pod default/wrong" in expected[""][2]
@@ -160,7 +160,7 @@ def test_it_answers_as_the_installed_package_does_with_every_python_that_there_i
         assert got == {flags: expected[flags] for flags in got}, python
 
 
-def test_every_module_in_it_is_what_python_3_9_understands(file: Path) -> None:
+def test_every_module_in_it_is_valid_for_python_3_9(file: Path) -> None:
     with zipfile.ZipFile(file) as archive:
         sources = {name: archive.read(name).decode() for name in archive.namelist()}
     assert {"__main__.py", "msgspec.py", "gpushare/inspect/views/explain.py"} <= set(sources)
@@ -178,11 +178,11 @@ def test_every_module_in_it_is_what_python_3_9_understands(file: Path) -> None:
             )
         }
         # Only a YAML file needs it, and its absence is reported.
-        beside = {"yaml"} if name == "gpushare/options/yaml_text.py" else set()
-        assert imported <= sys.stdlib_module_names | {"gpushare", "msgspec"} | beside, name
+        optional = {"yaml"} if name == "gpushare/options/yaml_text.py" else set()
+        assert imported <= sys.stdlib_module_names | {"gpushare", "msgspec"} | optional, name
 
 
-def test_a_file_in_yaml_without_what_reads_it_is_refused_with_what_to_do(file: Path, tmp_path: Path) -> None:
+def test_a_yaml_file_without_a_yaml_module_is_refused_with_advice(file: Path, tmp_path: Path) -> None:
     options = tmp_path / "options.yaml"
     options.write_text("inspect: {headroom: 30}\n")
     command = [sys.executable, "-I", "-S", str(file), "--recommend", f"--config={options}"]
@@ -219,7 +219,7 @@ def test_a_python_that_is_too_old_is_refused(file: Path) -> None:
     assert "kubectl-inspect-cgpu needs Python 3.9 or newer, this is 3." in done.stderr
 
 
-def test_it_is_packed_for_krew_with_its_sum(file: Path, tmp_path: Path) -> None:
+def test_it_is_packed_for_krew_with_its_checksum(file: Path, tmp_path: Path) -> None:
     def krew(*words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [sys.executable, str(ROOT / "plugins/kubectl/krew.py"), str(file), str(tmp_path), *words],

@@ -1,4 +1,4 @@
-"""Use next to allocation, through a kubectl proxy; and the same, live, on a terminal."""
+"""Usage next to allocation, through a kubectl proxy; and the same, live, on a terminal."""
 
 import json
 import os
@@ -60,13 +60,13 @@ gpushare_container_compute_used_ratio{{namespace="default",pod="serve",container
 
 
 class Agents:
-    """What the proxy answers."""
+    """The proxy's answers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
 
-    def say(self, path: str, body: str) -> None:
+    def respond(self, path: str, body: str) -> None:
         from urllib.parse import quote
 
         (self.folder / quote(path, safe="")).write_text(body)
@@ -83,13 +83,13 @@ class Agents:
             }
             for name in nodes
         ]
-        self.say(AGENTS, json.dumps({"items": items}))
+        self.respond(AGENTS, json.dumps({"items": items}))
 
-    def tell(self, name: str, more: int) -> None:
-        self.say_metrics(name, METRICS.format(more=more << 20))
+    def set_usage(self, name: str, more: int) -> None:
+        self.set_metrics(name, METRICS.format(more=more << 20))
 
-    def say_metrics(self, name: str, text: str) -> None:
-        self.say(f"/api/v1/namespaces/kube-system/pods/http:agent-{name}:9452/proxy/metrics", text)
+    def set_metrics(self, name: str, text: str) -> None:
+        self.respond(f"/api/v1/namespaces/kube-system/pods/http:agent-{name}:9452/proxy/metrics", text)
 
 
 @pytest.fixture
@@ -98,9 +98,10 @@ def agents(kubectl: ScriptedKubectl, tmp_path: Path) -> Agents:
 
 
 def two_nodes(kubectl: ScriptedKubectl, folder: Path, *, listens_after_s: float = 0.0) -> Agents:
-    """Two nodes with pods; on one of them an agent runs, which reports their use. The guide's sample, too.
+    """Two nodes with pods; on one of them an agent runs, which reports their usage. The guide's
+    sample, too.
 
-    ``listens_after_s``: how long the proxy's socket has its name before anybody listens at it.
+    ``listens_after_s``: how long the proxy's socket file exists before anything listens on it.
     """
     gpus = [device(0), device(1)]
     kubectl.answer(
@@ -118,11 +119,11 @@ def two_nodes(kubectl: ScriptedKubectl, folder: Path, *, listens_after_s: float 
     program.write_text(_PROXY)
     kubectl.act("''", f"exec '{sys.executable}' '{program}' '{made.folder}' \"$2\" {listens_after_s}")
     made.run_on("n1")
-    made.tell("n1", 500)
+    made.set_usage("n1", 500)
     return made
 
 
-def test_use_is_shown_next_to_the_allocation(agents: Agents, inspect_cgpu: Run) -> None:
+def test_usage_is_shown_next_to_the_allocation(agents: Agents, inspect_cgpu: Run) -> None:
     done = inspect_cgpu("--pods")
     assert done.returncode == 0, done.stderr
     assert [line.split() for line in done.stdout.splitlines()] == [
@@ -135,7 +136,7 @@ def test_use_is_shown_next_to_the_allocation(agents: Agents, inspect_cgpu: Run) 
     assert "\x1b" not in done.stdout
 
 
-def test_a_proxy_is_asked_once_it_listens(
+def test_requests_wait_until_the_proxy_listens(
     kubectl: ScriptedKubectl, inspect_cgpu: Run, tmp_path: Path
 ) -> None:
     two_nodes(kubectl, tmp_path, listens_after_s=0.3)
@@ -146,10 +147,10 @@ def test_a_proxy_is_asked_once_it_listens(
     ("sampled", "unmanaged"),
     [("last_sample", "unmanaged"), pytest.param("looked", "foreign", id="an agent of 0.1.0")],
 )
-def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_them(
+def test_usage_is_shown_for_whole_gpus_and_for_shares_from_before_a_switch(
     agents: Agents, kubectl: ScriptedKubectl, inspect_cgpu: Run, sampled: str, unmanaged: str
 ) -> None:
-    """On nodes with whole GPUs the agent samples nothing for shares, and yet sees what uses each GPU."""
+    """On nodes with whole GPUs the agent samples no shares, but still knows what uses each GPU."""
     gpus = [device(0), device(1)]
     whole = node("n1", "10.0.0.1", gpus, mode=NodeMode.TOPOLOGY, advertised=False)
     holder = pod("holder", "n1", 0)
@@ -168,7 +169,7 @@ def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_
             f"gpushare_container_memory_used_bytes{{{its}}} {mib << 20}",
             f"gpushare_container_compute_used_ratio{{{its}}} {ratio}",
         ]
-    agents.say_metrics("n1", "\n".join(metrics) + "\n")
+    agents.set_metrics("n1", "\n".join(metrics) + "\n")
     holder = with_allocation(holder, [share_of(gpus[0], 15, 15, 0)], MemoryUnit.GIB)
     (folder / "answer-1").write_bytes(listed([holder, placed("before", "n1", gpus[1], 3)]))
 
@@ -184,7 +185,9 @@ def test_whole_gpus_and_shares_from_before_a_switch_have_what_is_really_used_of_
     assert "n1" not in inspect_cgpu().stdout, "whole GPUs are no GPU memory"
 
 
-def test_without_the_right_to_list_agents_allocations_are_shown(agents: Agents, inspect_cgpu: Run) -> None:
+def test_without_permission_to_list_agents_allocations_are_still_shown(
+    agents: Agents, inspect_cgpu: Run
+) -> None:
     for file in agents.folder.iterdir():
         file.unlink()
     done = inspect_cgpu("--pods")
@@ -193,16 +196,16 @@ def test_without_the_right_to_list_agents_allocations_are_shown(agents: Agents, 
     assert "the node agents' pods cannot be listed (no permission)" in done.stderr
 
 
-def test_agents_in_no_pod_are_asked_through_their_nodes(
+def test_agents_outside_pods_are_queried_through_their_nodes(
     agents: Agents, kubectl: ScriptedKubectl, inspect_cgpu: Run
 ) -> None:
-    beside = [node("n1", "10.0.0.1", [device(0), device(1)]), node("n2", "10.0.0.2", [device(2)])]
-    for one, port in zip(beside, ("4711", "no port"), strict=True):
+    nodes = [node("n1", "10.0.0.1", [device(0), device(1)]), node("n2", "10.0.0.2", [device(2)])]
+    for one, port in zip(nodes, ("4711", "no port"), strict=True):
         one.metadata.labels = {**(one.metadata.labels or {}), names.LABEL_AGENT_PORT: port}
     nodes_answer = kubectl.path.parent / "answer-0"
-    nodes_answer.write_bytes(listed(beside))
+    nodes_answer.write_bytes(listed(nodes))
     agents.run_on()
-    agents.say("/api/v1/nodes/http:n1:4711/proxy/metrics", METRICS.format(more=500 << 20))
+    agents.respond("/api/v1/nodes/http:n1:4711/proxy/metrics", METRICS.format(more=500 << 20))
     done = inspect_cgpu("--pods")
     assert ["default", "train", "n1", "0", "6144", "1500", "-", "12"] in [
         line.split() for line in done.stdout.splitlines()
@@ -211,15 +214,15 @@ def test_agents_in_no_pod_are_asked_through_their_nodes(
 
     for file in agents.folder.iterdir():
         file.unlink()
-    beside[1].metadata.labels[names.LABEL_AGENT_PORT] = "4712"  # type: ignore[index]
-    nodes_answer.write_bytes(listed(beside))
+    nodes[1].metadata.labels[names.LABEL_AGENT_PORT] = "4712"  # type: ignore[index]
+    nodes_answer.write_bytes(listed(nodes))
     done = inspect_cgpu("--pods")
     assert (
         "n1, n2: its node agent's metrics cannot be read (needs permission to get nodes/proxy)" in done.stderr
     )
 
 
-def test_a_proxy_that_does_not_start_hides_nothing_else(
+def test_a_proxy_that_does_not_start_hides_only_the_usage(
     agents: Agents, kubectl: ScriptedKubectl, inspect_cgpu: Run
 ) -> None:
     (agents.folder.parent / "proxy.py").write_text("import sys; sys.exit('no such context')")
@@ -229,7 +232,7 @@ def test_a_proxy_that_does_not_start_hides_nothing_else(
     assert "6144" in done.stdout
 
 
-def test_nothing_is_left_of_the_proxy(agents: Agents, inspect_cgpu: Run, tmp_path: Path) -> None:
+def test_the_proxy_leaves_nothing_behind(agents: Agents, inspect_cgpu: Run, tmp_path: Path) -> None:
     short = tmp_path / "t"
     short.mkdir()
     inspect_cgpu("--pods", env={"TMPDIR": str(short)})
@@ -239,7 +242,7 @@ def test_nothing_is_left_of_the_proxy(agents: Agents, inspect_cgpu: Run, tmp_pat
 
 
 class Screen:
-    """A terminal with the command on it."""
+    """A terminal that runs the command."""
 
     def __init__(self, kubectl: ScriptedKubectl, **more: str) -> None:
         self.pid, self.terminal = pty.fork()
@@ -248,10 +251,10 @@ class Screen:
             os.execve(PLUGIN, [PLUGIN, "--top", "--interval=0.3"], environment)
         self.seen = ""
 
-    def until(self, words: str) -> None:
+    def until(self, pattern: str) -> None:
         deadline_s = time.monotonic() + DEADLINE_S
-        while not re.search(words, self.seen, re.DOTALL):
-            assert time.monotonic() < deadline_s, (words, self.seen[-2000:])
+        while not re.search(pattern, self.seen, re.DOTALL):
+            assert time.monotonic() < deadline_s, (pattern, self.seen[-2000:])
             if select.select([self.terminal], [], [], 0.1)[0]:
                 self.seen += os.read(self.terminal, 1 << 16).decode(errors="replace")
 
@@ -263,8 +266,8 @@ class Screen:
         self.seen = ""
         termios.tcsetwinsize(self.terminal, (lines, columns))
 
-    def ended(self) -> int:
-        """The command's exit status; all that it wrote is in ``seen``."""
+    def exit_status(self) -> int:
+        """The command's exit status; all its output is in ``seen``."""
         deadline_s = time.monotonic() + DEADLINE_S
         while True:
             assert time.monotonic() < deadline_s, self.seen[-2000:]
@@ -284,16 +287,16 @@ def screen(agents: Agents, kubectl: ScriptedKubectl) -> Iterator[Screen]:
     os.close(made.terminal)
 
 
-def test_top_is_live_sorted_by_what_is_asked_for_and_fits_the_screen(screen: Screen, agents: Agents) -> None:
+def test_top_is_live_sorted_by_the_chosen_column_and_fits_the_screen(screen: Screen, agents: Agents) -> None:
     screen.until("by memory.*train.*serve.*far")
-    agents.tell("n1", 4000)
+    agents.set_usage("n1", 4000)
     screen.until("5000")
     screen.press("c")
     screen.until("by compute.*serve.*train.*far")
     assert "\x1b[31m" in screen.seen  # serve uses more compute than its share
     screen.resize(4, 40)
-    # What was drawn before may still come; of four lines three end.
+    # What was drawn before may still arrive; three of the four lines end with a newline.
     screen.until(r"\x1b\[H[^\n]*by compute(?:[^\n]*\n){1,3}[^\n]*ALLOC  USED  ALLOC%  USED%[^\n]*\x1b\[J")
     screen.press("q")
-    assert screen.ended() == 0
+    assert screen.exit_status() == 0
     assert "\x1b[?1049l" in screen.seen

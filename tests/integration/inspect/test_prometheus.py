@@ -1,4 +1,4 @@
-"""Advice from a real Prometheus (Debian's): two hours of figures as the node agents' exporter writes them."""
+"""Advice from a real Prometheus (Debian's): two hours of samples as the node agents' exporter writes them."""
 
 import json
 import socket
@@ -25,7 +25,8 @@ _BURSTY = _WHOSE.replace("web-0", "bursty")
 
 
 def figures(now_s: int) -> str:
-    """Two hours of a container that uses 2 GiB and 20%, and for two minutes 5 GiB and 90%, and of one that is idle but for a minute in 25.
+    """Two hours of a container that uses 2 GiB and 20%, and for two minutes 5 GiB and 90%, and of
+    one that is idle except for a minute in 25.
 
     As OpenMetrics.
     """
@@ -91,16 +92,16 @@ def _until_ready(running: "subprocess.Popen[bytes]", port: int, log: Path) -> No
         assert running.poll() is None, log.read_text()
         assert time.monotonic() < deadline_s, log.read_text()
         try:
-            with socket.create_connection(("127.0.0.1", port), 1) as asking:
-                asking.settimeout(5)
-                asking.sendall(b"GET /-/ready HTTP/1.0\r\n\r\n")
-                if b" 200 " in asking.recv(64):
+            with socket.create_connection(("127.0.0.1", port), 1) as connection:
+                connection.settimeout(5)
+                connection.sendall(b"GET /-/ready HTTP/1.0\r\n\r\n")
+                if b" 200 " in connection.recv(64):
                     return
         except OSError:
             continue
 
 
-def test_peak_quantile_and_history_are_what_prometheus_has(prometheus: str) -> None:
+def test_peak_quantile_and_history_equal_those_in_prometheus(prometheus: str) -> None:
     _, one = figures_of_prometheus(Kubectl(), prometheus, "3h").used
     assert (one.namespace, one.pod, one.container, one.gpu) == ("default", "web-0", "main", "GPU-1")
     assert (one.peak_mib, one.p95_mib, one.last_mib) == (5120, 2048, 2048)
@@ -108,7 +109,7 @@ def test_peak_quantile_and_history_are_what_prometheus_has(prometheus: str) -> N
     assert 115 * 60 <= one.seen_s <= 126 * 60
 
 
-def test_compute_and_waiting_are_of_the_minutes_in_which_there_was_work(prometheus: str) -> None:
+def test_compute_and_waiting_cover_the_minutes_with_work(prometheus: str) -> None:
     one, _ = figures_of_prometheus(Kubectl(), prometheus, "3h").used
     assert one.pod == "bursty"
     # In 5 minutes of 120 it computed, and waited for half of them.
@@ -116,17 +117,17 @@ def test_compute_and_waiting_are_of_the_minutes_in_which_there_was_work(promethe
     assert 0.35 <= one.throttled <= 0.65
 
 
-def test_a_window_that_prometheus_rejects_is_reported_in_its_words(prometheus: str) -> None:
+def test_a_window_rejected_by_prometheus_is_reported_with_its_message(prometheus: str) -> None:
     with pytest.raises(PrometheusFailed, match=r"rejects .* parse error"):
         figures_of_prometheus(Kubectl(), prometheus, "week")
 
 
-def test_another_page_is_no_prometheus(prometheus: str) -> None:
+def test_a_server_other_than_prometheus_is_reported(prometheus: str) -> None:
     with pytest.raises(PrometheusFailed, match="answers 404"):
         figures_of_prometheus(Kubectl(), f"{prometheus}/elsewhere", "1h")
 
 
-def test_the_whole_command_advises_by_it(
+def test_the_whole_command_gives_advice_from_it(
     prometheus: str, kubectl: ScriptedKubectl, inspect_cgpu: Run
 ) -> None:
     gpu = device(0)

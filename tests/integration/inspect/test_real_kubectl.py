@@ -1,4 +1,6 @@
-"""``kubectl inspect cgpu`` as it is typed: the real kubectl finds the command, and the command asks it again."""
+"""``kubectl inspect cgpu`` as it is typed: the real kubectl finds the command, and the command
+calls kubectl again.
+"""
 
 import os
 import subprocess
@@ -21,13 +23,13 @@ PODS = [pod(f"app-3g-v1-{number}", NAME, 4, first_generation(0, 4)) for number i
 
 
 class ApiServer(ThreadingHTTPServer):
-    """Two lists and a node, over HTTP, for requests with the token. ``asked`` holds the requests."""
+    """Two lists and a node, over HTTP, for requests with the token. ``requests`` holds their paths."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Answers)
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     @property
     def url(self) -> str:
@@ -37,19 +39,19 @@ class ApiServer(ThreadingHTTPServer):
 class Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         assert isinstance(self.server, ApiServer)
-        self.server.asked.append(self.path)
-        asked = urlsplit(self.path)
-        query = parse_qs(asked.query)
-        if asked.path == "/api/v1/nodes":
+        self.server.requests.append(self.path)
+        url = urlsplit(self.path)
+        query = parse_qs(url.query)
+        if url.path == "/api/v1/nodes":
             self._send(200, {"kind": "NodeList", "items": [NODE]})
-        elif asked.path == f"/api/v1/nodes/{NAME}":
+        elif url.path == f"/api/v1/nodes/{NAME}":
             self._send(200, NODE)
-        elif asked.path == "/api/v1/pods" and "continue" in query:
+        elif url.path == "/api/v1/pods" and "continue" in query:
             self._send(200, {"kind": "PodList", "metadata": {}, "items": PODS[1:]})
-        elif asked.path == "/api/v1/pods":
+        elif url.path == "/api/v1/pods":
             self._send(200, {"kind": "PodList", "metadata": {"continue": "a/b+c="}, "items": PODS[:1]})
         else:
-            message = f'nodes "{asked.path.rpartition("/")[2]}" not found'
+            message = f'nodes "{url.path.rpartition("/")[2]}" not found'
             status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound"}
             self._send(404, {**status, "code": 404, "message": message})
 
@@ -62,7 +64,7 @@ class Answers(BaseHTTPRequestHandler):
         self.wfile.write(encoded)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the name of the base class
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -77,7 +79,7 @@ def server() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def kubeconfig(server: ApiServer, tmp_path: Path) -> Path:
-    """Context ``here`` leads to the server, context ``nowhere``, the current one, to no server."""
+    """Context ``here`` leads to the server; context ``nowhere``, the current one, to no server."""
     clusters = {"here": server.url, "nowhere": "http://127.0.0.1:1"}
     file = tmp_path / "config"
     file.write_bytes(
@@ -107,7 +109,7 @@ def typed(line: str, env: Mapping[str, str]) -> "subprocess.CompletedProcess[str
 
 
 @pytest.mark.parametrize("program", ["kubectl inspect cgpu", "kubectl inspect-cgpu"])
-def test_kubectl_finds_the_command_and_hands_over_its_flags(kubeconfig: Path, program: str) -> None:
+def test_kubectl_finds_the_command_and_passes_its_flags(kubeconfig: Path, program: str) -> None:
     done = typed(f"{program} -d --context here --kubeconfig {kubeconfig}", {})
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (GOLDEN / "details_two_pods.txt").read_text()
@@ -118,7 +120,7 @@ def test_variable_kubeconfig_is_honoured(server: ApiServer, kubeconfig: Path) ->
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("\n8/15 (53%)\n")
     selector = "status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
-    assert sorted(server.asked) == [
+    assert sorted(server.requests) == [
         f"/api/v1/nodes/{NAME}?timeout=30s",
         f"/api/v1/pods?continue=a%2Fb%2Bc%3D&fieldSelector={selector}%2Cspec.nodeName%3D{NAME}&limit=5000&timeout=30s",
         "/api/v1/pods?fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending"
@@ -127,7 +129,7 @@ def test_variable_kubeconfig_is_honoured(server: ApiServer, kubeconfig: Path) ->
     ]
 
 
-def test_an_unreachable_server_is_reported_in_kubectls_words(kubeconfig: Path) -> None:
+def test_an_unreachable_server_is_reported_with_kubectls_message(kubeconfig: Path) -> None:
     done = typed("kubectl inspect cgpu", {"KUBECONFIG": str(kubeconfig)})
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("error: kubectl could not read /api/v1/nodes: ")

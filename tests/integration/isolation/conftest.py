@@ -22,7 +22,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On a machine's driver: only what is not about the stand-in's."""
+    """On a machine's driver: only tests that do not depend on the fake driver."""
     if not machine():
         return
     skip = pytest.mark.skip(reason="it is about the stand-in driver's sizes, speeds or programs")
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def node(tmp_path: Path) -> gpus.GpuNode:
-    """One V100 of 16160 MiB, as in the documented example; on a machine's driver: what it is known by."""
+    """One V100 of 16160 MiB, as in the documented example; on a machine's driver: its libraries."""
     described = gpus.preset("v100-16160", "n1")
     if here := machine():
         return replace(described, gpus=(replace(described.gpus[0], uuid=here.uuid),))
@@ -45,7 +45,7 @@ def node(tmp_path: Path) -> gpus.GpuNode:
 
 @pytest.fixture
 def container(tmp_path: Path, node: gpus.GpuNode) -> LimitedContainer:
-    """Makes a container with so many MiB of the GPU."""
+    """Makes a container with that many MiB of the GPU."""
     made = 0
     here = machine()
 

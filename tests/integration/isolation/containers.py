@@ -1,4 +1,4 @@
-"""Containers on the stand-in driver, and what the driver itself accounts to them."""
+"""Containers on the fake driver, and the memory that the driver itself accounts to them."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ def run_tenant(
     container: Container, lines: str, check: bool = True, **more: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs the lines in a program of the container (tenant.py)."""
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, TENANT],
         input=lines,
         env=container.environment(**more),
@@ -26,14 +26,15 @@ def run_tenant(
         timeout=60,
         check=False,
     )
-    assert not check or ended.returncode == 0, ended.stderr
-    return ended
+    assert not check or result.returncode == 0, result.stderr
+    return result
 
 
 @contextmanager
 def running_tenant(container: Container, lines: str, **more: str) -> Iterator[Callable[[], str]]:
-    """A program that runs while the block does; the yielded function reads its next line of output. It may read stdin, which
-    ends when the block does."""
+    """A program that runs during the block; the yielded function reads its next line of output. It
+    may read stdin, which ends with the block.
+    """
     program = subprocess.Popen(
         [
             sys.executable,

@@ -1,6 +1,7 @@
-"""The driver that these tests meet: the stand-in; or, where ``make gpu-check`` runs them, that of the machine.
+"""The driver that these tests use: the fake one; or, where ``make gpu-check`` runs them, that of
+the machine.
 
-It says by the environment which libraries and which GPU: ``GPUSHARE_TEST_DRIVER=CUDA:MANAGEMENT`` and
+The environment names the libraries and the GPU: ``GPUSHARE_TEST_DRIVER=CUDA:MANAGEMENT`` and
 ``GPUSHARE_TEST_GPU=UUID:TOTAL_MIB:CONTEXT_MIB``.
 """
 
@@ -11,9 +12,10 @@ from pathlib import Path
 
 from tests.unit.isolation.building import OPEN, Container, build
 
-#: What a context takes on the stand-in's V100; the tests' sizes are made for it.
+#: Memory of a context on the fake V100; the tests' sizes are made for it.
 STAND_IN_CONTEXT_MIB = 256
-#: Tests that say nothing of the stand-in's own sizes and speeds, by their module's name. Others are skipped on a machine's driver.
+#: Tests that do not depend on the fake driver's own sizes and speeds, by their module's name. Others are
+#: skipped on a machine's driver.
 MEANT_FOR_EVERY_DRIVER = {
     "test_memory_limit": (
         "test_an_allocation_above_the_limit",
@@ -58,7 +60,7 @@ MEANT_FOR_EVERY_DRIVER = {
 
 
 def about_the_stand_in(file: str) -> bool:
-    """Whether nothing in a file of tests is to be run on a machine's driver."""
+    """Whether no test of a file is to be run on a machine's driver."""
     return file.startswith("test_") and file.removesuffix(".py") not in MEANT_FOR_EVERY_DRIVER
 
 
@@ -77,13 +79,13 @@ class Machine:
     total_mib: int
     context_mib: int
 
-    def limit_mib(self, meant_mib: int) -> int:
-        """The limit that leaves as much beside a context as the test means to leave."""
-        return meant_mib + max(0, self.context_mib - STAND_IN_CONTEXT_MIB)
+    def limit_mib(self, intended_mib: int) -> int:
+        """The limit that leaves as much next to a context as the test intends."""
+        return intended_mib + max(0, self.context_mib - STAND_IN_CONTEXT_MIB)
 
 
 def machine() -> Machine | None:
-    """None: the tests run on the stand-in driver."""
+    """None: the tests run on the fake driver."""
     if "GPUSHARE_TEST_DRIVER" not in os.environ:
         return None
     cuda, management = os.environ["GPUSHARE_TEST_DRIVER"].split(":")
@@ -95,7 +97,9 @@ class ContainerOnMachine(Container):
     """A container's directory, over the machine's driver."""
 
     def environment(self, libraries: Path = OPEN, **more: str) -> dict[str, str]:
-        """What a program in the container needs to meet our libraries first and the machine's driver behind them."""
+        """The environment in which a program in the container loads our libraries first and the
+        machine's driver behind them.
+        """
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("GPUSHARE_")}
         path = [str(libraries), str(self.run / "driver"), *filter(None, [inherited.get("LD_LIBRARY_PATH")])]
         return inherited | {"LD_LIBRARY_PATH": ":".join(path), "GPUSHARE_RUN": str(self.run), **more}

@@ -1,6 +1,7 @@
-"""A container as the node agent and a runtime make it: the shipped libraries at their places, in namespaces of its own.
+"""A container as the node agent and a runtime make it: the shipped libraries at their places, in
+its own namespaces.
 
-Needs root, for mounts of one's own; whatever is mounted ends with the process.
+Needs root, for its own mounts; they end with the process.
 """
 
 import os
@@ -39,12 +40,12 @@ fixed "$2/libnvidia-ml.so.1" /run/gpushare/driver/libnvidia-ml.so
 mkdir /run/system
 for library in libcuda.so libnvidia-ml.so; do ln -s $library.1 /run/system/$library; done
 """
-#: As a CDI specification would: ours stand where the driver's were, by whatever path they are opened.
+#: As a CDI specification would: ours in the place of the driver's, whatever path they are opened by.
 IN_PLACE: Final = """
 for library in libcuda.so.1 libnvidia-ml.so.1; do fixed "$3/$library" /run/system/$library; done
 export LD_LIBRARY_PATH=/run/system
 """
-#: As with NVIDIA's older runtime, which brings the driver's own libraries itself.
+#: As with NVIDIA's older runtime, which mounts the driver's own libraries itself.
 PRELOADED: Final = """
 cp "$2"/lib*.so.1 /run/system/
 for library in $(cat "$3/ld.so.preload"); do fixed "$3/${library##*/}" "$library"; done
@@ -53,12 +54,12 @@ fixed "$3/ld.so.preload" /etc/ld.so.preload
 export LD_LIBRARY_PATH=/run/system
 """
 WAYS: Final = {"in place": IN_PLACE, "preloaded": PRELOADED}
-#: What containerd, CRI-O and Docker leave a container's root that asks for nothing.
+#: Capabilities that containerd, CRI-O and Docker leave by default to a container's root.
 RUNTIMES_CAPABILITIES: Final = (
     *("chown", "dac_override", "fowner", "fsetid", "kill", "setgid", "setuid", "setpcap", "net_bind_service"),
     *("net_raw", "sys_chroot", "mknod", "audit_write", "setfcap"),
 )
-#: The example's slice, and a program that finds it held.
+#: The example's slice, and a program that checks it.
 SLICE_MIB: Final = 2154
 AS_TENANT: Final = f"import sys\nsys.path.insert(0, {str(TENANT.parent)!r})\nfrom tenant import *\n"
 OVER: Final = (
@@ -75,7 +76,9 @@ assert take("plain", 500 * MIB)[0] == OUT_OF_MEMORY
 def allocated_container(
     folder: Path, node: gpus.GpuNode, memory_mib: int = SLICE_MIB, core_percent: int = 0
 ) -> Container:
-    """A container's directory as the node agent makes it, with its owners and modes; the node's description beside it."""
+    """A container's directory as the node agent makes it, with its owners and modes, next to the
+    node's description.
+    """
     build("libraries")
     fakegpu.build("library")
     containers = Directories(folder / "containers")
@@ -94,7 +97,9 @@ def allocated_container(
 
 @dataclass(frozen=True)
 class Way:
-    """How a program gets into a container. ``as_tenant``: with the rights that runtimes leave, not those of the node's root."""
+    """How a program gets into a container. ``as_tenant``: with the rights that runtimes leave, not
+    those of the node's root.
+    """
 
     name: str = "in place"
     namespaces: str = "-m"
@@ -106,8 +111,8 @@ class Way:
         upper, work = folder / "upper", folder / "work"
         upper.mkdir(exist_ok=True)
         work.mkdir(exist_ok=True)
-        kept = ",".join(f"+{one}" for one in RUNTIMES_CAPABILITIES)
-        rights = f"setpriv --bounding-set=-all,{kept} --inh-caps=-all" if self.as_tenant else ""
+        capabilities = ",".join(f"+{one}" for one in RUNTIMES_CAPABILITIES)
+        rights = f"setpriv --bounding-set=-all,{capabilities} --inh-caps=-all" if self.as_tenant else ""
         script = f'{MOUNTS}{WAYS[self.name]}driver=$2\nshift 5\n{self.before}\nexec {rights} "$@"'
         ours = deliver(BUILT, folder / "libraries").folder
         places = (here.run, fakegpu.BUILT, ours, upper, work)
@@ -115,7 +120,7 @@ class Way:
 
 
 def environment(here: Container, **more: str) -> dict[str, str]:
-    """With a folder that the shipped libraries must not believe."""
+    """With a directory that the shipped libraries must not trust."""
     return fakegpu.environment(here.node) | {"GPUSHARE_RUN": "/nowhere", **more}
 
 
@@ -137,8 +142,9 @@ def run(
 def running(
     here: Container, way: Way, folder: Path, *program: str | Path, **more: str
 ) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
-    """A program that goes on while the block runs, and its output; its stdin ends when the block does. Its process id is that
-    of the program itself."""
+    """A program that runs during the block, and its output; its stdin ends with the block. The
+    process id is that of the program itself.
+    """
     build("libraries")
     started = subprocess.Popen(
         way.command(here, folder, *program),
@@ -158,15 +164,15 @@ def running(
         started.stdout.close()
 
 
-def must(ended: subprocess.CompletedProcess[str]) -> str:
-    if "mount" in ended.stderr and "permission denied" in ended.stderr:
+def must(result: subprocess.CompletedProcess[str]) -> str:
+    if "mount" in result.stderr and "permission denied" in result.stderr:
         pytest.skip("this machine's root may not mount")
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def compiled(folder: Path, source: str | Path, *flags: str) -> Path:
-    """A C program (or, by its flags, a library) of the machine's own compiler."""
+    """A C program (or, by its flags, a library), compiled by the machine's own compiler."""
     folder.mkdir(exist_ok=True)
     text = source.read_text() if isinstance(source, Path) else source
     made = folder / f"program-{abs(hash((text, flags))):x}"

@@ -1,8 +1,10 @@
-"""Processes of one container race for its memory, and some are killed; the driver's own sum is looked at all the time.
+"""Processes of one container race for its memory, and some are killed; the driver's own sum is
+checked all the time.
 
-``python -m tests.integration.isolation.racing --seconds 60 --processes 64 --kills 1000`` (``make race-isolation``) is the long
-form; what it prints is that of allocations_race.c, and it ends with 1 when a limit was passed, a process hung or failed, or
-not exactly the limit could be allocated afterwards.
+``python -m tests.integration.isolation.racing --seconds 60 --processes 64 --kills 1000`` (``make
+race-isolation``) is the long form; it prints the output of allocations_race.c, and exits with 1
+when a limit was passed, a process hung or failed, or not exactly the limit could be allocated
+afterwards.
 """
 
 import argparse
@@ -18,16 +20,16 @@ from gpushare_playground import gpus
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import MIB, build, lay_out
 
-#: Odd sums and small contexts, so that much of it is fought for.
+#: Odd sums and small contexts, for much contention.
 LIMIT_MIB: Final = 2154
 CONTEXT_MIB: Final = 16
 
-_SAID: Final = re.compile(r"(\d+) killed, (\d+) rounds; (\d+) looks, at most (\d+) MiB\n")
+_SUMMARY: Final = re.compile(r"(\d+) killed, (\d+) rounds; (\d+) looks, at most (\d+) MiB\n")
 
 
 @dataclass(frozen=True)
 class Raced:
-    """How a race went. ``problem`` is empty when all held."""
+    """The result of a race. ``problem`` is empty on success."""
 
     killed: int
     rounds: int
@@ -46,7 +48,7 @@ def race(folder: Path, length: str, processes: int, kills: int, *, timeout_s: fl
     program = build("linked") / "allocations_race"
     real = fakegpu.BUILT / "libnvidia-ml.so.1"
     arguments = (real, node.gpus[0].uuid, str(LIMIT_MIB), str(processes), length, str(kills))
-    ended = subprocess.run(
+    result = subprocess.run(
         [program, *arguments],
         env=here.environment(),
         capture_output=True,
@@ -54,10 +56,10 @@ def race(folder: Path, length: str, processes: int, kills: int, *, timeout_s: fl
         timeout=timeout_s,
         check=False,
     )
-    said = _SAID.fullmatch(ended.stdout)
-    numbers = map(int, said.groups()) if said else (0, 0, 0, 0)
-    problem = ended.stderr or ended.stdout * (said is None) or f"ended with {ended.returncode}"
-    return Raced(*numbers, problem="" if ended.returncode == 0 and said else problem)
+    summary = _SUMMARY.fullmatch(result.stdout)
+    numbers = map(int, summary.groups()) if summary else (0, 0, 0, 0)
+    problem = result.stderr or result.stdout * (summary is None) or f"ended with {result.returncode}"
+    return Raced(*numbers, problem="" if result.returncode == 0 and summary else problem)
 
 
 def main() -> int:
@@ -67,13 +69,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--processes", type=int, default=64)
     parser.add_argument("--kills", type=int, default=1000)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         raced = race(
-            Path(folder), f"{asked.seconds}s", asked.processes, asked.kills, timeout_s=asked.seconds + 300
+            Path(folder),
+            f"{arguments.seconds}s",
+            arguments.processes,
+            arguments.kills,
+            timeout_s=arguments.seconds + 300,
         )
     print(
-        f"{asked.processes} processes for {asked.seconds} s, {raced.killed} killed, {raced.rounds} allocated or freed; the driver "
+        f"{arguments.processes} processes for {arguments.seconds} s, {raced.killed} killed, {raced.rounds} allocated or freed; the driver "
         f"was asked {raced.looks} times and counted {raced.most_mib} MiB at most, the limit is {LIMIT_MIB} MiB"
     )
     print(raced.problem or "afterwards exactly the limit could be allocated")

@@ -67,7 +67,7 @@ for line in sys.stdin:
 
 
 class Talker:
-    """A program with a context, unless `bare`: then the driver is its own, without the libraries."""
+    """A program with a context; if `bare`, on the driver itself, without the libraries."""
 
     def __init__(self, container: Container, bare: bool = False) -> None:
         ours, theirs = socket.socketpair()
@@ -87,7 +87,7 @@ class Talker:
         self("context()")
 
     def __call__(self, line: str) -> Any:
-        """The value of an expression, or None of a statement."""
+        """The value of an expression, or None for a statement."""
         assert self._program.stdin
         assert self._program.stdout
         self._program.stdin.write(line + "\n")
@@ -107,7 +107,7 @@ class Talker:
         return int(self("used()"))
 
     def lend(self, file: int, to: "Talker") -> int:
-        """One of its descriptors, as another program has it from then on."""
+        """Pass one of its descriptors to another program; returns the number that it has there."""
         self(f"lend({file})")
         (passed,) = socket.recv_fds(self._mail, 1, 1)[1]
         socket.send_fds(to._mail, [b"."], [passed])

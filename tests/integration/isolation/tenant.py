@@ -80,7 +80,7 @@ def used() -> int:
 
 
 def take(kind: str, size: int) -> tuple[int, Any]:
-    """Allocates ``size`` bytes in one of the ways; the result and what ``give`` wants."""
+    """Allocates ``size`` bytes in one of the ways; returns the result and the arguments for ``give``."""
     address, handle = c_uint64(), c_void_p()
     if kind == "pitch":
         pitch = c_size_t()

@@ -1,4 +1,6 @@
-"""What a container may take changes while its processes run: more than its request, or less until others give it back."""
+"""A container's allowance changes while its processes run: more than its request, or less until
+others free memory.
+"""
 
 import struct
 
@@ -10,21 +12,21 @@ from tests.unit.isolation.building import MIB, Container
 
 
 def allow(here: Container, mib: int) -> None:
-    """As the node agent does, in place: processes have the file mapped."""
+    """In place, as the node agent does: processes have the file mapped."""
     with (here.run / "allowance").open("r+b" if (here.run / "allowance").exists() else "wb") as file:
         file.write(struct.pack("<16Q", mib * MIB, *([0] * 15)))
 
 
 @pytest.fixture
 def bursting(container: LimitedContainer) -> Container:
-    """It requests 1024 MiB and may take 4096 at first."""
+    """It requests 1024 MiB and may use 4096 at first."""
     here = container(1024)
     here.limits.write_text(here.limits.read_text().replace(" 1.1\n", " 1.2\n") + "allowance\n")
     allow(here, 4096)
     return here
 
 
-def test_a_running_process_is_held_to_what_is_allowed_at_that_moment(bursting: Container) -> None:
+def test_a_running_process_is_held_to_the_current_allowance(bursting: Container) -> None:
     lines = """
 context()
 print(info()[1], take("plain", 2048 * MIB)[0], flush=True)
@@ -43,7 +45,7 @@ print(take("plain", 256 * MIB)[0], flush=True)
         assert line() == "0\n"
 
 
-def test_what_the_request_covers_is_waited_for_until_it_is_there(bursting: Container) -> None:
+def test_allocations_within_the_request_wait_for_memory(bursting: Container) -> None:
     allow(bursting, 0)
     lines = """
 must("cuInit", 0)
@@ -65,7 +67,7 @@ def test_without_its_allowance_file_a_container_gets_no_memory(bursting: Contain
     assert "allowance: No such file or directory; the GPU cannot be used without it" in refused.stderr
 
 
-def test_an_allowance_file_that_the_limits_do_not_name_does_not_count(container: LimitedContainer) -> None:
+def test_an_allowance_file_that_the_limits_do_not_name_is_ignored(container: LimitedContainer) -> None:
     """A tenant may be able to create it."""
     here = container(1024)
     allow(here, 4096)

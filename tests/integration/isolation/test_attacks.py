@@ -1,5 +1,7 @@
-"""What a tenant tries against its limits, its files and its neighbours, and what fails: with the rights that runtimes leave a
-container's root. What gets past the libraries is in test_attacks_watched.py."""
+"""A tenant's attempts against its limits, its files and its neighbours that fail, with the rights
+that runtimes leave a container's root. Attempts that bypass the libraries are in
+test_attacks_watched.py.
+"""
 
 import subprocess
 import sys
@@ -25,12 +27,12 @@ from tests.unit.isolation.building import MIB, Container
 
 pytestmark = needs_root
 
-#: Runs each line by itself; what goes through is said.
+#: Runs each line by itself; prints the lines that succeed.
 TRY_ALL = (
     'while IFS= read -r line; do if bash -c "$line" 2>/dev/null; then echo "went through: $line"; fi; done'
 )
 
-#: On limits that say more, in /run/forged.
+#: Higher limits, in /run/forged.
 ON_THE_LIMITS = """
 echo gpu >>/run/gpushare/limits
 echo gpu >/proc/self/root/run/gpushare/limits
@@ -88,22 +90,22 @@ def here(tmp_path: Path, node: gpus.GpuNode) -> Container:
 
 
 def tried(here: Container, way: Way, folder: Path, attempts: str, *beforehand: str) -> str:
-    """What went through of the attempts."""
+    """The attempts that succeeded."""
     return gone_through(must(run(here, way, folder, *beforehand, "bash", "-c", script_of(attempts))))
 
 
 def script_of(attempts: str) -> str:
-    # The last one goes through: so all were tried.
+    # The last one succeeds, as proof that all were tried.
     return f"{TRY_ALL} <<'ATTEMPTS'\n{attempts.strip()}\ntrue\nATTEMPTS"
 
 
-def gone_through(said: str) -> str:
-    assert said.endswith("went through: true\n")
-    return said.removesuffix("went through: true\n")
+def gone_through(output: str) -> str:
+    assert output.endswith("went through: true\n")
+    return output.removesuffix("went through: true\n")
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_limits_stay_as_they_are(way: str, here: Container, tmp_path: Path) -> None:
+def test_a_tenant_cannot_change_its_limits(way: str, here: Container, tmp_path: Path) -> None:
     before = here.limits.read_text()
     tenant = Way(way, as_tenant=True, before=FORGE)
     assert tried(here, tenant, tmp_path, ON_THE_LIMITS) == ""
@@ -118,8 +120,8 @@ def test_the_limits_stay_as_they_are(way: str, here: Container, tmp_path: Path) 
     must(run(here, tenant, tmp_path, sys.executable, "-c", OVER))
 
 
-def test_by_their_modes_too_limits_are_the_node_agents(here: Container, tmp_path: Path) -> None:
-    """Where no mount protects them: another user of the node, or of a playground."""
+def test_file_modes_alone_protect_the_limits(here: Container, tmp_path: Path) -> None:
+    """Where no mount protects them: against another user of the node, or of a playground."""
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(folder.stat().st_mode | 0o055)
     unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
@@ -137,30 +139,28 @@ def test_by_their_modes_too_limits_are_the_node_agents(here: Container, tmp_path
     (tmp_path / "forged").chmod(0o666)
 
     assert went_through() == ""
-    # The folder of all containers is closed to others; one container's by itself need not be.
+    # The directory of all containers is closed to others; one container's by itself need not be.
     assert containers.stat().st_mode & 0o077 == 0
     containers.chmod(0o755)
     assert went_through() == ""
     assert here.limits.read_text() == before
 
 
-def test_the_list_of_what_every_program_loads_stays_as_it_is(here: Container, tmp_path: Path) -> None:
+def test_a_tenant_cannot_change_the_preload_list(here: Container, tmp_path: Path) -> None:
     tenant = Way("preloaded", as_tenant=True, before=FORGE)
     assert tried(here, tenant, tmp_path, ON_THE_PRELOAD) == ""
     must(run(here, tenant, tmp_path, sys.executable, "-c", OVER))
 
 
-def test_a_gpu_that_was_not_allocated_has_no_memory_whatever_the_environment_says(
-    here: Container, tmp_path: Path
-) -> None:
+def test_an_unallocated_gpu_has_no_memory_whatever_the_environment(here: Container, tmp_path: Path) -> None:
     reach = compiled(tmp_path / "programs", REACH)
     tenant = Way(as_tenant=True)
     for another in ("1", "2,3"):
-        said = run(here, tenant, tmp_path, reach, "plain", NAMED, "64", FAKEGPU_VISIBLE_DEVICES=another)
-        assert must(said) == "2 0\n"
+        result = run(here, tenant, tmp_path, reach, "plain", NAMED, "64", FAKEGPU_VISIBLE_DEVICES=another)
+        assert must(result) == "2 0\n"
 
 
-def test_the_usage_file_cannot_be_taken_away(here: Container, tmp_path: Path) -> None:
+def test_the_usage_file_cannot_be_removed(here: Container, tmp_path: Path) -> None:
     tenant = Way(as_tenant=True, before=FORGE)
     assert tried(here, tenant, tmp_path, ON_THE_USAGE) == ""
     must(run(here, tenant, tmp_path, sys.executable, "-c", OVER))
@@ -176,7 +176,7 @@ def test_the_usage_file_cannot_be_taken_away(here: Container, tmp_path: Path) ->
         "fcntl.lockf(usage, fcntl.LOCK_EX, 1 << 20)\nfcntl.flock(limits, fcntl.LOCK_EX)",
     ],
 )
-def test_what_a_tenant_does_to_its_usage_file_is_its_own_loss(
+def test_damage_to_the_usage_file_affects_only_its_own_container(
     spoil: str, node: gpus.GpuNode, here: Container, tmp_path: Path
 ) -> None:
     neighbour = allocated_container(tmp_path, node)
@@ -192,23 +192,23 @@ for _ in range(50):
     give("plain", address)
 print("well", flush=True)
 """
-    # The spoiler holds what it has done until the neighbour is through.
+    # The spoiler keeps its changes until the neighbour is done.
     spoils = f"import fcntl, os, sys\n{spoil}\nprint('spoiled', flush=True)\nsys.stdin.read()"
     with (
-        running(neighbour, tenant, tmp_path, sys.executable, "-c", AS_TENANT + works) as (working, said),
+        running(neighbour, tenant, tmp_path, sys.executable, "-c", AS_TENANT + works) as (working, output),
         running(here, tenant, tmp_path, sys.executable, "-c", spoils) as (_, spoiled),
     ):
-        assert said.readline() == "ready\n"
+        assert output.readline() == "ready\n"
         assert spoiled.readline() == "spoiled\n"
         own = run(here, tenant, tmp_path, sys.executable, "-c", AS_TENANT + "context()")
         assert own.returncode != 0
         assert working.stdin
         working.stdin.write("\n")
         working.stdin.flush()
-        assert said.readline() == "well\n"
+        assert output.readline() == "well\n"
 
 
-def test_a_process_of_another_container_can_neither_be_traced_nor_read_nor_ended(
+def test_a_process_of_another_container_cannot_be_traced_read_or_killed(
     node: gpus.GpuNode, here: Container, tmp_path: Path
 ) -> None:
     other = allocated_container(tmp_path, node)
@@ -233,16 +233,16 @@ for pid in {victim, *(int(name) for name in os.listdir("/proc") if name.isdigit(
     refused(libc.syscall(434, pid, 0))
     assert not os.path.exists(f"/proc/{pid}/mem")
 """
-    with running(other, own_processes, tmp_path, sys.executable, "-c", holds) as (victim, said):
-        assert said.readline() == "held\n"
+    with running(other, own_processes, tmp_path, sys.executable, "-c", holds) as (victim, stdout):
+        assert stdout.readline() == "held\n"
         assert victim.stdin
         child = Path(f"/proc/{victim.pid}/task/{victim.pid}/children").read_text().split()[0]
-        # By its number on the node, which a tenant may guess, and among all those that it sees.
+        # By its number on the node, which a tenant may guess, and by all those that it sees.
         output = must(run(here, own_processes, tmp_path, sys.executable, "-c", attack, child))
         assert set(output.splitlines()) == {"No such process"}
-        # With the node's processes in sight (hostPID), but as another user.
+        # With the node's processes visible (hostPID), but as another user.
         unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        seen = "import ctypes, sys\nlibc = ctypes.CDLL(None)\nprint(libc.ptrace(16, int(sys.argv[1]), None, None), libc.kill(int(sys.argv[1]), 9))"
+        tracing = "import ctypes, sys\nlibc = ctypes.CDLL(None)\nprint(libc.ptrace(16, int(sys.argv[1]), None, None), libc.kill(int(sys.argv[1]), 9))"
         output = must(
             run(
                 here,
@@ -252,11 +252,11 @@ for pid in {victim, *(int(name) for name in os.listdir("/proc") if name.isdigit(
                 "/usr/bin/env",
                 "python3",
                 "-c",
-                seen,
+                tracing,
                 child,
             )
         )
         assert output == "-1 -1\n"
         victim.stdin.write("\n")
         victim.stdin.flush()
-        assert int(said.readline()) > 1500
+        assert int(stdout.readline()) > 1500

@@ -1,6 +1,7 @@
-"""What gets past the libraries: the node agent's watchdog sees it by the driver's own count, and ends it.
+"""Attacks that bypass the libraries: the node agent's watchdog detects them by the driver's own
+count and kills them.
 
-The test controls time: when the watchdog looks, and when its clock advances.
+The test controls time: when the watchdog runs, and when its clock advances.
 """
 
 import asyncio
@@ -49,7 +50,7 @@ TAKES = (
     AS_TENANT
     + "context()\nassert take('plain', 4000 * MIB)[0] == 0\nprint('held', flush=True)\nsys.stdin.read()\n"
 )
-#: As an allocator that a tenant loads before all else.
+#: An allocator that a tenant preloads before everything else.
 OWN_LIBRARY = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -61,7 +62,8 @@ int cuMemAlloc_v2(unsigned long long *address, size_t bytes)
     return real(address, bytes);
 }
 """
-#: The program that it is loaded into finds the name in the whole program, as one that is linked to the driver does.
+#: The program that it is loaded into finds the name in the whole program, as one that is linked to the
+#: driver does.
 LINKED = TAKES.replace("context()", "sys.modules['tenant'].cuda = ctypes.CDLL(None)\ncontext()")
 SCRIBBLES = (
     AS_TENANT
@@ -78,14 +80,14 @@ sys.stdin.read()
 """
 )
 FORGED = f"sed 's/memory_bytes=[0-9]*/memory_bytes={16000 * MIB}/'"
-#: The folder is moved away with all that is mounted in it, and another one put in its place.
+#: The folder is moved away with everything mounted in it, and another one put in its place.
 MOVES_THE_FOLDER = f"""
 mv /run/gpushare /run/real && mkdir /run/gpushare && cd /run/gpushare || exit 1
 {FORGED} /run/real/limits >limits; truncate -s $(stat -c %s /run/real/usage) usage
 ln -s /run/real/driver driver; [ ! -e /run/real/lib ] || ln -s /run/real/lib lib
 exec "$0" -c "$1"
 """
-#: In a user namespace a tenant may mount, over what was mounted for it as well.
+#: In a user namespace a tenant may mount, also over its own mounts.
 MOUNTS_OVER = f"""
 {FORGED} /run/gpushare/limits >/run/forged && truncate -s $(stat -c %s /run/gpushare/usage) /run/forged-usage
 exec unshare -Urm bash -c 'mount --bind /run/forged /run/gpushare/limits &&
@@ -99,7 +101,7 @@ LD_LIBRARY_PATH=/run/mine exec "$0" -c "$1"
 
 @dataclass(frozen=True)
 class Attack:
-    """What a tenant runs: a program in Python, a piece of shell that runs it, or reach.c (by ``how``)."""
+    """A tenant's attack: a program in Python, a piece of shell that runs it, or reach.c (by ``how``)."""
 
     way: str
     python: str = TAKES
@@ -134,7 +136,7 @@ ATTACKS: Final = {
 
 
 class Node:
-    """A node with one GPU, whose watchdog looks at what the stand-in driver says, and at a ``/proc`` of the test's."""
+    """A node with one GPU, whose watchdog reads the fake driver and a ``/proc`` of the test's."""
 
     def __init__(self, folder: Path, gpu: gpus.GpuNode) -> None:
         self.folder = folder
@@ -192,7 +194,7 @@ def prepared(attack: Attack, folder: Path) -> dict[str, str]:
     if "own" not in attack.environment:
         return attack.environment
     library = compiled(folder / "programs", OWN_LIBRARY, "-shared", "-fPIC")
-    # Linked by hand: what the program needs of the driver is there before it begins.
+    # Linked by hand: the driver functions that the program needs are resolved before it starts.
     also = f"{library}:{NAMED}" if attack.way == "in place" else str(library)
     return {"LD_PRELOAD": also}
 
@@ -201,27 +203,27 @@ HELD = ("held\n", "0 16160\n", "0 15936\n")
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
+async def test_a_process_past_the_limit_is_killed_and_a_neighbour_is_not(
     name: str, node: Node, gpu: gpus.GpuNode, tmp_path: Path
 ) -> None:
     attack = ATTACKS[name]
-    here, beside = allocated_container(tmp_path, gpu), allocated_container(tmp_path, gpu)
+    here, neighbour_container = allocated_container(tmp_path, gpu), allocated_container(tmp_path, gpu)
     tenant = Way(attack.way, as_tenant=True)
     with ExitStack() as both:
         environment = prepared(attack, tmp_path)
-        attacker, said = both.enter_context(
+        attacker, output = both.enter_context(
             running(here, tenant, tmp_path, *attack.command(tmp_path), **environment)
         )
-        line = said.readline()
+        line = output.readline()
         if "user namespace" in name and line == "":
             pytest.skip("this machine's kernel lets no tenant have user namespaces")
         assert line in HELD
-        keeps = (
+        holds = (
             AS_TENANT
             + "context()\nassert take('plain', 1500 * MIB)[0] == 0\nprint('held', flush=True)\nfor line in sys.stdin: print(used(), flush=True)\n"
         )
         neighbour, answers = both.enter_context(
-            running(beside, Way("in place", as_tenant=True), tmp_path, PYTHON, "-c", keeps)
+            running(neighbour_container, Way("in place", as_tenant=True), tmp_path, PYTHON, "-c", holds)
         )
         assert answers.readline() == "held\n"
         assert driver_used_mib(tmp_path / "node.gpus") > 4000 + 1500
@@ -231,15 +233,15 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
         node.watchdog.start()
 
         await node.look()
-        ((who, reason, note),) = node.events.recorded
-        assert (who, reason) == ("attacker", REASON_MEMORY)
+        ((pod, reason, note),) = node.events.recorded
+        assert (pod, reason) == ("attacker", REASON_MEMORY)
         assert f"its share is {SLICE_MIB} MiB" in note
         assert attacker.poll() is None
         node.clock.now_s += GRACE_S
         await node.look()
         assert attacker.wait(60) == -9
-        who, reason, note = node.events.recorded[-1]
-        assert (who, reason) == ("attacker", REASON_KILLED)
+        pod, reason, note = node.events.recorded[-1]
+        assert (pod, reason) == ("attacker", REASON_KILLED)
         assert note.endswith(f"killed by the node agent: {attacker.pid}")
 
         assert neighbour.stdin
@@ -247,7 +249,7 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
         neighbour.stdin.flush()
         assert int(answers.readline()) > 1500
         assert neighbour.poll() is None
-        assert {who for who, _, _ in node.events.recorded} == {"attacker"}
+        assert {pod for pod, _, _ in node.events.recorded} == {"attacker"}
         assert driver_used_mib(tmp_path / "node.gpus") < SLICE_MIB
         # Nothing of it is left for the next one in its place, either.
         node.clock.now_s += GRACE_S
@@ -256,11 +258,11 @@ async def test_who_gets_past_the_limit_is_seen_and_ended_and_a_neighbour_is_not(
         assert node.events.recorded == before
 
 
-def test_what_is_taken_past_the_library_is_in_the_drivers_count(gpu: gpus.GpuNode, tmp_path: Path) -> None:
+def test_memory_allocated_past_the_library_is_in_the_drivers_count(gpu: gpus.GpuNode, tmp_path: Path) -> None:
     """All of it: no allocation of a process is invisible to the driver's accounting."""
     here: Container = allocated_container(tmp_path, gpu)
     attack = ATTACKS["the driver's library where ours needs it (in place)"]
     tenant = Way(attack.way, as_tenant=True)
-    with running(here, tenant, tmp_path, *attack.command(tmp_path), **attack.environment) as (_, said):
-        assert said.readline() == "held\n"
+    with running(here, tenant, tmp_path, *attack.command(tmp_path), **attack.environment) as (_, output):
+        assert output.readline() == "held\n"
         assert driver_used_mib(tmp_path / "node.gpus") == 4000 + 256  # and its context

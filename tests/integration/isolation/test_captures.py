@@ -1,4 +1,6 @@
-"""Streams are captured beside other threads as without us: the stand-in has the rules that an H200 with driver 580 was seen to have."""
+"""Streams are captured next to other threads as without our libraries: the fake driver follows the
+rules observed on an H200 with driver 580.
+"""
 
 import json
 import subprocess
@@ -20,7 +22,6 @@ FORBIDDEN = {
     *("cuMemPoolGetAttribute", "cuMemPoolTrimTo", "cuMemAllocAsync"),
 }
 #: Refused, and the capture is invalid; both fine.
-#: What is asked may not be done yet (600).
 FAILS, FINE = [900, 901], ([0, 0], [600, 0])
 
 
@@ -38,7 +39,7 @@ def as_seen(found: Any) -> None:
     assert all(answer in (FAILS, *FINE) for mode in found.values() for answer in mode.values())
 
 
-def test_the_placeholder_forbids_what_the_driver_forbids(tmp_path: Path) -> None:
+def test_the_fake_driver_forbids_what_the_driver_forbids(tmp_path: Path) -> None:
     fakegpu.build("library")
     gpus.write(tmp_path / "node.gpus", gpus.preset("v100-16160", "n1"))
     as_seen(rules(fakegpu.environment(tmp_path / "node.gpus")))
@@ -49,7 +50,7 @@ def test_limits_forbid_nothing_more(container: LimitedContainer) -> None:
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_no_capture_is_lost_beside_threads_that_launch_and_ask_for_memory(
+def test_no_capture_is_lost_while_other_threads_launch_and_allocate(
     container: LimitedContainer, threads: int
 ) -> None:
     lines = beside(threads, captures=1000, seconds=20)

@@ -1,4 +1,4 @@
-"""Other people's programs: what they see in a container, and that they get no more."""
+"""Third-party programs: what they see in a container, and that they get no more."""
 
 import os
 import pty
@@ -15,14 +15,14 @@ from tests.unit.isolation.building import MIB, Container, lay_out
 
 
 def printed(here: Container, *program: str | Path) -> str:
-    ended = subprocess.run(
+    result = subprocess.run(
         program, env=here.environment(), capture_output=True, text=True, timeout=60, check=False
     )
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
-def test_cuda_bindings_which_asks_for_every_function_by_cu_get_proc_address(
+def test_cuda_bindings_which_finds_functions_by_cu_get_proc_address(
     container: LimitedContainer,
 ) -> None:
     script = """
@@ -76,11 +76,11 @@ def test_nvtop_draws_the_slice(container: LimitedContainer) -> None:
         os.close(ours_end)
 
 
-def test_each_gpu_has_a_limit_of_its_own(tmp_path: Path) -> None:
+def test_each_gpu_has_its_own_limit(tmp_path: Path) -> None:
     node = gpus.preset("core-mem-4", "n1")
     gpus.write(tmp_path / "node.gpus", node)
     here = lay_out(tmp_path / "c", tmp_path / "node.gpus")
-    # In an order of their own: by UUID they are known, not by place.
+    # In a different order: they are identified by UUID, not by position.
     here.limit(
         f"{node.gpus[2].uuid} memory_bytes={1024 * MIB}", f"{node.gpus[0].uuid} memory_bytes={2048 * MIB}"
     )
@@ -116,7 +116,7 @@ assert info()[0] < 2048 - 256 - 1500 - 199
     run_tenant(here, lines)
 
 
-def test_a_process_is_listed_with_what_it_has(container: LimitedContainer) -> None:
+def test_a_process_is_listed_with_its_memory(container: LimitedContainer) -> None:
     here = container()
     with running_tenant(here, "context()\nprint(os.getpid(), used(), flush=True)\nsys.stdin.read()") as line:
         pid, used_mib = line().split()

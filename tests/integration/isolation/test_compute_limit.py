@@ -1,4 +1,6 @@
-"""The compute limit on the stand-in driver: what happens, not how fast. Shares are measured by ``make bench-isolation``."""
+"""The compute limit on the fake driver: what happens, not how fast. Shares are measured by ``make
+bench-isolation``.
+"""
 
 import os
 import struct
@@ -19,9 +21,9 @@ from tests.integration.isolation.test_sanitized import run
 from tests.unit.isolation.building import Container, build
 
 PAGE: Final = 4096
-#: Where a turn page says what each process does.
+#: Where a turn page holds the state of each process.
 SLOTS: Final = 128
-#: Kernels as the stand-in driver knows them: the first parameter is their duration.
+#: Kernels of the fake driver: the first parameter is their duration.
 LOAD = '''
 PTX = b"""
 .version 6.4
@@ -53,7 +55,7 @@ def containers(tmp_path: Path) -> Path:
 
 @contextmanager
 def arbiter(containers: Path, flavour: str = "") -> Iterator[subprocess.Popen[str]]:
-    """At work when the block begins."""
+    """An arbiter that runs when the block begins."""
     program = build("sanitize") / flavour / "arbiter" if flavour else build("all") / "arbiter"
     with subprocess.Popen(
         [program, "--containers", containers], stderr=subprocess.PIPE, text=True
@@ -94,7 +96,7 @@ def page(container: Container) -> dict[str, int]:
 
 
 def wait_until(true: Callable[[], bool]) -> None:
-    """A state that comes; at the latest in a minute, on a busy machine."""
+    """Wait for a state; at most a minute, on a busy machine."""
     pause = time.monotonic() + 60
     while not true():
         assert time.monotonic() < pause
@@ -107,7 +109,7 @@ def test_a_container_without_a_percentage_is_left_alone(container: LimitedContai
     assert page(here)["library"] == 0
 
 
-def test_work_is_charged_what_it_takes(container: LimitedContainer, containers: Path) -> None:
+def test_work_is_charged_its_duration(container: LimitedContainer, containers: Path) -> None:
     here = container(more=" core_percent=50")
     place(containers, here)
     with arbiter(containers):
@@ -119,19 +121,19 @@ def test_work_is_charged_what_it_takes(container: LimitedContainer, containers: 
 
 
 @pytest.mark.parametrize("percent", [5, 100])
-def test_without_an_arbiter_work_goes_on(container: LimitedContainer, percent: int) -> None:
+def test_without_an_arbiter_work_continues(container: LimitedContainer, percent: int) -> None:
     here = container(more=f" core_percent={percent}")
     run_tenant(here, LOAD + 'for _ in range(50): launch(200_000)\nmust("cuCtxSynchronize")')
     assert page(here)["used"] > 0
 
 
-def test_who_comes_first_looks_for_an_arbiter_before_it_goes_alone(container: LimitedContainer) -> None:
+def test_the_first_process_looks_for_an_arbiter_before_it_runs_alone(container: LimitedContainer) -> None:
     here = container(more=" core_percent=50")
     run_tenant(here, LOAD + 'launch(1000)\nmust("cuCtxSynchronize")')
     assert page(here)["requests"] > 0
 
 
-def test_the_longer_unknown_work_runs_the_longer_it_is_expected_to(
+def test_the_longer_unknown_work_runs_the_longer_its_estimate(
     container: LimitedContainer, containers: Path
 ) -> None:
     here = container(more=" core_percent=50")
@@ -140,7 +142,7 @@ def test_the_longer_unknown_work_runs_the_longer_it_is_expected_to(
         arbiter(containers),
         running_tenant(here, LOAD + 'launch(20_000_000_000)\nmust("cuCtxSynchronize")'),
     ):
-        # What is known to be short, or was taken for that, is through half a millisecond after it was looked at.
+        # Work that is known to be short, or was estimated so, is done within half a millisecond after the check.
         wait_until(lambda: page(here)["busy_until"] > time.monotonic_ns() + 50_000_000)
 
 
@@ -229,7 +231,7 @@ for _ in range(20):
     run_tenant(here, lines)
 
 
-#: Processes that have a context of their own and leave by exit, with some 30 ms of work under way: how many ended how.
+#: Processes that have their own context and leave by exit, with some 30 ms of queued work: how many exited how.
 EXITS = f"""
 from collections import Counter
 def leave():
@@ -248,17 +250,18 @@ print(dict(ends))
 
 
 @pytest.mark.parametrize("more", ["", " core_percent=90"])
-def test_a_process_with_kernels_under_way_exits_as_without_limits(
+def test_a_process_with_running_kernels_exits_as_without_limits(
     container: LimitedContainer, containers: Path, more: str
 ) -> None:
     here = container(more=more)
     place(containers, here)
     with arbiter(containers):
-        ended = run_tenant(here, EXITS)
-    assert (ended.stdout, ended.stderr) == ("{7: 100}\n", "")
+        result = run_tenant(here, EXITS)
+    assert (result.stdout, result.stderr) == ("{7: 100}\n", "")
 
 
-#: Exits with work under way. The first exit handler is registered before the driver's, so it runs last; it waits until no thread of ours is left.
+#: Exits with queued work. The first exit handler is registered before the driver's, so it runs last; it
+#: waits until no thread of ours is left.
 LAST_HANDLER = """
 import time
 def name(thread):
@@ -305,15 +308,15 @@ must("cuCtxSynchronize")
 
 
 @pytest.mark.parametrize(
-    ("said", "pause_ms", "visits"),
+    ("setting", "pause_ms", "visits"),
     [("", 5, True), (" core_class=latency", 0, True), (" core_class=batch", 5, False)],
 )
-def test_whether_a_container_visits_its_class_says(
-    container: LimitedContainer, containers: Path, said: str, pause_ms: int, visits: bool
+def test_a_containers_class_decides_whether_it_visits(
+    container: LimitedContainer, containers: Path, setting: str, pause_ms: int, visits: bool
 ) -> None:
-    """Beside one that visited in the last two seconds a loop keeps little ahead."""
+    """Next to one that visited in the last two seconds a loop keeps little ahead."""
     here, loop = (
-        container(more=f" core_percent=30{said}"),
+        container(more=f" core_percent=30{setting}"),
         container(more=" core_percent=70 core_class=batch"),
     )
     place(containers, here)
@@ -359,7 +362,7 @@ def test_an_arbiter_that_ends_in_order_says_so(container: LimitedContainer, cont
     "flavour",
     ["", *SANITIZERS],
 )
-def test_what_a_tenant_does_to_its_page_is_its_own_loss(
+def test_damage_to_a_turn_page_affects_only_its_own_container(
     container: LimitedContainer, containers: Path, flavour: str
 ) -> None:
     bad, good = container(more=" core_percent=40"), container(more=" core_percent=50")
@@ -405,7 +408,7 @@ def test_containers_that_come_and_go(
 @pytest.mark.timeout(600)
 @pytest.mark.sanitized
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
-def test_threads_that_launch_capture_end_contexts_and_fork(
+def test_threads_that_launch_capture_destroy_contexts_and_fork(
     container: LimitedContainer, sanitizer: str
 ) -> None:
     assert run(container(more=" core_percent=95"), sanitizer, "launches_race", "4", "150") == "0 failures\n"

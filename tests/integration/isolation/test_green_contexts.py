@@ -1,4 +1,4 @@
-"""Green contexts: the primary context that they keep is charged, and all that was made in one ends with it."""
+"""Green contexts: the primary context that they keep is charged, and everything created in one ends with it."""
 
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import run_tenant
@@ -17,7 +17,7 @@ def green_context():
 """
 
 
-def test_a_green_context_is_charged_what_the_primary_one_costs_and_all_goes_with_the_last(
+def test_a_green_context_is_charged_like_the_primary_one_until_the_last_is_destroyed(
     container: LimitedContainer,
 ) -> None:
     run_tenant(
@@ -48,7 +48,7 @@ assert used() == 900
     )
 
 
-def test_a_reset_of_the_device_ends_what_was_made_in_a_green_context(container: LimitedContainer) -> None:
+def test_a_device_reset_frees_what_was_created_in_a_green_context(container: LimitedContainer) -> None:
     run_tenant(
         container(),
         GREEN

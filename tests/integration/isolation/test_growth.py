@@ -1,6 +1,8 @@
-"""What the driver takes without being asked counts, too: what is reported and held to the limit is what the driver counts.
+"""Memory that the driver allocates by itself counts, too: the driver's count is reported and held
+to the limit.
 
-The GPU is the stand-in's H200, which takes memory unasked as real ones did (docs/measurements/2026-11-h200.md).
+The GPU is the fake H200, whose driver allocates by itself as real ones did
+(docs/measurements/2026-11-h200.md).
 """
 
 import ast
@@ -22,13 +24,13 @@ from tests.unit.isolation.building import MIB, Container, build
 
 OUT_OF_MEMORY = 2
 PATIENCE_S = 5.0
-#: What may be reported above the driver's count.
+#: Allowed excess of the reported value over the driver's count.
 MORE_MIB = 32
 
-#: Begins a program as the first one of a pid namespace.
+#: Starts a program as the first one of a pid namespace.
 NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child"]
 
-#: Does what each line of stdin says and prints what that made of ``answer``.
+#: Executes each line of stdin and prints the resulting ``answer``.
 OBEYS = """
 import sys
 for line in sys.stdin:
@@ -64,7 +66,7 @@ def streams(count):
     return made
 """
 
-#: What was seen on a GPU, as a program of the driver's interface does it.
+#: Growth observed on a GPU, caused as a program of the driver's interface causes it.
 STEPS = {
     "a context": "first = context()",
     "its first kernel": "launch()",
@@ -88,7 +90,7 @@ STEPS = {
 
 
 class Obeying:
-    """A program that does what it is asked, line by line."""
+    """A program that executes lines from the test."""
 
     def __init__(self, environment: dict[str, str], begin: str, *within: str) -> None:
         self._process = subprocess.Popen(
@@ -105,15 +107,15 @@ class Obeying:
         )
 
     def ask(self, lines: str, answer: str = "None") -> Any:
-        """What ``answer`` is once the lines were done."""
-        said, reads = self._process.stdin, self._process.stdout
-        assert said
-        assert reads
-        said.write(repr(f"{lines}\nanswer = {answer}") + "\n")
-        said.flush()
-        read = reads.readline()
-        assert read, "the program has ended"
-        return ast.literal_eval(read)
+        """The value of ``answer`` after the lines were executed."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin
+        assert stdout
+        stdin.write(repr(f"{lines}\nanswer = {answer}") + "\n")
+        stdin.flush()
+        line = stdout.readline()
+        assert line, "the program has ended"
+        return ast.literal_eval(line)
 
     def end(self) -> None:
         self._process.kill()
@@ -121,7 +123,7 @@ class Obeying:
 
 
 class Programs:
-    """All that a test starts; ended with it."""
+    """All programs that a test starts; killed with it."""
 
     def __init__(self, node: Path) -> None:
         self._node = node
@@ -132,19 +134,21 @@ class Programs:
         return self._all[-1]
 
     def tenant(self, here: Container, *within: str) -> Obeying:
-        """A program of CUDA in the container, begun by the command ``within``."""
+        """A CUDA program in the container, started by the command ``within``."""
         return self._start(here.environment(), f"from tenant import *\n{PROGRAM}", *within)
 
     def onlooker(self, here: Container | None = None) -> Callable[[], float]:
-        """MiB in use by NVML's memory information in the container; without one: what the driver itself counts for processes."""
+        """MiB in use by NVML's memory information in the container; without one: what the driver
+        itself counts for processes.
+        """
         environment = here.environment() if here else fakegpu.environment(self._node)
-        asked = self._start(environment, COUNTS)
+        program = self._start(environment, COUNTS)
         count = (
             "pynvml.nvmlDeviceGetMemoryInfo(gpu).used"
             if here
             else "sum(one.usedGpuMemory for one in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu))"
         )
-        return lambda: asked.ask("", count) / MIB
+        return lambda: program.ask("", count) / MIB
 
     def end(self) -> None:
         for one in self._all:
@@ -172,14 +176,16 @@ def used(tenant: Obeying) -> Callable[[], float]:
 
 
 def settled(reported: Callable[[], float], least_mib: float, most_mib: float) -> float:
-    """What is reported once it is within bounds, or after a while: the driver is asked once a millisecond at most."""
+    """The reported value once it is within bounds, or after a while: the driver is queried once a
+    millisecond at most.
+    """
     end_s = time.monotonic() + PATIENCE_S
     while not least_mib <= (now := reported()) <= most_mib and time.monotonic() < end_s:
         pass
     return now
 
 
-def test_after_each_step_as_much_is_reported_as_the_driver_counts(
+def test_after_each_step_the_reported_usage_equals_the_drivers_count(
     container: LimitedContainer, programs: Programs
 ) -> None:
     here = container(16384)
@@ -202,12 +208,12 @@ def test_variables_that_do_not_fit_leave_the_container_at_its_limit(
     for kind in ("plain", "async", "physical"):
         assert tenant.ask("", f"take({kind!r}, 2 * MIB)[0]") == 2
     assert tenant.ask("", 'call("cuCtxCreate_v2", byref(c_void_p()), 0, 0)') == 2
-    # What goes is there again at once.
+    # Freed memory is available again immediately.
     assert tenant.ask('must("cuModuleUnload", module)', 'take("plain", 400 * MIB)[0]') == 0
     assert tenant.ask("", 'take("plain", 20 * MIB)[0]') == 2
 
 
-def test_in_a_pid_namespace_of_its_own_a_container_sees_what_its_processes_grow_by(
+def test_growth_is_seen_in_a_containers_own_pid_namespace(
     container: LimitedContainer, programs: Programs
 ) -> None:
     if subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode:
@@ -219,7 +225,7 @@ def test_in_a_pid_namespace_of_its_own_a_container_sees_what_its_processes_grow_
     assert settled(used(tenant), counted_mib, counted_mib) == counted_mib
 
 
-def test_what_another_process_grows_by_counts_though_that_asks_for_nothing_more(
+def test_growth_of_another_process_counts_though_it_allocates_nothing(
     container: LimitedContainer, programs: Programs
 ) -> None:
     here = container(2048)
@@ -236,7 +242,7 @@ def test_what_another_process_grows_by_counts_though_that_asks_for_nothing_more(
 
 
 @pytest.mark.parametrize("last", ["maker", "importer"])
-def test_memory_that_several_have_open_is_not_counted_beside_what_they_grew_by(
+def test_shared_memory_is_not_counted_in_addition_to_growth(
     last: str, container: LimitedContainer, programs: Programs
 ) -> None:
     here, driver = container(2400), programs.onlooker()
@@ -259,10 +265,10 @@ def test_memory_that_several_have_open_is_not_counted_beside_what_they_grew_by(
         assert settled(maker.used, driver(), driver()) == driver() == counted_mib + 300
 
 
-def test_nothing_that_fits_is_refused_while_threads_and_processes_take_and_give_back(
+def test_nothing_that_fits_is_refused_while_others_allocate_and_free(
     container: LimitedContainer, programs: Programs
 ) -> None:
-    # Two processes with 518 + 92 MiB each, and of 300 MiB that are left each of two threads of both takes 70.
+    # Two processes with 518 + 92 MiB each; of the remaining 300 MiB each of two threads of both takes 70.
     here = container(1520)
     both_mib = 2 * (518 + 92)
     both = [programs.tenant(here) for _ in range(2)]
@@ -290,13 +296,13 @@ for thread in threads: thread.start()
         assert settled(used(one), both_mib, both_mib) == both_mib
 
 
-def test_threads_that_take_what_just_fits_are_never_refused(
+def test_threads_whose_allocations_just_fit_are_never_refused(
     container: LimitedContainer, node: gpus.GpuNode
 ) -> None:
     # A context, 32 streams, what two threads take at a time, and a page.
     here = container(518 + 16 + 2 * 70 + 2)
     assert node.gpus[0].growth
-    ended = subprocess.run(
+    result = subprocess.run(
         [build("linked") / "growth_race", "2", "4000", "70"],
         env=here.environment(),
         capture_output=True,
@@ -304,4 +310,4 @@ def test_threads_that_take_what_just_fits_are_never_refused(
         timeout=60,
         check=False,
     )
-    assert (ended.returncode, ended.stdout) == (0, "0 refused, 0 failures\n")
+    assert (result.returncode, result.stdout) == (0, "0 refused, 0 failures\n")

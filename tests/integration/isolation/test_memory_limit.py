@@ -1,4 +1,4 @@
-"""Memory: every way to take it ends at the container's limit, and giving it back gives it back."""
+"""Memory: every way to allocate it ends at the container's limit, and freed memory is available again."""
 
 import subprocess
 import sys
@@ -50,7 +50,7 @@ assert result == OUT_OF_MEMORY
     )
 
 
-def test_small_pieces_share_pages_and_cost_what_the_driver_takes_for_them(
+def test_small_allocations_share_pages_and_are_charged_what_the_driver_takes(
     container: LimitedContainer,
 ) -> None:
     here = container(1024)
@@ -73,7 +73,7 @@ sys.stdin.read()
         assert int(line()) == driver_used_mib(here.node)
 
 
-def test_a_context_costs_what_the_driver_says_and_its_memory_ends_with_it(
+def test_a_context_is_charged_the_drivers_figure_until_it_is_destroyed(
     container: LimitedContainer,
 ) -> None:
     here = container(1500)
@@ -159,7 +159,7 @@ assert used() == base
     )
 
 
-def test_all_answers_agree(container: LimitedContainer) -> None:
+def test_all_queries_agree(container: LimitedContainer) -> None:
     here = container()
     lines = """
 context()
@@ -221,7 +221,7 @@ def test_gpustat_shows_the_slice(container: LimitedContainer) -> None:
     assert "/  2154 MB" in shown.stdout
 
 
-def test_levels_of_a_mipmap_that_outlive_what_they_shared_pages_with_are_charged(
+def test_mipmap_levels_that_outlive_their_page_neighbours_are_charged(
     container: LimitedContainer,
 ) -> None:
     here = container()
@@ -239,8 +239,8 @@ sys.stdin.read()
         assert int(line()) >= driver_used_mib(here.node)
 
 
-def test_near_the_limit_a_pool_keeps_what_the_program_keeps_there(container: LimitedContainer) -> None:
-    """A piece of 1 MiB from a pool with GiBs free; what has no room there takes no more from it than it needs."""
+def test_near_the_limit_a_pool_keeps_only_what_the_program_uses(container: LimitedContainer) -> None:
+    """1 MiB from a pool with GiBs free; an allocation that the pool cannot hold takes no more than it needs."""
     run_tenant(
         container(4040),
         """
@@ -297,16 +297,16 @@ charged = used()
 """
 
 
-def test_stacks_are_charged_as_the_driver_takes_them_with_the_next_launch(
+def test_stacks_are_charged_when_the_driver_allocates_them_with_the_next_launch(
     container: LimitedContainer,
 ) -> None:
     here = container(4096)
-    with running_tenant(here, STACKS + "print(charged, flush=True)\nsys.stdin.read()") as said:
-        charged_mib = int(said())
+    with running_tenant(here, STACKS + "print(charged, flush=True)\nsys.stdin.read()") as read_line:
+        charged_mib = int(read_line())
         assert charged_mib - 2 <= driver_used_mib(here.node) <= charged_mib
 
 
-def test_stacks_that_do_not_fit_are_refused_and_all_end_with_their_context(
+def test_stacks_that_do_not_fit_are_refused_and_freed_with_their_context(
     container: LimitedContainer,
 ) -> None:
     run_tenant(

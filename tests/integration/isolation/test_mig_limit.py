@@ -1,4 +1,6 @@
-"""A share of a MIG instance: the container is held to it, and NVIDIA's nvidia-smi shows it in place of the instance's memory."""
+"""A share of a MIG instance: the container is held to it, and NVIDIA's nvidia-smi shows it in place
+of the instance's memory.
+"""
 
 import re
 import subprocess

@@ -1,5 +1,7 @@
-"""With less than a page, or a chunk, left of the limit: what surely fits into memory that is charged already is allocated, all else is refused
-before the driver is asked, which would take more first. (That it never has more, test_races.py sees.)"""
+"""With less than a page, or a chunk, left of the limit: an allocation that surely fits into memory
+already charged succeeds; everything else is refused before the driver is called, which would
+allocate more first. (test_races.py checks that the limit is never passed.)
+"""
 
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import run_tenant
@@ -34,7 +36,7 @@ assert used() == full
     )
 
 
-def test_a_gap_of_another_context_is_none(container: LimitedContainer) -> None:
+def test_a_gap_in_another_context_does_not_count(container: LimitedContainer) -> None:
     run_tenant(
         container(1024),
         FILL

@@ -1,4 +1,4 @@
-"""Ways to the driver's functions: what is limited is met on each of them, and what is not known is passed on."""
+"""Ways to the driver's functions: limited functions are ours on each of them, and unknown ones are passed on."""
 
 import os
 
@@ -38,7 +38,7 @@ assert look_up("cuDeviceGetName", 2000) == exported("cuDeviceGetName") != 0
     )
 
 
-def test_what_is_not_limited_comes_from_the_driver(container: LimitedContainer) -> None:
+def test_unlimited_functions_come_from_the_driver(container: LimitedContainer) -> None:
     run_tenant(
         container(),
         """
@@ -72,7 +72,7 @@ def test_the_full_path_of_our_library_is_our_library(container: LimitedContainer
     run_tenant(container(), OVER, TENANT_CUDA=str(OPEN / "libcuda.so.1"))
 
 
-def test_a_child_of_fork_has_a_slot_and_accounts_of_its_own(container: LimitedContainer) -> None:
+def test_a_child_of_fork_has_its_own_slot_and_accounts(container: LimitedContainer) -> None:
     run_tenant(
         container(),
         """

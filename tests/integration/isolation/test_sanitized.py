@@ -1,4 +1,4 @@
-"""The C tests once more, watched by sanitizers."""
+"""The C tests again, under sanitizers."""
 
 import shutil
 import subprocess
@@ -20,9 +20,9 @@ pytestmark = [
 
 def run(here: Container, sanitizer: str, program: str, *arguments: str | Path) -> str:
     folder = build("sanitize") / sanitizer
-    # ThreadSanitizer wants memory where newer kernels' randomisation may not leave it.
+    # ThreadSanitizer needs address space that newer kernels' randomisation may not leave it.
     steady = ["setarch", "--addr-no-randomize"] if shutil.which("setarch") else []
-    ended = subprocess.run(
+    result = subprocess.run(
         [*steady, folder / program, *arguments],
         env=here.environment(folder / "open"),
         capture_output=True,
@@ -30,15 +30,15 @@ def run(here: Container, sanitizer: str, program: str, *arguments: str | Path) -
         timeout=100,
         check=False,
     )
-    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
-    return ended.stdout
+    assert (result.returncode, result.stderr) == (0, ""), result.stdout
+    return result.stdout
 
 
 def test_threads_of_one_process(sanitizer: str, container: LimitedContainer) -> None:
     assert run(container(), sanitizer, "threads_race", "8", "300") == "0 failures, 0 bytes left behind\n"
 
 
-def test_threads_beside_what_the_driver_takes_unasked(
+def test_threads_while_the_driver_allocates_by_itself(
     sanitizer: str, container: LimitedContainer, tmp_path: Path
 ) -> None:
     gpus.write(tmp_path / "node.gpus", gpus.preset("h200-141gb", "n1"))

@@ -13,7 +13,7 @@ KINDS = ["handle", "ipc"]
 
 
 def made(kind: str, maker: Talker, mib: int) -> tuple[int, bytes | int]:
-    """What the maker has, and what others get hold of it by."""
+    """The maker's memory, and the handle by which others open it."""
     if kind == "ipc":
         address = maker.good(f"[x if isinstance(x, int) else x.value for x in take('plain', {mib} * MIB)]")
         return address, maker(f"ipc_handle({address})")
@@ -22,7 +22,7 @@ def made(kind: str, maker: Talker, mib: int) -> tuple[int, bytes | int]:
 
 
 def joined(maker: Talker, shared: bytes | int, other: Talker) -> tuple[int, int]:
-    """Result, and what the other one has."""
+    """The result, and the other program's memory."""
     if isinstance(shared, bytes):
         result, held = other(f"ipc_open({shared!r})")
     else:
@@ -33,7 +33,7 @@ def joined(maker: Talker, shared: bytes | int, other: Talker) -> tuple[int, int]
 
 
 def finish(kind: str, maker: Talker, shared: bytes | int) -> None:
-    """The maker has handed it out to all who shall have it."""
+    """The maker has handed it out to everyone who is to have it."""
     if kind == "handle":
         maker(f"os.close({shared})")
 
@@ -128,7 +128,7 @@ def test_another_container_is_charged_for_what_it_has_of_this_one(
         assert third.used() == theirs
 
 
-def test_what_a_descriptor_alone_keeps_is_charged_until_it_is_closed(container: LimitedContainer) -> None:
+def test_memory_kept_only_by_a_descriptor_is_charged_until_it_is_closed(container: LimitedContainer) -> None:
     here = container()
     with talkers(here, here) as (maker, other):
         base = maker.used()
@@ -157,7 +157,7 @@ def test_a_mapping_alone_keeps_imported_memory_charged(container: LimitedContain
         assert maker.used() == base
 
 
-def test_what_a_program_without_the_library_exports_is_charged_when_it_is_mapped(
+def test_memory_exported_without_the_library_is_charged_when_it_is_mapped(
     container: LimitedContainer,
 ) -> None:
     here = container(1000)
@@ -199,7 +199,7 @@ def test_opened_memory_counts_whole_pages_and_ends_with_the_context(
         assert maker.used() == base
 
 
-def test_beyond_what_there_are_slots_for_all_that_is_shared_is_charged_as_well(
+def test_shared_memory_beyond_the_available_slots_is_charged_as_well(
     container: LimitedContainer,
 ) -> None:
     run_tenant(
@@ -224,7 +224,7 @@ assert used() - base == 1200, used() - base
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_programs_do_with_what_they_share_they_are_charged_what_the_driver_counts(
+def test_random_use_of_shared_memory_is_charged_what_the_driver_counts(
     seed: int, container: LimitedContainer
 ) -> None:
     dice = random.Random(seed)
@@ -256,7 +256,7 @@ def test_whatever_programs_do_with_what_they_share_they_are_charged_what_the_dri
         assert watcher.used() == driver_used_mib(here.node) < 1000
 
 
-def test_a_piece_of_another_programs_pool_is_charged_to_who_imports_it_as_well(
+def test_an_allocation_of_another_programs_pool_is_charged_to_the_importer_as_well(
     container: LimitedContainer,
 ) -> None:
     here = container(1000)

@@ -1,4 +1,6 @@
-"""The usage file under a tenant's hands: what it does there harms its own container, and heals where it can."""
+"""The usage file under a tenant's control: damage there affects only its own container, and is
+repaired where possible.
+"""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The libraries as they are shipped, in the places that a node agent gives them: whatever the environment says."""
+"""The libraries as they are shipped, where a node agent puts them: whatever the environment."""
 
 import shlex
 import sys
@@ -19,7 +19,7 @@ def test_nvidia_smi_prints_the_slice(way: str, container: LimitedContainer, tmp_
     assert "/  2154MiB" in must(run(container(), Way(way), tmp_path, smi))
 
 
-def test_a_process_that_died_in_a_pid_namespace_of_its_own_is_cleared_up_after(
+def test_a_process_that_died_in_its_own_pid_namespace_is_cleaned_up_after(
     container: LimitedContainer, tmp_path: Path
 ) -> None:
     here = container()

@@ -1,6 +1,8 @@
-"""Every function of the driver: limited, or passed on with a reason; and each can be reached through our libraries.
+"""Every function of the driver is limited, or passed on with a reason, and can be reached through
+our libraries.
 
-Held against NVIDIA's own libraries (which load without a GPU), the newest cuda.h and the newest bindings of NVML.
+Compared with NVIDIA's own libraries (which load without a GPU), the newest cuda.h and the newest
+bindings of NVML.
 """
 
 import os
@@ -48,7 +50,7 @@ def passed_on(library: str) -> list[str]:
 
 
 def bound() -> set[str]:
-    """The functions of NVML that NVIDIA's newest bindings ask for."""
+    """The functions of NVML that NVIDIA's newest bindings look up."""
     found = re.findall(r'_nvmlGetFunctionPointer\("(nvml\w+)"\)', Path(pynvml.__file__).read_text())
     assert len(found) > 400
     return set(found)
@@ -63,12 +65,12 @@ def declared() -> set[str]:
     )
     text = header.read_text()
     found = set(re.findall(r"\bCUDAAPI\s+(cu[A-Z]\w+)\s*\(", text))
-    for meant in re.findall(r"^\s*#\s*define\s+cu[A-Z]\w+\s+(.+)$", text, re.MULTILINE):
-        variant = re.search(r"__CUDA_API_PT(SZ|DS)\((cu\w+)\)", meant)
+    for symbol in re.findall(r"^\s*#\s*define\s+cu[A-Z]\w+\s+(.+)$", text, re.MULTILINE):
+        variant = re.search(r"__CUDA_API_PT(SZ|DS)\((cu\w+)\)", symbol)
         if variant:
             found |= {variant[2], f"{variant[2]}_pt{variant[1].lower()}"}
-        elif re.fullmatch(r"cu\w+", meant.strip()):
-            found.add(meant.strip())
+        elif re.fullmatch(r"cu\w+", symbol.strip()):
+            found.add(symbol.strip())
     return found - {"cuGetProcAddress_v2_ptsz"}  # a function of the header, which no library has
 
 
@@ -82,7 +84,7 @@ def test_every_function_is_limited_or_passed_on_with_a_reason(library: str) -> N
     assert set(table) - there == set(), "no driver has these"
 
 
-#: What ends something, and gives back nothing that is charged.
+#: Functions that end something, and free nothing that is charged.
 ENDS_NOTHING_CHARGED = {
     "nothing of it is charged: no memory of the GPU, or code (which is not)": {
         "cuEventDestroy", "cuStreamDestroy", "cuLinkDestroy", "cuLibraryUnload", "cuModuleUnload", "cuMemFreeHost",
@@ -103,10 +105,10 @@ ENDS_NOTHING_CHARGED = {
 }  # fmt: skip
 
 
-def test_whatever_ends_something_is_limited_or_gives_back_nothing_that_is_charged() -> None:
-    """A function that is newer than these lists must be thought of."""
-    words = "Destroy|Free|Unload|Release|Reset|Close|Detach|Unregister|Unmap|Unbind|Disable|Discard|Trim"
-    ends = {name for name in declared() if re.search(words, name)}
+def test_functions_that_end_something_are_limited_or_free_nothing_charged() -> None:
+    """A function that is newer than these lists must be considered."""
+    verbs = "Destroy|Free|Unload|Release|Reset|Close|Detach|Unregister|Unmap|Unbind|Disable|Discard|Trim"
+    ends = {name for name in declared() if re.search(verbs, name)}
     assert {"cuMemFree", "cuMemFree_v2", "cuGreenCtxDestroy", "cuIpcCloseMemHandle"} <= ends
     reasons = set().union(*ENDS_NOTHING_CHARGED.values())
     base = {name: re.sub(r"(_v\d+)?(_pt[sd][sz])?$", "", name) for name in ends}
@@ -117,7 +119,7 @@ def test_whatever_ends_something_is_limited_or_gives_back_nothing_that_is_charge
     )
 
 
-def test_what_the_library_exports_is_the_drivers_own() -> None:
+def test_the_library_exports_only_functions_of_the_driver() -> None:
     assert ours("cuda") - exported(real("cuda")) - declared() == set()
 
 
@@ -148,8 +150,8 @@ for name in open("names").read().split():
     )
 
 
-def test_cu_get_proc_address_gives_ours_for_every_limited_function_of_nvidias_driver(tmp_path: Path) -> None:
-    """The driver is asked the same: what it gives out and we limit must come out as ours, in every version and flag."""
+def test_cu_get_proc_address_returns_ours_for_every_limited_function_of_nvidia(tmp_path: Path) -> None:
+    """Where NVIDIA's driver returns a function that we limit, ours must be returned, in every version and flag."""
     (tmp_path / "libgpushare-driver-cuda.so").symlink_to(real("cuda"))
     (tmp_path / "names").write_text("\n".join(sorted(exported(real("cuda")))))
     (tmp_path / "ours").write_text("\n".join(sorted(ours("cuda"))))
@@ -201,7 +203,7 @@ def versions_needed(path: Path) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("library", ["cuda", "nvml"])
 def test_glibc_2_17_is_new_enough(library: str) -> None:
-    """The library is loaded by the tenant's programs, into whatever system their image has."""
+    """The tenant's programs load the library on whatever system their image contains."""
     needed = versions_needed(build("libraries") / f"{LIBRARIES[library]}.1")
     assert needed
     assert max(needed) <= (2, 17)

@@ -35,10 +35,10 @@ def test_a_container_sees_only_its_own_utilization(container: LimitedContainer) 
         stdout=subprocess.DEVNULL,
     )
     try:
-        looks = 0
+        polls = 0
         while utilization(busy)[0] < 50:
-            looks += 1
-            assert looks < 100, "never busy"
+            polls += 1
+            assert polls < 100, "never busy"
             assert program.poll() is None
         percent, pids = utilization(busy)
         assert 0 < percent <= 100
@@ -63,12 +63,12 @@ for samples in range(10):
 """
 
 
-def test_others_processes_and_use_of_the_whole_gpu_over_time_are_withheld(
+def test_others_processes_and_the_whole_gpus_usage_over_time_are_withheld(
     container: LimitedContainer, tmp_path: Path
 ) -> None:
     trace = tmp_path / "trace"
     run_tenant(container(), WITHHELD, FAKEGPU_TRACE=str(trace))
-    # Of samples those of power and clocks are passed on, of which this driver has none either.
+    # Of the samples those of power and clocks are passed on, which this driver lacks as well.
     passed_on = Counter(trace.read_text().split())
     assert passed_on["nvmlDeviceGetSamples"] == 4
     assert not passed_on.keys() & {

@@ -1,6 +1,7 @@
-"""Ways to the driver from a container with the shipped libraries, by both ways in which those get there: the limit is met.
+"""Ways to the driver from a container with the shipped libraries, for both ways of injecting them:
+the limit holds.
 
-Those that lead past it are in test_attacks_watched.py.
+Ways that bypass it are in test_attacks_watched.py.
 """
 
 import sys
@@ -29,12 +30,12 @@ from tests.unit.isolation.building import Container
 REACH = Path(__file__).with_name("reach.c")
 #: Refused, by a library that reports the slice; granted.
 REFUSED, GRANTED = f"2 {SLICE_MIB}\n", f"0 {SLICE_MIB}\n"
-#: A launcher without a loader, as programs in Go and the like are: it begins the program of its arguments.
+#: A launcher without a loader, as programs in Go and the like are: it starts the program of its arguments.
 LAUNCHER = """
 #include <unistd.h>
 int main(int count, char **arguments) { (void)count; return execv(arguments[1], arguments + 1); }
 """
-#: As tenants' programs look for the driver: by its name, or where it lies.
+#: How tenants' programs look for the driver: by its name, or by its path.
 NAMED, PLACED = "libcuda.so.1", "/run/system/libcuda.so.1"
 #: The name of a compiler's link, by which numba opens it.
 LINK = "libcuda.so"
@@ -57,13 +58,13 @@ int main(void)
 
 pytestmark = needs_root
 both_ways = pytest.mark.parametrize("way", WAYS)
-#: With /etc/ld.so.preload it leads past the limit.
+#: With /etc/ld.so.preload it bypasses the limit.
 in_place_alone = pytest.mark.parametrize("way", ["in place"])
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Not tmp_path, which is its owner's alone: with what other users need of the stand-in driver."""
+    """Not tmp_path, which only its owner may read: with the files of the fake driver that other users need."""
     with tempfile.TemporaryDirectory() as made:
         Path(made).chmod(0o755)
         (Path(made) / "node.gpus.state").mkdir()
@@ -88,8 +89,8 @@ def brought(program: Path, mode: str = "755") -> str:
 @pytest.mark.parametrize("name", [NAMED, LINK])
 def test_by_its_name(way: str, how: str, name: str, here: Container, folder: Path) -> None:
     reach = compiled(folder / "programs", REACH)
-    for mib, said in ((4096, REFUSED), (1500, GRANTED)):
-        assert must(run(here, Way(way), folder, reach, how, name, str(mib))) == said
+    for mib, expected in ((4096, REFUSED), (1500, GRANTED)):
+        assert must(run(here, Way(way), folder, reach, how, name, str(mib))) == expected
 
 
 @both_ways
@@ -153,8 +154,8 @@ def test_by_a_program_that_another_one_spawned_while_it_held_memory(
     way: str, spawn: str, here: Container, folder: Path
 ) -> None:
     reach = compiled(folder / "programs", REACH)
-    # subprocess begins programs with vfork.
-    begun = {
+    # subprocess starts programs with vfork.
+    starts = {
         "subprocess.call": f"assert subprocess.call([{str(reach)!r}, 'plain', {NAMED!r}, '500']) == 0",
         "posix_spawn": f"""
 child = os.posix_spawn({str(reach)!r}, ["reach", "plain", {NAMED!r}, "500"], os.environ)
@@ -162,8 +163,8 @@ assert os.waitpid(child, 0)[1] == 0
 """,
     }
     holds = 'import os, subprocess\ncontext()\nassert take("plain", 1300 * MIB)[0] == 0\n'
-    said = must(run(here, Way(way), folder, sys.executable, "-c", AS_TENANT + holds + begun[spawn]))
-    assert said == REFUSED
+    output = must(run(here, Way(way), folder, sys.executable, "-c", AS_TENANT + holds + starts[spawn]))
+    assert output == REFUSED
 
 
 @both_ways
@@ -172,10 +173,10 @@ def test_by_a_statically_linked_launcher(way: str, cleared: bool, here: Containe
     launcher = compiled(folder / "programs", LAUNCHER, "-static")
     reach = compiled(folder / "programs", REACH)
     empty = ["env", "-i", f"FAKEGPU_NODE={here.node}"] if cleared else []
-    # Where the driver lies in a real container the loader finds it without its environment; here by its path.
+    # In a real container the loader finds the driver's directory without its environment; here by its path.
     library = PLACED if cleared and way == "in place" else NAMED
-    said = must(run(here, Way(way), folder, *empty, launcher, reach, "plain", library, "4096"))
-    assert said == REFUSED
+    output = must(run(here, Way(way), folder, *empty, launcher, reach, "plain", library, "4096"))
+    assert output == REFUSED
 
 
 @both_ways
@@ -189,8 +190,8 @@ def test_with_an_empty_environment(way: str, here: Container, folder: Path) -> N
 def test_as_another_user(way: str, here: Container, folder: Path) -> None:
     reach = compiled(folder / "programs", REACH)
     unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    for mib, said in ((4096, REFUSED), (1500, GRANTED)):
-        ended = run(
+    for mib, expected in ((4096, REFUSED), (1500, GRANTED)):
+        result = run(
             here,
             Way(way, before=brought(reach)),
             folder,
@@ -200,15 +201,15 @@ def test_as_another_user(way: str, here: Container, folder: Path) -> None:
             NAMED,
             str(mib),
         )
-        assert must(ended) == said
+        assert must(result) == expected
 
 
 @both_ways
-def test_by_a_setuid_program_which_listens_to_no_environment(way: str, here: Container, folder: Path) -> None:
+def test_by_a_setuid_program_which_ignores_the_environment(way: str, here: Container, folder: Path) -> None:
     reach = compiled(folder / "programs", REACH)
     library = PLACED if way == "in place" else NAMED
     unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-    ended = run(
+    result = run(
         here,
         Way(way, before=brought(reach, "4755")),
         folder,
@@ -216,12 +217,14 @@ def test_by_a_setuid_program_which_listens_to_no_environment(way: str, here: Con
         *("/run/program", "plain", library, "4096"),
         LD_PRELOAD="/nowhere.so",
     )
-    assert must(ended) == REFUSED
+    assert must(result) == REFUSED
 
 
 @both_ways
 def test_with_a_forged_environment(way: str, here: Container, folder: Path) -> None:
-    """Names that NVIDIA's runtime, other sharing libraries and ours in tests listen to; none of them says how much."""
+    """Variables that NVIDIA's runtime, other sharing libraries and ours in tests read; none of them
+    sets the amount.
+    """
     forged = folder / "forged"
     forged.mkdir()
     (forged / "limits").write_text(here.limits.read_text().replace(f"={SLICE_MIB << 20}", f"={16000 << 20}"))
@@ -230,7 +233,7 @@ def test_with_a_forged_environment(way: str, here: Container, folder: Path) -> N
     (forged / "libgpushare-driver-cuda.so").symlink_to(fakegpu.BUILT / "libcuda.so.1")
     (forged / "libgpushare-driver-nvml.so").symlink_to(fakegpu.BUILT / "libnvidia-ml.so.1")
     reach = compiled(folder / "programs", REACH)
-    said = must(
+    output = must(
         run(
             here,
             Way(way),
@@ -246,4 +249,4 @@ def test_with_a_forged_environment(way: str, here: Container, folder: Path) -> N
             LD_BIND_NOW="1",
         )
     )
-    assert said == REFUSED
+    assert output == REFUSED

@@ -1,4 +1,4 @@
-"""What the node agent reads of a container's usage file is what its programs did."""
+"""The node agent's readings of a container's usage file match what its programs did."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def containers(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_container_in_which_nothing_ran_says_nothing(container: LimitedContainer) -> None:
+def test_a_container_in_which_nothing_ran_reports_nothing(container: LimitedContainer) -> None:
     assert read_usage(container().run, 1) == []
 
 
@@ -46,12 +46,12 @@ sys.stdin.read()
         assert (usage.busy_ns, usage.waited_ns) == (0, 0)
 
 
-def test_who_is_held_to_a_share_of_time_says_what_it_used_and_how_long_it_waited(
+def test_a_container_with_a_compute_share_reports_usage_and_waiting_time(
     container: LimitedContainer, containers: Path
 ) -> None:
     here = container(more=" core_percent=20")
     place(containers, here)
-    # A loop asks for all of the GPU's time: however busy the machine is, it is made to wait sooner or later.
+    # A loop uses all of the GPU's time: however busy the machine is, it has to wait sooner or later.
     loop = LOAD + 'while True:\n    launch(10_000_000)\n    print("launched", flush=True)'
     deadline = Deadline(60.0)
     with arbiter(containers), running_tenant(here, loop) as line:

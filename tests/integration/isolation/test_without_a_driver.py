@@ -1,6 +1,7 @@
 """A container that got our libraries and no driver: its programs run as they would without us.
 
-So it is under Kata Containers or gVisor, and where the host's driver has moved since the container was created.
+Such are containers under Kata Containers or gVisor, and those whose host's driver has moved since
+they were created.
 """
 
 import subprocess
@@ -14,7 +15,8 @@ from tests.integration.isolation.placed import OVER, Way, compiled, must, needs_
 
 pytestmark = needs_root
 
-#: What may be where the driver's libraries should be. The container runtime creates a directory for a path that the host lacks.
+#: What may be where the driver's libraries should be. The container runtime creates a directory for a path
+#: that the host lacks.
 LACKS = {
     "nothing": "true",
     "a directory": "mkdir /run/gpushare/driver/$name",
@@ -24,7 +26,7 @@ LACKS = {
 WITHOUT = """
 for name in libcuda.so libnvidia-ml.so; do umount -l /run/gpushare/driver/$name; rm /run/gpushare/driver/$name; {}; done
 """
-#: As programs look for a GPU: CUDA's runtime, and nvidia-ml-py.
+#: How programs look for a GPU: CUDA's runtime, and nvidia-ml-py.
 LOOKS = """
 import ctypes
 cuda = ctypes.CDLL("libcuda.so.1")
@@ -41,9 +43,9 @@ def without(lack: str) -> Way:
 def test_a_shell_starts_and_prints_nothing_of_its_own(
     lack: str, container: LimitedContainer, tmp_path: Path
 ) -> None:
-    ended = run(container(), without(lack), tmp_path, "bash", "-c", "echo works")
-    assert must(ended) == "works\n"
-    assert ended.stderr == ""
+    result = run(container(), without(lack), tmp_path, "bash", "-c", "echo works")
+    assert must(result) == "works\n"
+    assert result.stderr == ""
 
 
 @pytest.mark.parametrize("lack", LACKS)
@@ -63,10 +65,10 @@ def test_a_setuid_or_hardened_program_starts_too(
     must(run(container(), without("nothing"), tmp_path, "setpriv", "--reuid=1000", "--clear-groups", program))
 
 
-def test_with_the_driver_nothing_a_program_sets_removes_the_limit(
+def test_with_a_driver_no_setting_of_a_program_removes_the_limit(
     container: LimitedContainer, tmp_path: Path
 ) -> None:
-    """What makes the dependency optional is no switch: the loader finds it by its path alone."""
+    """The optional dependency is no switch: the loader finds it only by its path."""
     empty = tmp_path / "empty"
     empty.mkdir()
     for name in (
@@ -90,10 +92,10 @@ def test_with_the_driver_nothing_a_program_sets_removes_the_limit(
     "attempt", ["rm -f {}", "mv -f /run/forged {}", ": >{}", "umount {}", "ln -sf /dev/null {}"]
 )
 @pytest.mark.parametrize("library", ["lib/libgpushare-optional-cuda.so.1", "driver/libcuda.so"])
-def test_a_tenant_can_take_neither_the_driver_nor_the_dependency_on_it_away(
+def test_a_tenant_can_remove_neither_the_driver_nor_the_dependency_on_it(
     attempt: str, library: str, container: LimitedContainer, tmp_path: Path
 ) -> None:
     tried = f'touch /run/forged; {attempt.format(f"/run/gpushare/{library}")} && echo changed; exec "$@"'
     way = Way("preloaded", as_tenant=True)
-    ended = run(container(), way, tmp_path, "bash", "-c", tried, "bash", sys.executable, "-c", OVER)
-    assert "changed" not in must(ended)
+    result = run(container(), way, tmp_path, "bash", "-c", tried, "bash", sys.executable, "-c", OVER)
+    assert "changed" not in must(result)

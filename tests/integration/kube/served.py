@@ -1,4 +1,4 @@
-"""A real HTTP server whose answers are scripted, one for each request."""
+"""A real HTTP server whose responses are scripted, one for each request."""
 
 import json
 import ssl
@@ -15,8 +15,8 @@ AnswerFn = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass
-class Asked:
-    """A request as the server saw it."""
+class Request:
+    """A request as the server received it."""
 
     method: str
     path: str
@@ -31,11 +31,11 @@ class Asked:
 
 @dataclass
 class Served:
-    """The server's script: the next answer is taken from ``answers``, ``{}`` when there is none left."""
+    """The server's script: the next response is taken from ``answers``, ``{}`` when there is none left."""
 
     url: str = ""
     answers: deque[AnswerFn] = field(default_factory=deque)
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
     def answer(self, *answers: AnswerFn) -> None:
         self.answers.extend(answers)
@@ -44,8 +44,8 @@ class Served:
         body = await request.read()
         assert request.transport is not None
         peer = request.transport.get_extra_info("peername")
-        self.asked.append(Asked(request.method, request.raw_path, request.headers, body, peer))
-        return await (self.answers.popleft() if self.answers else says({}))(request)
+        self.requests.append(Request(request.method, request.raw_path, request.headers, body, peer))
+        return await (self.answers.popleft() if self.answers else responds({}))(request)
 
 
 @asynccontextmanager
@@ -63,23 +63,25 @@ async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[Served]:
         await server.close()
 
 
-def says(content: object, status: int = 200, **headers: str) -> AnswerFn:
+def responds(content: object, status: int = 200, **headers: str) -> AnswerFn:
     """Answer with JSON."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return web.Response(body=json.dumps(content).encode(), status=status, headers=named)
+        headers_sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        return web.Response(body=json.dumps(content).encode(), status=status, headers=headers_sent)
 
     return answer
 
 
 def refuses(status: int, reason: str = "Refused", message: str = "no", **headers: str) -> AnswerFn:
     """Answer with a ``Status``."""
-    return says({"kind": "Status", "code": status, "reason": reason, "message": message}, status, **headers)
+    return responds(
+        {"kind": "Status", "code": status, "reason": reason, "message": message}, status, **headers
+    )
 
 
 def hangs_up(request: web.Request) -> Awaitable[web.StreamResponse]:
-    """Close the connection without an answer."""
+    """Close the connection without a response."""
 
     async def answer() -> web.StreamResponse:
         assert request.transport is not None
@@ -90,7 +92,7 @@ def hangs_up(request: web.Request) -> Awaitable[web.StreamResponse]:
 
 
 def begins(*pieces: bytes, then: Callable[[], Awaitable[object]] | None = None) -> AnswerFn:
-    """Answer 200 with these pieces, wait for ``then``, and cut the connection in the midst."""
+    """Answer 200 with these pieces, wait for ``then``, and cut the connection in the middle."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -108,7 +110,7 @@ def begins(*pieces: bytes, then: Callable[[], Awaitable[object]] | None = None) 
 
 
 def streams(*pieces: bytes) -> AnswerFn:
-    """Answer 200 with these pieces and end in order."""
+    """Answer 200 with these pieces and end properly."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})

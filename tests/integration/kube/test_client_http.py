@@ -1,4 +1,4 @@
-"""What the client sends for each of its methods, and how it takes the answers."""
+"""What the client sends for each of its methods, and how it handles the responses."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from gpushare.kube.auth.access import Access
 from gpushare.kube.client.client import Client
 from gpushare.kube.client.errors import ApiError, InvalidName, MalformedAnswer
 from gpushare.kube.client.session import MERGE_PATCH, Session
-from tests.integration.kube.served import Served, refuses, says, serving
+from tests.integration.kube.served import Served, refuses, responds, serving
 
 POD = {"metadata": {"name": "a", "namespace": "ml", "uid": "u"}, "spec": {"containers": []}, "status": {}}
 NODE = {"metadata": {"name": "n1"}, "status": {"capacity": {"aliyun.com/gpu-mem": "15"}}}
@@ -17,10 +17,10 @@ NODE = {"metadata": {"name": "n1"}, "status": {"capacity": {"aliyun.com/gpu-mem"
 async def test_a_bind_is_one_write_with_uid_node_and_annotations() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         await Client(session).bind(namespace="ml", name="a", uid="u", node="n1", annotations={"k": "v"})
-    (asked,) = served.asked
-    assert (asked.method, asked.path) == ("POST", "/api/v1/namespaces/ml/pods/a/binding")
-    assert asked.headers["Content-Type"] == "application/json"
-    assert asked.json == {
+    (request,) = served.requests
+    assert (request.method, request.path) == ("POST", "/api/v1/namespaces/ml/pods/a/binding")
+    assert request.headers["Content-Type"] == "application/json"
+    assert request.json == {
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"name": "a", "namespace": "ml", "uid": "u", "annotations": {"k": "v"}},
@@ -28,15 +28,15 @@ async def test_a_bind_is_one_write_with_uid_node_and_annotations() -> None:
     }
 
 
-async def test_a_bind_is_never_repeated_even_when_the_server_asks_for_it() -> None:
+async def test_a_bind_is_never_repeated_even_if_the_server_requests_a_retry() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(refuses(429, Retry_After="0"))
         with pytest.raises(ApiError):
             await Client(session).bind(namespace="ml", name="a", uid="u", node="n1", annotations={})
-    assert len(served.asked) == 1
+    assert len(served.requests) == 1
 
 
-async def test_many_binds_at_once_share_the_pool() -> None:
+async def test_concurrent_binds_share_the_pool() -> None:
     async with serving() as served, Session(Access(served.url), connections=8) as session:
         client = Client(session)
         binds = (
@@ -44,20 +44,20 @@ async def test_many_binds_at_once_share_the_pool() -> None:
             for count in range(64)
         )
         await asyncio.gather(*binds)
-    assert len({asked.path for asked in served.asked}) == 64
-    assert len({asked.peer for asked in served.asked}) <= 8
+    assert len({request.path for request in served.requests}) == 64
+    assert len({request.peer for request in served.requests}) <= 8
 
 
-async def test_a_pod_is_read_annotated_by_uid_and_missed() -> None:
+async def test_a_pod_is_read_annotated_by_uid_and_reported_missing() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         client = Client(session)
-        served.answer(says(POD), says(POD), refuses(404, "NotFound"))
+        served.answer(responds(POD), responds(POD), refuses(404, "NotFound"))
         assert (await client.get_pod("ml", "a")).key == "ml/a"
         await client.annotate_pod("ml", "a", {"k": "v", "gone": None}, uid="u")
         with pytest.raises(ApiError) as caught:
             await client.get_pod("ml", "b")
     assert caught.value.not_found
-    read, written, _ = served.asked
+    read, written, _ = served.requests
     assert (read.method, read.path) == ("GET", "/api/v1/namespaces/ml/pods/a")
     assert (written.method, written.headers["Content-Type"]) == ("PATCH", MERGE_PATCH)
     assert written.json == {"metadata": {"uid": "u", "annotations": {"k": "v", "gone": None}}}
@@ -67,25 +67,26 @@ async def test_pods_are_listed_over_pages_with_their_selectors() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         client = Client(session)
         served.answer(
-            says({"metadata": {"continue": "next"}, "items": [POD]}), says({"metadata": {}, "items": [POD]})
+            responds({"metadata": {"continue": "next"}, "items": [POD]}),
+            responds({"metadata": {}, "items": [POD]}),
         )
         found = await client.list_pods(field_selector="spec.nodeName=n1", label_selector="a=b")
-        served.answer(says({"metadata": {}, "items": None}))
+        served.answer(responds({"metadata": {}, "items": None}))
         assert await client.list_pods(namespace="ml") == []
     assert [pod.key for pod in found] == ["ml/a", "ml/a"]
     first = "/api/v1/pods?fieldSelector=spec.nodeName%3Dn1&labelSelector=a%3Db&limit=500"
-    assert [asked.path for asked in served.asked] == [
+    assert [request.path for request in served.requests] == [
         first,
         f"{first}&continue=next",
         "/api/v1/namespaces/ml/pods?limit=500",
     ]
 
 
-async def test_what_quotas_hold_is_written_into_the_status_of_the_tree_that_is_meant() -> None:
+async def test_quota_usage_is_written_into_the_status_of_its_tree() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
-        served.answer(says({}))
+        served.answer(responds({}))
         await Client(session).report_quotas("kube-system", "tree", {"state": "InForce"}, uid="u")
-    (written,) = served.asked
+    (written,) = served.requests
     path = "/apis/scheduling.sigs.k8s.io/v1beta1/namespaces/kube-system/elasticquotatrees/tree/status"
     assert (written.method, written.path) == ("PATCH", path)
     assert written.json == {"metadata": {"uid": "u"}, "status": {"state": "InForce"}}
@@ -94,7 +95,7 @@ async def test_what_quotas_hold_is_written_into_the_status_of_the_tree_that_is_m
 async def test_nodes_are_read_listed_annotated_and_their_capacity_is_patched() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         client = Client(session)
-        served.answer(says(NODE), says({"metadata": {}, "items": [NODE]}))
+        served.answer(responds(NODE), responds({"metadata": {}, "items": [NODE]}))
         assert (await client.get_node("n1")).metadata.name == "n1"
         assert len(await client.list_nodes(label_selector="ack.node.gpu.schedule")) == 1
         await client.annotate_node("n1", {"gpushare.dev/devices": "{}", "old": None})
@@ -104,7 +105,7 @@ async def test_nodes_are_read_listed_annotated_and_their_capacity_is_patched() -
         await client.patch_node_capacity("n1", {"aliyun.com/gpu-count": "4", "aliyun.com/gpu-mem": None})
         await client.set_node_condition("n1", "GPUShareReady", {"status": "True"})
         await client.set_node_condition("n1", "GPUShareReady", None)
-    paths = [asked.path for asked in served.asked]
+    paths = [request.path for request in served.requests]
     assert paths == [
         "/api/v1/nodes/n1",
         "/api/v1/nodes?labelSelector=ack.node.gpu.schedule&limit=500",
@@ -112,19 +113,21 @@ async def test_nodes_are_read_listed_annotated_and_their_capacity_is_patched() -
         "/api/v1/nodes/n1",
         *["/api/v1/nodes/n1/status"] * 3,
     ]
-    assert [asked.json for asked in served.asked[5:]] == [
+    assert [request.json for request in served.requests[5:]] == [
         {"status": {"conditions": [{"type": "GPUShareReady", "status": "True"}]}},
         {"status": {"conditions": [{"$patch": "delete", "type": "GPUShareReady"}]}},
     ]
-    assert served.asked[2].json == {"metadata": {"annotations": {"gpushare.dev/devices": "{}", "old": None}}}
-    assert served.asked[3].json == {
+    assert served.requests[2].json == {
+        "metadata": {"annotations": {"gpushare.dev/devices": "{}", "old": None}}
+    }
+    assert served.requests[3].json == {
         "metadata": {
             "annotations": {"gpushare.dev/devices": None},
             "labels": {"gpushare.dev/described": None},
         }
     }
     resources = {"aliyun.com/gpu-count": "4", "aliyun.com/gpu-mem": None}
-    assert served.asked[4].json == {"status": {"capacity": resources, "allocatable": resources}}
+    assert served.requests[4].json == {"status": {"capacity": resources, "allocatable": resources}}
 
 
 async def test_pods_are_created_reported_in_events_and_deleted_by_uid() -> None:
@@ -134,7 +137,7 @@ async def test_pods_are_created_reported_in_events_and_deleted_by_uid() -> None:
         await client.create_pod(pod)
         await client.set_condition("ml", "s", {"type": "PodScheduled"}, uid="u")
         await client.delete_pod("ml", "s", uid="u")
-    made, patched, deleted = served.asked
+    made, patched, deleted = served.requests
     assert (made.method, made.path, made.json) == ("POST", "/api/v1/namespaces/ml/pods", pod)
     assert (patched.method, patched.path) == ("PATCH", "/api/v1/namespaces/ml/pods/s/status")
     assert patched.json == {"metadata": {"uid": "u"}, "status": {"conditions": [{"type": "PodScheduled"}]}}
@@ -143,40 +146,40 @@ async def test_pods_are_created_reported_in_events_and_deleted_by_uid() -> None:
     assert deleted.json["gracePeriodSeconds"] == 0
 
 
-async def test_taints_are_read_as_they_stand_and_written_on_what_was_read() -> None:
+async def test_taints_are_read_and_written_against_the_version_read() -> None:
     taint = {"key": "k", "effect": "NoSchedule", "timeAdded": "2026-11-22T10:00:00Z"}
     node = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"taints": [taint]}}
     async with serving() as served, Session(Access(served.url)) as session:
         client = Client(session)
-        served.answer(says({"kind": "NodeList", "metadata": {}, "items": [node]}))
+        served.answer(responds({"kind": "NodeList", "metadata": {}, "items": [node]}))
         (found,) = await client.list_tainted("n1")
         assert found.spec.taints == [taint]
         await client.set_taints("n1", [taint], resource_version=found.metadata.resource_version)
-    read, written = served.asked
+    read, written = served.requests
     assert read.path == "/api/v1/nodes?fieldSelector=metadata.name%3Dn1&limit=500"
     assert (written.method, written.path) == ("PATCH", "/api/v1/nodes/n1")
     assert written.json == {"metadata": {"resourceVersion": "7"}, "spec": {"taints": [taint]}}
 
 
-async def test_success_with_an_unexpected_body_is_a_malformed_answer() -> None:
+async def test_success_with_an_unexpected_body_is_a_malformed_answer_error() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         client = Client(session)
-        served.answer(says({"metadata": 7}))
+        served.answer(responds({"metadata": 7}))
         with pytest.raises(
             MalformedAnswer, match="/api/v1/namespaces/ml/pods/a: the answer is not what was asked for"
         ):
             await client.get_pod("ml", "a")
-        served.answer(says({"metadata": {}, "items": [{"metadata": 7}]}))
+        served.answer(responds({"metadata": {}, "items": [{"metadata": 7}]}))
         with pytest.raises(MalformedAnswer, match="an item is not what was asked for"):
             await client.list_pods()
-        served.answer(says([]))
+        served.answer(responds([]))
         with pytest.raises(MalformedAnswer, match="the answer is no list"):
             await client.list_nodes()
 
 
-async def test_a_name_that_can_name_nothing_makes_no_request() -> None:
+async def test_an_impossible_name_causes_no_request() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         with pytest.raises(InvalidName):
             await Client(session).bind(namespace="..", name="a", uid="u", node="n", annotations={})
     assert isinstance(served, Served)
-    assert served.asked == []
+    assert served.requests == []

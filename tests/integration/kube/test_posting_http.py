@@ -1,4 +1,4 @@
-"""Small POSTs take a shorter way than others: over real connections the two must look the same."""
+"""Small POSTs take a shorter path than others: over real connections the two must look the same."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from gpushare.kube.auth.access import Access
 from gpushare.kube.auth.tls import tls_context
 from gpushare.kube.client.errors import ApiError, Unreachable
 from gpushare.kube.client.session import Session
-from tests.integration.kube.served import AnswerFn, begins, hangs_up, refuses, says, serving
+from tests.integration.kube.served import AnswerFn, begins, hangs_up, refuses, responds, serving
 from tests.integration.kube.test_session_tls import CA_PEM, secured
 
 PODS = "/api/v1/pods"
@@ -43,26 +43,26 @@ async def test_the_same_is_sent_to_the_same_place(body: bytes) -> None:
     async with serving() as served:
         access = Access(served.url + "/prefix/", token="t", impersonate=(("Impersonate-User", "ü"),))
         async with Session(access) as session:
-            served.answer(says({"done": 1}, 201))
+            served.answer(responds({"done": 1}, 201))
             assert await session.request("POST", PODS, params={"a": "b c"}, body=body) == b'{"done": 1}'
-    (asked,) = served.asked
-    assert (asked.method, asked.path, asked.body) == ("POST", "/prefix/api/v1/pods?a=b+c", body)
-    assert asked.headers["Host"] == served.url.removeprefix("http://")
-    assert asked.headers["Authorization"] == "Bearer t"
-    assert asked.headers["Content-Type"] == "application/json"
-    assert asked.headers["Content-Length"] == str(len(body))
-    assert asked.headers["Impersonate-User"] == "ü"
-    assert len(asked.headers) == 7
+    (request,) = served.requests
+    assert (request.method, request.path, request.body) == ("POST", "/prefix/api/v1/pods?a=b+c", body)
+    assert request.headers["Host"] == served.url.removeprefix("http://")
+    assert request.headers["Authorization"] == "Bearer t"
+    assert request.headers["Content-Type"] == "application/json"
+    assert request.headers["Content-Length"] == str(len(body))
+    assert request.headers["Impersonate-User"] == "ü"
+    assert len(request.headers) == 7
 
 
 @both_ways
-async def test_every_way_shares_the_connections(body: bytes) -> None:
+async def test_both_paths_share_the_connections(body: bytes) -> None:
     async with serving() as served, Session(Access(served.url), connections=2) as session:
         await session.request("GET", PODS)
         await asyncio.gather(*(session.request("POST", PODS, body=body) for _ in range(10)))
         await session.request("GET", PODS)
-    assert len(served.asked) == 12
-    assert len({asked.peer for asked in served.asked}) <= 2
+    assert len(served.requests) == 12
+    assert len({request.peer for request in served.requests}) <= 2
 
 
 @both_ways
@@ -75,25 +75,25 @@ async def test_refusals_raise_the_same_errors(body: bytes) -> None:
             await session.request("POST", PODS, body=body)
     assert conflict.value.conflict
     assert busy.value.retry_after_s == 3.0
-    assert len({asked.peer for asked in served.asked}) == 1
+    assert len({request.peer for request in served.requests}) == 1
 
 
 @both_ways
-async def test_an_answer_in_between_is_not_the_answer(body: bytes) -> None:
+async def test_an_interim_response_is_not_the_response(body: bytes) -> None:
     answer = b"HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"
     async with raw(answer) as url, Session(Access(url)) as session:
         assert await session.request("POST", PODS, body=body) == b"{}"
 
 
 @both_ways
-async def test_a_connection_that_the_server_ends_is_not_used_again(body: bytes) -> None:
+async def test_a_connection_closed_by_the_server_is_not_reused(body: bytes) -> None:
     answer = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
     async with raw(answer) as url, Session(Access(url)) as session:
         assert [await session.request("POST", PODS, body=body) for _ in range(3)] == [b"{}"] * 3
 
 
 @both_ways
-async def test_an_answer_until_the_end_of_its_connection_is_whole(body: bytes) -> None:
+async def test_a_response_delimited_by_the_end_of_its_connection_is_complete(body: bytes) -> None:
     async with raw(b"HTTP/1.1 200 OK\r\n\r\n{}") as url, Session(Access(url)) as session:
         assert [await session.request("POST", PODS, body=body) for _ in range(2)] == [b"{}"] * 2
 
@@ -108,7 +108,7 @@ async def test_an_answer_until_the_end_of_its_connection_is_whole(body: bytes) -
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", None),
     ],
 )
-async def test_a_broken_answer_raises_the_same_error(body: bytes, answer: bytes, sent: bool | None) -> None:
+async def test_a_broken_response_raises_the_same_error(body: bytes, answer: bytes, sent: bool | None) -> None:
     async with raw(answer) as url, Session(Access(url)) as session:
         with pytest.raises(Unreachable) as caught:
             await session.request("POST", PODS, body=body)
@@ -116,10 +116,10 @@ async def test_a_broken_answer_raises_the_same_error(body: bytes, answer: bytes,
 
 
 @both_ways
-async def test_a_cancelled_request_leaves_no_answer_to_the_next_one(body: bytes) -> None:
+async def test_a_cancelled_request_leaves_no_response_for_the_next_one(body: bytes) -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         reached, release = asyncio.Event(), asyncio.Event()
-        served.answer(waits(reached, release), says({"of": "the second"}))
+        served.answer(waits(reached, release), responds({"of": "the second"}))
         first = asyncio.create_task(session.request("POST", PODS, body=body))
         await reached.wait()
         first.cancel()
@@ -127,7 +127,7 @@ async def test_a_cancelled_request_leaves_no_answer_to_the_next_one(body: bytes)
             await first
         assert await session.request("POST", PODS, body=body) == b'{"of": "the second"}'
         release.set()
-    assert served.asked[0].peer != served.asked[1].peer
+    assert served.requests[0].peer != served.requests[1].peer
 
 
 def waits(reached: asyncio.Event, release: asyncio.Event) -> AnswerFn:
@@ -140,7 +140,7 @@ def waits(reached: asyncio.Event, release: asyncio.Event) -> AnswerFn:
 
 
 @both_ways
-async def test_an_answer_that_is_cut_by_the_bound_leaves_the_fate_unknown(body: bytes) -> None:
+async def test_a_response_cut_by_the_timeout_leaves_the_outcome_unknown(body: bytes) -> None:
     release = asyncio.Event()
     async with serving() as served, Session(Access(served.url)) as session:
         await session.request("GET", PODS)
@@ -163,22 +163,22 @@ async def test_a_request_that_never_got_a_connection_is_reported_as_not_sent() -
         with pytest.raises(Unreachable):
             await first
     assert caught.value.sent is False
-    assert len(served.asked) == 1
+    assert len(served.requests) == 1
 
 
 @both_ways
-async def test_what_cannot_stand_in_a_header_is_not_sent(body: bytes) -> None:
+async def test_invalid_header_values_are_not_sent(body: bytes) -> None:
     async with serving() as served, Session(Access(served.url, token="a\r\nX-Injected: b")) as session:
         with pytest.raises(ValueError, match="header"):
             await session.request("POST", PODS, body=body)
-    assert served.asked == []
+    assert served.requests == []
 
 
 @both_ways
-async def test_a_user_in_the_address_is_shown(body: bytes) -> None:
+async def test_credentials_in_the_address_are_sent(body: bytes) -> None:
     async with serving() as served, Session(Access(served.url.replace("://", "://u:p@"))) as session:
         await session.request("POST", PODS, body=body)
-    assert served.asked[0].headers["Authorization"] == "Basic dTpw"
+    assert served.requests[0].headers["Authorization"] == "Basic dTpw"
 
 
 @both_ways
@@ -188,15 +188,15 @@ async def test_a_closed_session_sends_nothing(body: bytes) -> None:
             pass
         with pytest.raises(RuntimeError, match="closed"):
             await session.request("POST", PODS, body=body)
-    assert served.asked == []
+    assert served.requests == []
 
 
 @both_ways
-async def test_tls_that_was_renewed_is_what_the_next_connection_has(body: bytes) -> None:
+async def test_the_next_connection_uses_renewed_tls_settings(body: bytes) -> None:
     async with secured("127.0.0.1") as served, Session(Access(served.url, ca=CA_PEM)) as session:
         await session.request("POST", PODS, body=body)
         await session.request("POST", PODS, body=body)
         session._credentials.tls = tls_context(session.access)
         await session.request("POST", PODS, body=body)
-    first, second, third = (asked.peer for asked in served.asked)
+    first, second, third = (request.peer for request in served.requests)
     assert first == second != third

@@ -10,7 +10,7 @@ from aiohttp import web
 from gpushare.kube.auth.access import Access, ExecPlugin
 from gpushare.kube.client.errors import ApiError, CredentialError, InvalidName, Unreachable
 from gpushare.kube.client.session import Session, segment
-from tests.integration.kube.served import AnswerFn, begins, hangs_up, refuses, says, serving
+from tests.integration.kube.served import AnswerFn, begins, hangs_up, refuses, responds, serving
 from tests.unit.kube.scripted import ScriptedClock
 from tests.unit.kube.test_exec_plugin import program
 
@@ -23,7 +23,7 @@ def closed_port() -> int:
         return port
 
 
-async def test_a_request_carries_what_it_needs_and_nothing_else() -> None:
+async def test_a_request_has_the_needed_headers_and_no_others() -> None:
     impersonate = (("Impersonate-Group", "a"), ("Impersonate-Group", "b"))
     async with serving() as served:
         access = Access(served.url + "/prefix/", token="t", impersonate=impersonate)
@@ -34,7 +34,7 @@ async def test_a_request_carries_what_it_needs_and_nothing_else() -> None:
             )
             await session.request("GET", PODS)
     assert answer == b"{}"
-    first, second = served.asked
+    first, second = served.requests
     assert (first.method, first.body) == ("POST", b"{}")
     assert first.path == "/prefix/api/v1/pods/a%20b?labelSelector=a+in+%28b%2Cc%29"
     assert first.headers["Content-Type"] == "x/y"
@@ -44,7 +44,7 @@ async def test_a_request_carries_what_it_needs_and_nothing_else() -> None:
     assert first.peer == second.peer, "the connection is kept"
 
 
-async def test_a_status_answer_becomes_an_error_with_all_its_fields() -> None:
+async def test_a_status_response_becomes_an_error_with_all_its_fields() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(refuses(409, "AlreadyExists", "pod a is already assigned"))
         with pytest.raises(ApiError) as caught:
@@ -64,7 +64,7 @@ async def test_a_status_answer_becomes_an_error_with_all_its_fields() -> None:
     ("body", "expected"),
     [(b"<h1>Bad\n gateway</h1>\xff", "502: <h1>Bad gateway</h1>"), (b"", "502: no explanation")],
 )
-async def test_an_answer_of_a_proxy_in_between_is_quoted(body: bytes, expected: str) -> None:
+async def test_a_response_of_a_proxy_is_quoted(body: bytes, expected: str) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(body=body, status=502)
 
@@ -77,27 +77,27 @@ async def test_an_answer_of_a_proxy_in_between_is_quoted(body: bytes, expected: 
 
 async def test_a_redirect_is_not_followed_with_our_credential() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
-        served.answer(says({}, 307, Location="http://elsewhere/"))
+        served.answer(responds({}, 307, Location="http://elsewhere/"))
         with pytest.raises(ApiError) as caught:
             await session.request("GET", PODS)
     assert caught.value.status == 307
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_read_is_repeated_when_the_server_says_when(status: int) -> None:
+async def test_a_read_is_retried_when_the_server_sends_retry_after(status: int) -> None:
     clock = ScriptedClock()
     async with serving() as served, Session(Access(served.url), clock=clock) as session:
-        served.answer(refuses(status, Retry_After="2"), says({"a": 1}))
+        served.answer(refuses(status, Retry_After="2"), responds({"a": 1}))
         assert await session.request("GET", PODS) == b'{"a": 1}'
     assert len(clock.slept) == 1
     assert 2.0 <= clock.slept[0] <= 3.0
 
 
-async def test_the_wait_may_stand_in_the_status() -> None:
+async def test_the_retry_delay_may_be_in_the_status() -> None:
     clock = ScriptedClock()
     status = {"kind": "Status", "code": 429, "details": {"retryAfterSeconds": 3}}
     async with serving() as served, Session(Access(served.url), clock=clock) as session:
-        served.answer(says(status, 429), says({}))
+        served.answer(responds(status, 429), responds({}))
         await session.request("PATCH", PODS, body=b"{}", idempotent=True)
     assert 3.0 <= clock.slept[0] <= 4.0
 
@@ -106,16 +106,16 @@ async def test_the_wait_may_stand_in_the_status() -> None:
     ("method", "retry_after", "status"),
     [("POST", "1", 429), ("PATCH", "1", 503), ("GET", "60", 429), ("GET", "soon", 429), ("GET", "1", 500)],
 )
-async def test_nothing_else_is_repeated(method: str, retry_after: str, status: int) -> None:
+async def test_nothing_else_is_retried(method: str, retry_after: str, status: int) -> None:
     async with serving() as served, Session(Access(served.url), clock=ScriptedClock()) as session:
         served.answer(refuses(status, Retry_After=retry_after))
         with pytest.raises(ApiError) as caught:
             await session.request(method, PODS)
-    assert len(served.asked) == 1
+    assert len(served.requests) == 1
     assert caught.value.retry_after_s == (float(retry_after) if retry_after.isdigit() else None)
 
 
-async def test_a_server_that_is_not_there_never_got_the_request() -> None:
+async def test_a_request_to_a_closed_port_is_reported_as_not_sent() -> None:
     server = f"http://127.0.0.1:{closed_port()}"
     async with Session(Access(server, source="kubeconfig x, context y")) as session:
         with pytest.raises(Unreachable) as caught:
@@ -133,7 +133,7 @@ async def test_a_host_name_that_does_not_resolve_is_reported() -> None:
 
 
 async def test_a_connection_that_is_never_accepted_is_reported_as_not_sent() -> None:
-    # The one place in the queue is taken, so that the kernel answers no further connection.
+    # The only place in the queue is taken, so the kernel answers no further connection.
     with socket.socket() as server, socket.socket() as first, socket.socket() as second:
         server.bind(("127.0.0.1", 0))
         server.listen(0)
@@ -146,7 +146,7 @@ async def test_a_connection_that_is_never_accepted_is_reported_as_not_sent() -> 
     assert caught.value.sent is False
 
 
-async def test_an_answer_that_never_comes_leaves_the_fate_unknown() -> None:
+async def test_a_missing_response_leaves_the_outcome_unknown() -> None:
     release = asyncio.Event()
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(begins_late(release))
@@ -164,17 +164,17 @@ def begins_late(release: asyncio.Event) -> AnswerFn:
     return answer
 
 
-async def test_a_connection_lost_before_the_answer_leaves_the_fate_unknown_and_is_not_repeated() -> None:
+async def test_a_connection_lost_before_the_response_leaves_the_outcome_unknown_and_is_not_retried() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         await session.request("GET", PODS)
         served.answer(hangs_up)
         with pytest.raises(Unreachable, match="the connection was lost") as caught:
             await session.request("POST", PODS, body=b"{}")
     assert caught.value.sent is None
-    assert len(served.asked) == 2
+    assert len(served.requests) == 2
 
 
-async def test_an_answer_cut_in_the_midst_was_acted_on() -> None:
+async def test_a_response_cut_in_the_middle_means_the_request_was_processed() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(begins(b'{"a":'))
         with pytest.raises(Unreachable, match="the answer was cut") as caught:
@@ -182,7 +182,7 @@ async def test_an_answer_cut_in_the_midst_was_acted_on() -> None:
     assert caught.value.sent is True
 
 
-async def test_a_refused_plugin_credential_is_renewed_and_the_request_repeated_once(tmp_path: Path) -> None:
+async def test_a_refused_plugin_credential_is_renewed_and_the_request_retried_once(tmp_path: Path) -> None:
     count = tmp_path / "count"
     script = f"""
 with open({str(count)!r}, "a+") as file:
@@ -191,11 +191,11 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
 """
     plugin = ExecPlugin(program(tmp_path, script), interactive_mode="Never")
     async with serving() as served, Session(Access(served.url, exec_plugin=plugin)) as session:
-        served.answer(refuses(401), says({}), refuses(401))
+        served.answer(refuses(401), responds({}), refuses(401))
         await session.request("POST", PODS, body=b"{}")
         with pytest.raises(ApiError, match="401"):
             await session.request("POST", PODS, body=b"{}")
-    assert [asked.headers["Authorization"] for asked in served.asked] == [
+    assert [request.headers["Authorization"] for request in served.requests] == [
         "Bearer t1",
         "Bearer t2",
         "Bearer t2",
@@ -203,7 +203,7 @@ print(json.dumps({{"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exe
     assert count.read_text() == "xx"
 
 
-async def test_a_rotated_token_is_shown_after_a_refusal(tmp_path: Path) -> None:
+async def test_a_rotated_token_is_sent_after_a_refusal(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("one")
     async with serving() as served, Session(Access(served.url, token_file=str(token))) as session:
@@ -211,7 +211,7 @@ async def test_a_rotated_token_is_shown_after_a_refusal(tmp_path: Path) -> None:
         token.write_text("two")
         served.answer(refuses(401))
         await session.request("GET", PODS)
-    assert [asked.headers["Authorization"][7:] for asked in served.asked] == ["one", "one", "two"]
+    assert [request.headers["Authorization"][7:] for request in served.requests] == ["one", "one", "two"]
 
 
 async def test_a_missing_plugin_is_reported_by_the_first_request() -> None:
@@ -219,14 +219,14 @@ async def test_a_missing_plugin_is_reported_by_the_first_request() -> None:
     async with serving() as served, Session(Access(served.url, exec_plugin=plugin)) as session:
         with pytest.raises(CredentialError, match="is not installed; ask your admin"):
             await session.request("GET", PODS)
-    assert served.asked == []
+    assert served.requests == []
 
 
 async def test_a_proxy_is_used_and_an_unreachable_one_is_reported() -> None:
     async with serving() as proxy:
         async with Session(Access("http://api.lab:6443", proxy=proxy.url)) as session:
             await session.request("GET", PODS)
-        assert proxy.asked[0].headers["Host"] == "api.lab:6443"
+        assert proxy.requests[0].headers["Host"] == "api.lab:6443"
         async with Session(Access("https://api.lab:6443", proxy=proxy.url)) as session:
             with pytest.raises(Unreachable, match="the proxy refused: 404") as refused:
                 await session.request("GET", PODS)
@@ -236,16 +236,16 @@ async def test_a_proxy_is_used_and_an_unreachable_one_is_reported() -> None:
     assert (refused.value.sent, away.value.sent) == (False, False)
 
 
-async def test_many_different_bounds_do_not_pile_up() -> None:
+async def test_many_different_timeouts_do_not_accumulate() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         for count in range(20):
             await session.request("GET", PODS, timeout_s=5.0 + count)
     assert len(session._timeouts) <= 17
-    assert len(served.asked) == 20
+    assert len(served.requests) == 20
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0"])
-def test_what_cannot_name_an_object_makes_no_path(name: str) -> None:
+def test_names_that_no_object_can_have_are_refused(name: str) -> None:
     with pytest.raises(InvalidName, match="cannot name a Kubernetes object"):
         segment(name)
 
@@ -254,7 +254,7 @@ def test_other_odd_names_are_escaped() -> None:
     assert segment("a b?c") == "a%20b%3Fc"
 
 
-async def test_the_environment_is_not_asked_behind_the_accesss_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_settings_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{closed_port()}")
     async with serving() as served, Session(Access(served.url)) as session:
         assert await session.request("GET", PODS) == b"{}"

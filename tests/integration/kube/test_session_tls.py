@@ -1,4 +1,4 @@
-"""Whom the session trusts, and how it proves itself."""
+"""Which servers the session trusts, and how it authenticates."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ CA_PEM = CA.cert_pem.bytes()
 
 @asynccontextmanager
 async def secured(*names: str, ask_certificate: bool = False) -> AsyncIterator[Served]:
-    """A server whose certificate, by ``CA``, bears those names."""
+    """A server whose certificate, signed by ``CA``, has those names."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     CA.issue_cert(*names).configure_cert(context)
     if ask_certificate:
@@ -50,14 +50,14 @@ async def test_a_server_of_another_ca_is_refused(ca: bytes) -> None:
         ) as caught:
             await reach(Access(served.url, ca=ca))
     assert caught.value.sent is False
-    assert served.asked == []
+    assert served.requests == []
 
 
 async def test_a_server_of_another_name_is_refused() -> None:
     async with secured("other.lab") as served:
         with pytest.raises(Unreachable, match=r"certificate is not trusted.*tls-server-name"):
             await reach(Access(served.url, ca=CA_PEM))
-    assert served.asked == []
+    assert served.requests == []
 
 
 async def test_the_expected_server_name_can_be_configured() -> None:
@@ -65,12 +65,12 @@ async def test_the_expected_server_name_can_be_configured() -> None:
         assert await reach(Access(served.url, ca=CA_PEM, tls_server_name="other.lab")) == b"{}"
 
 
-async def test_verification_is_left_out_only_when_asked_for() -> None:
+async def test_verification_is_skipped_only_when_configured() -> None:
     async with secured("other.lab") as served:
         assert await reach(Access(served.url, insecure=True)) == b"{}"
 
 
-async def test_a_client_certificate_is_shown_and_accepted() -> None:
+async def test_a_client_certificate_is_sent_and_accepted() -> None:
     leaf = CA.issue_cert("me")
     async with secured("127.0.0.1", ask_certificate=True) as served:
         access = Access(
@@ -82,11 +82,11 @@ async def test_a_client_certificate_is_shown_and_accepted() -> None:
         assert await reach(access) == b"{}"
 
 
-async def test_a_server_that_wants_a_client_certificate_refuses_who_has_none() -> None:
+async def test_a_server_that_requires_a_client_certificate_refuses_clients_without_one() -> None:
     async with secured("127.0.0.1", ask_certificate=True) as served:
         with pytest.raises(Unreachable):
             await reach(Access(served.url, ca=CA_PEM))
-    assert served.asked == []
+    assert served.requests == []
 
 
 async def test_a_server_that_speaks_no_tls_is_reported() -> None:
@@ -98,7 +98,9 @@ async def test_a_server_that_speaks_no_tls_is_reported() -> None:
 
 @asynccontextmanager
 async def tunnelling() -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A proxy that answers CONNECT by joining the client to the named server; its port, and the heads that it got."""
+    """A proxy that answers CONNECT by joining the client to the named server; its port, and the request
+    heads that it received.
+    """
     heads: list[bytes] = []
 
     async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
@@ -136,4 +138,4 @@ async def test_tls_goes_through_a_proxy_from_end_to_end() -> None:
     assert heads[0].startswith(b"CONNECT 127.0.0.1:")
     assert b"Proxy-Authorization: Basic " + base64.b64encode(b"user:word") in heads[0]
     assert b"secret" not in heads[0]
-    assert served.asked[0].headers["Authorization"] == "Bearer secret"
+    assert served.requests[0].headers["Authorization"] == "Bearer secret"

@@ -18,7 +18,7 @@ from tests.integration.kube.served import (
     begins,
     hangs_up,
     refuses,
-    says,
+    responds,
     serving,
     streams,
 )
@@ -31,7 +31,7 @@ def item(name: str, version: int, value: object = 0, uid: str = "") -> dict[str,
 
 
 def listed(version: int, *items: dict[str, Any], more: str = "") -> AnswerFn:
-    return says({"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(items)})
+    return responds({"metadata": {"resourceVersion": str(version), "continue": more}, "items": list(items)})
 
 
 def line(kind: str, content: object) -> bytes:
@@ -53,13 +53,13 @@ async def read_all(session: Session, got: list[bytes] | None = None, **options: 
     return got
 
 
-async def test_lines_come_whole_however_they_are_cut_up() -> None:
+async def test_lines_arrive_complete_however_they_are_split() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(streams(b'{"a"', b":1}\n\n{}\n[", b"", b"1]\n", b"begun"))
         assert await read_all(session) == [b'{"a":1}', b"{}", b"[1]"]
 
 
-async def test_a_line_far_above_the_clients_own_limit_comes_whole() -> None:
+async def test_a_line_far_above_the_clients_own_limit_arrives_complete() -> None:
     long = b"x" * 3_000_000
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(streams(long + b"\n" + b"y\n"))
@@ -73,7 +73,7 @@ async def test_an_oversize_line_is_refused() -> None:
             await read_all(session, line_limit_bytes=200_000)
 
 
-async def test_a_cut_stream_raises_after_its_last_whole_line() -> None:
+async def test_a_cut_stream_raises_after_its_last_complete_line() -> None:
     got: list[bytes] = []
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(begins(b"one\ntw"))
@@ -83,7 +83,7 @@ async def test_a_cut_stream_raises_after_its_last_whole_line() -> None:
     assert caught.value.sent is True
 
 
-async def test_a_silent_stream_ends_by_its_bound() -> None:
+async def test_a_silent_stream_ends_by_its_timeout() -> None:
     release = asyncio.Event()
     got: list[bytes] = []
     async with serving() as served, Session(Access(served.url)) as session:
@@ -112,8 +112,10 @@ async def test_a_stream_is_refused_by_status_and_a_401_is_answered_with_a_new_cr
             await read_all(session)
 
 
-async def test_a_watch_lives_through_everything_that_can_befall_it() -> None:
-    """Bookmark and cut, 410 by status, 410 in the stream, silence, an oversize line, a broken one, a hang-up."""
+async def test_a_watch_survives_every_kind_of_failure() -> None:
+    """Bookmark and cut, 410 by status, 410 in the stream, silence, an oversize line, a malformed one, a
+    disconnect.
+    """
     view, clock = View(), ScriptedClock()
     hold = asyncio.Event()
     async with serving() as served, Session(Access(served.url)) as session:
@@ -122,15 +124,15 @@ async def test_a_watch_lives_through_everything_that_can_befall_it() -> None:
             listed(10, item("c", 7)),
             # Cut after a bookmark: resumed from there.
             begins(line("MODIFIED", item("a", 11, 1)), bookmark(20), b'{"type":'),
-            # Forgotten, by status; b vanished in the gap, c was recreated.
+            # Expired, by status; b was deleted in the gap, c was recreated.
             refuses(410, "Expired"),
             listed(30, item("a", 11, 1), item("c", 29, 0, "uid-c2")),
-            # Forgotten, in the stream.
+            # Expired, in the stream.
             streams(line("ADDED", item("d", 31)), line("ERROR", GONE)),
             listed(40, item("c", 29, 0, "uid-c2"), item("d", 31)),
             # Silent: resumed.
             begins(bookmark(41), then=hold.wait),
-            # A broken line: listed again.
+            # A malformed line: listed again.
             streams(b"{nonsense\n"),
             listed(50, item("d", 45, 2)),
             hangs_up,
@@ -163,7 +165,7 @@ async def test_a_watch_lives_through_everything_that_can_befall_it() -> None:
         *("+d=0", "-a"),
         *("-c", "+d=2", "-d", "+e=0"),
     ]
-    watched = [version_asked(asked.path) for asked in served.asked if "watch=1" in asked.path]
+    watched = [version_asked(request.path) for request in served.requests if "watch=1" in request.path]
     assert watched == ["10", "20", "30", "40", "41", "50", "50", "52"]
     assert (informer.figures.relists, view.syncs) == (3, 1)
 
@@ -172,7 +174,7 @@ def version_asked(path: str) -> str:
     return path.split("resourceVersion=")[1].split("&")[0]
 
 
-async def test_an_oversize_line_leads_to_a_list_and_not_to_the_same_line_again() -> None:
+async def test_an_oversize_line_leads_to_a_list_and_not_to_the_same_line() -> None:
     view, hold = View(), asyncio.Event()
     huge = line("ADDED", item("huge", 11, "x" * 17_000_000))
     async with serving() as served, Session(Access(served.url)) as session:
@@ -196,7 +198,7 @@ async def test_an_oversize_line_leads_to_a_list_and_not_to_the_same_line_again()
     assert view.changes == ["+a=0", "-a", "+b=0"]
 
 
-async def test_cancelling_an_informer_ends_its_connection() -> None:
+async def test_cancelling_an_informer_closes_its_connection() -> None:
     view, closed = View(), asyncio.Event()
 
     async def until_gone() -> None:
@@ -209,7 +211,7 @@ async def test_cancelling_an_informer_ends_its_connection() -> None:
         served.answer(listed(1), begins(bookmark(2), then=until_gone))
         informer = Informer(session, PATH, decode, view)
         task = asyncio.create_task(informer.run())
-        await until(lambda: len(served.asked) == 2)
+        await until(lambda: len(served.requests) == 2)
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task

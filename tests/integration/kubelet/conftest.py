@@ -22,7 +22,7 @@ async def cluster(bare):
 
 @pytest.fixture
 async def plugins(bare):
-    """Makes device plugins that end with the test."""
+    """Makes device plugins that stop with the test."""
     made = []
 
     def make(**options):

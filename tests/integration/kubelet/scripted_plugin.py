@@ -1,4 +1,4 @@
-"""A device plugin whose every answer a test decides, over real gRPC."""
+"""A device plugin scripted by a test, over real gRPC."""
 
 import asyncio
 import select
@@ -14,7 +14,7 @@ from gpushare_playground.kubelet.paths import Folders
 
 
 class ScriptedPlugin(rpc.DevicePluginServicer):
-    """Serves one resource; ``devices`` is ID → healthy, and what was called is kept."""
+    """Serves one resource; ``devices`` is ID → healthy; calls are recorded."""
 
     def __init__(
         self, folders: Folders, resource="example.com/part", devices=None, *, prefers=True, pre_start=False
@@ -78,7 +78,7 @@ class ScriptedPlugin(rpc.DevicePluginServicer):
         }
 
     async def die(self):
-        """As when the process is killed: the connection ends at once."""
+        """As when the process is killed: the connection closes immediately."""
         if self._server is not None:
             await self._server.stop(0)
             self._server = None

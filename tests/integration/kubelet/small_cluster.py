@@ -24,7 +24,7 @@ TOKEN = "token-of-the-test"
 
 
 async def until(condition, what, within_s=60.0):
-    """Wait for a state: ``condition`` may be async; returns what it returned that was true."""
+    """Wait until ``condition``, which may be async, returns something true; returns that."""
     deadline = Deadline(within_s)
     while True:
         found = condition()
@@ -37,7 +37,7 @@ async def until(condition, what, within_s=60.0):
 
 
 class Cluster:
-    """What a test holds."""
+    """A test's cluster."""
 
     def __init__(self, session, folders, kubeconfig, lifeline):
         self.session = session
@@ -69,7 +69,7 @@ class Cluster:
         return self.kubelet
 
     async def stop_kubelet(self):
-        """The kubelet goes as if killed as far as the pods are concerned: nothing of theirs is touched."""
+        """Stop the kubelet; for the pods as if it was killed: nothing of theirs is touched."""
         if self.kubelet is None:
             return
         self._running.cancel()
@@ -124,7 +124,7 @@ class Cluster:
         await self.session.request("DELETE", f"{PODS}/{name}", body=json.dumps(options).encode())
 
     async def pod(self, name):
-        """The pod, or ``None`` when it is gone."""
+        """The pod, or ``None`` if it was deleted."""
         try:
             return await self.get(f"{PODS}/{name}")
         except ApiError as error:
@@ -133,7 +133,7 @@ class Cluster:
             raise
 
     async def pod_where(self, name, condition, what):
-        """Wait until the pod is such."""
+        """Wait until the pod meets the condition."""
 
         async def found():
             pod = await self.pod(name)
@@ -204,7 +204,7 @@ def container_of(pod, name="c"):
 
 @contextlib.asynccontextmanager
 async def lifeline():
-    """A process with which all containers end, also those that a kubelet was starting when it ended itself."""
+    """A process whose end stops all containers, also those that a kubelet was starting when it stopped."""
     process = await asyncio.create_subprocess_exec("sleep", "infinity")
     try:
         yield process.pid

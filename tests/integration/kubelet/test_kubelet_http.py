@@ -38,7 +38,7 @@ async def pod(cluster):
 
 
 class Exec:
-    """One exec connection: what came on each channel."""
+    """One exec connection: what each channel received."""
 
     def __init__(self, socket):
         self.socket = socket
@@ -100,12 +100,12 @@ async def test_the_exit_code_is_sent_as_kubectl_reads_it(pod, execute):
 
 
 @pytest.mark.parametrize(("command", "code"), [("no-such-program", "127"), ("/etc/passwd", "126")])
-async def test_a_command_that_cannot_run_ends_as_in_a_shell(pod, execute, command, code):
+async def test_a_command_that_cannot_run_exits_as_in_a_shell(pod, execute, command, code):
     status = await (await execute(command)).end()
     assert status["details"]["causes"][0]["message"] == code
 
 
-async def test_standard_input_reaches_the_command_and_its_end_too(pod, execute):
+async def test_standard_input_and_its_end_reach_the_command(pod, execute):
     session = await execute("sort", stdin=True)
     await session.send(STDIN, b"b\n")
     await session.send(STDIN, b"a\n")
@@ -130,7 +130,7 @@ async def test_a_command_ends_with_its_container(cluster, pod, execute):
     assert (await session.end())["details"]["causes"][0]["message"] == "137"
 
 
-async def test_a_command_that_is_only_being_started_ends_with_its_container_too(tmp_path):
+async def test_a_command_that_is_still_starting_ends_with_its_container_too(tmp_path):
     """A session can end its command at any time: before there is a process, as well as after."""
 
     class Connection:
@@ -150,7 +150,7 @@ async def test_a_command_that_is_only_being_started_ends_with_its_container_too(
     session = ExecSession(connection, Streams())
     launch = Launch(argv=("sleep", "1000"), env={"PATH": "/usr/bin:/bin"}, cwd=tmp_path)
     running = asyncio.create_task(session.run(launch, ("sleep", "1000")))
-    await asyncio.sleep(0)  # it runs as far as it can without its process
+    await asyncio.sleep(0)  # it continues as far as it can without its process
     session.kill()
     await until(running.done, "the command has ended")
     [end] = connection.sent
@@ -170,7 +170,7 @@ def _lives(pid):
     return start_ticks(pid) > 0
 
 
-async def test_a_command_in_a_pod_that_does_not_run_is_refused_over_the_connection(cluster, execute):
+async def test_a_command_in_a_pod_that_is_not_running_is_refused_over_the_connection(cluster, execute):
     await cluster.create("done", script("exit 0"), restartPolicy="Never")
     await cluster.finished("done")
     assert "does not run" in (await (await execute("ls", pod="done")).end())["message"]
@@ -178,7 +178,7 @@ async def test_a_command_in_a_pod_that_does_not_run_is_refused_over_the_connecti
     assert "is not in pod" in (await (await execute("ls", pod="done", container="x")).end())["message"]
 
 
-async def test_a_command_for_a_container_that_waits_says_why_it_waits(cluster, execute):
+async def test_a_command_for_a_waiting_container_reports_why_it_waits(cluster, execute):
     await cluster.create("unknown", {**script("exit 0"), "image": "nobody/knows:1"})
     await cluster.pod_where("unknown", lambda pod: pod["status"].get("containerStatuses"), "cannot pull")
     message = (await (await execute("ls", pod="unknown")).end())["message"]
@@ -188,14 +188,14 @@ async def test_a_command_for_a_container_that_waits_says_why_it_waits(cluster, e
     ]
 
 
-async def test_the_token_is_needed_for_everything_but_health(cluster, pod):
+async def test_the_token_is_required_for_everything_but_health(cluster, pod):
     async with aiohttp.ClientSession(f"http://127.0.0.1:{cluster.kubelet.port}") as anonymous:
         assert (await anonymous.get("/healthz")).status == 200
         for path in ("/pods", "/containerLogs/default/p/c", "/exec/default/p/c?command=ls"):
             assert (await anonymous.get(path)).status == 401
 
 
-async def test_pods_are_listed_with_what_they_do(client, pod):
+async def test_pods_are_listed_with_their_status(client, pod):
     listed = await (await client.get("/pods")).json()
     [one] = listed["items"]
     assert (one["metadata"]["name"], one["status"]["phase"]) == ("p", "Running")

@@ -1,4 +1,4 @@
-"""The device plugin interface, as the real kubelet was seen to speak it."""
+"""The device plugin interface, as observed on the real kubelet."""
 
 import grpc
 import pytest
@@ -15,7 +15,7 @@ async def test_devices_become_capacity_and_the_healthy_ones_allocatable(cluster,
     await cluster.amounts_are(("3", "2"))
 
 
-async def test_a_plugin_that_dies_leaves_its_capacity_and_nothing_allocatable(cluster, plugin):
+async def test_a_dead_plugin_leaves_its_capacity_and_nothing_allocatable(cluster, plugin):
     await cluster.create("p", waiting(**limits(2)))
     await cluster.running("p")
     await plugin.die()
@@ -70,7 +70,7 @@ async def test_a_list_above_four_mebibytes_is_refused_and_gives_no_capacity(clus
     await cluster.amounts_are(("0", "0"))
 
 
-async def test_preferences_are_asked_with_all_free_devices_in_random_order_and_honoured(cluster, plugins):
+async def test_preferences_are_requested_with_all_free_devices_in_random_order_and_honoured(cluster, plugins):
     plugin = plugins(devices={f"0-{number}": True for number in range(50)})
     plugin.prefer = lambda available, must, size: ["0-7", "0-9"]
     await plugin.start()
@@ -115,7 +115,7 @@ async def test_allocate_is_called_for_all_containers_before_any_starts_and_init_
     await cluster.logs_are("p", ",".join(sorted(first)), "a")
 
 
-async def test_what_allocate_returns_reaches_the_container(cluster, plugin, tmp_path):
+async def test_the_allocate_response_is_applied_to_the_container(cluster, plugin, tmp_path):
     (tmp_path / "limits").write_text("2154\n")
     plugin.answer = lambda ids: {
         "envs": {"FROM_PLUGIN": "yes", "MINE": "plugin"},
@@ -126,7 +126,7 @@ async def test_what_allocate_returns_reaches_the_container(cluster, plugin, tmp_
     await cluster.logs_are("p", "yes manifest\n2154\n")
 
 
-async def test_a_refused_allocate_fails_the_pod_and_frees_its_devices(cluster, plugin):
+async def test_a_refused_allocate_fails_the_pod_and_releases_its_devices(cluster, plugin):
     plugin.refusal = "no pod of this size waits on node n1"
     await cluster.create("p", waiting(**limits(8)))
     pod = await cluster.finished("p")
@@ -202,7 +202,7 @@ async def test_a_plugin_that_requests_it_is_called_before_every_start(cluster, p
     await until(lambda: len(plugin.pre_started) > starts, "it starts again")
 
 
-async def test_the_checkpoint_has_the_real_ones_shape(cluster, plugin):
+async def test_the_checkpoint_has_the_shape_of_a_real_one(cluster, plugin):
     pod = await cluster.create("p", waiting(**limits(2)))
     await cluster.running("p")
     data = cluster.checkpoint()
@@ -242,7 +242,7 @@ async def test_pod_resources_list_each_device_alone_and_no_init_containers(clust
     assert got.pod_resources == pods["p"]
 
 
-async def test_pod_resources_list_a_pod_from_the_moment_it_is_its_turn_to_be_admitted(cluster, plugin):
+async def test_pod_resources_list_a_pod_as_soon_as_its_admission_begins(cluster, plugin):
     plugin.gate.clear()
     await cluster.create("p", waiting(**limits(2)))
     await until(lambda: plugin.preferences, "p is asked for")
@@ -256,7 +256,7 @@ async def test_pod_resources_list_a_pod_from_the_moment_it_is_its_turn_to_be_adm
     assert {one.name for one in listed.pod_resources} == {"p", "q"}
 
 
-async def test_pod_resources_tell_every_healthy_device(cluster, plugin):
+async def test_pod_resources_list_every_healthy_device(cluster, plugin):
     plugin.change({"a": True, "b": False, "c": True})
     await cluster.amounts_are(("3", "2"))
     answer = await ask(cluster, "GetAllocatableResources", resources_pb.AllocatableResourcesRequest())

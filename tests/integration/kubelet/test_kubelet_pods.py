@@ -18,7 +18,7 @@ async def events(cluster, name):
     return {one["reason"] for one in listed["items"] if one["regarding"]["name"] == name}
 
 
-async def test_the_node_says_what_it_is(cluster):
+async def test_the_node_reports_its_system_information(cluster):
     node = await cluster.node()
     assert node["metadata"]["labels"]["colour"] == "blue"
     assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "n1"
@@ -53,7 +53,7 @@ async def test_a_running_pods_status_is_that_of_a_real_kubelet(cluster):
     await until(complete, "the events are written")
 
 
-async def test_a_pod_that_is_done_has_succeeded_or_failed(cluster):
+async def test_a_finished_pod_has_succeeded_or_failed(cluster):
     await cluster.create("good", script("echo done"), restartPolicy="Never")
     await cluster.create("bad", script("exit 3"), restartPolicy="Never")
     await cluster.create("killed", script("kill -9 $$$$"), restartPolicy="Never")
@@ -66,7 +66,7 @@ async def test_a_pod_that_is_done_has_succeeded_or_failed(cluster):
     assert await cluster.log("good") == "done\n"
 
 
-async def test_a_crashing_container_is_restarted_with_back_off_and_its_last_end_is_kept(cluster):
+async def test_a_crashing_container_restarts_with_back_off_and_keeps_its_last_state(cluster):
     await cluster.create("p", script("echo once; exit 7"))
     pod = await cluster.pod_where(
         "p",
@@ -107,7 +107,7 @@ async def test_init_containers_run_in_order_and_a_sidecar_ends_with_the_pod(clus
     assert cluster.attempt("p", "side").ended is not None
 
 
-async def test_an_unknown_image_waits_and_names_the_known_ones(cluster):
+async def test_an_unknown_image_waits_and_the_known_ones_are_listed(cluster):
     await cluster.create("p", {"name": "c", "image": "nginx:1"})
 
     def reason(pod):
@@ -123,7 +123,7 @@ async def test_an_unknown_image_waits_and_names_the_known_ones(cluster):
     await cluster.pod_where("p", lambda pod: reason(pod) == "ImagePullBackOff", "backs off")
 
 
-async def test_a_program_that_is_not_there_is_a_start_error(cluster):
+async def test_a_missing_program_is_a_start_error(cluster):
     await cluster.create(
         "p", {"name": "c", "image": "busybox", "command": ["no-such"]}, restartPolicy="Never"
     )
@@ -132,7 +132,7 @@ async def test_a_program_that_is_not_there_is_a_start_error(cluster):
     assert 'exec: "no-such": executable file not found in $PATH' in terminated(pod)["message"]
 
 
-async def test_a_missing_config_map_waits_until_it_is_there(cluster):
+async def test_a_pod_with_a_missing_config_map_waits_until_it_exists(cluster):
     env = [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]
     await cluster.create("p", script("echo A=$A; sleep 100", env=env))
     await cluster.pod_where(
@@ -159,7 +159,7 @@ async def test_deletion_is_graceful_and_the_object_goes_last(cluster):
     await until(lambda: not any(cluster.folders.pods.iterdir()), "its folder is gone")
 
 
-async def test_a_container_that_does_not_listen_is_killed_after_the_grace(cluster):
+async def test_a_container_that_ignores_sigterm_is_killed_after_the_grace_period(cluster):
     await cluster.create("p", script("trap '' TERM; echo up; while :; do sleep 0.02; done"))
     await cluster.logs_are("p", "up\n")
     attempt = cluster.attempt("p")
@@ -168,7 +168,7 @@ async def test_a_container_that_does_not_listen_is_killed_after_the_grace(cluste
     assert attempt.ended.signal == signal.SIGKILL
 
 
-async def test_a_pod_taken_away_by_force_leaves_no_process(cluster, caplog):
+async def test_a_force_deleted_pod_leaves_no_process(cluster, caplog):
     await cluster.create(
         "p", script("trap '' TERM; (setsid sleep 1000 &); echo up; while :; do sleep 0.02; done")
     )
@@ -181,11 +181,11 @@ async def test_a_pod_taken_away_by_force_leaves_no_process(cluster, caplog):
     assert "does not die" not in caplog.text
 
 
-async def test_the_folder_of_a_pod_taken_away_by_force_stays_until_its_container_has_ended(cluster):
+async def test_the_folder_of_a_force_deleted_pod_stays_until_its_container_has_ended(cluster):
     await cluster.create("p", script("trap '' TERM; echo up; while :; do sleep 0.02; done"))
     await cluster.logs_are("p", "up\n")
     attempt = cluster.attempt("p")
-    os.kill(attempt.shim, signal.SIGSTOP)  # it writes there how the container ended, once it goes on
+    os.kill(attempt.shim, signal.SIGSTOP)  # it writes its exit status there, once it goes on
     try:
         await cluster.delete("p", gracePeriodSeconds=0)
         await until(lambda: _is_zombie(attempt.pid), "the container's process is killed")
@@ -200,7 +200,7 @@ def _is_zombie(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-async def test_what_a_container_leaves_behind_ends_with_it(cluster, tmp_path):
+async def test_processes_left_behind_by_a_container_end_with_it(cluster, tmp_path):
     await cluster.create(
         "p",
         script(
@@ -214,7 +214,7 @@ async def test_what_a_container_leaves_behind_ends_with_it(cluster, tmp_path):
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-async def test_what_others_patch_into_the_node_stays_and_what_they_remove_goes(bare):
+async def test_changes_of_others_to_the_node_are_preserved(bare):
     await bare.start_kubelet(status_interval_s=0.1)
     path = "/api/v1/nodes/n1/status"
     await bare.patch(path, {"status": {"capacity": {"aliyun.com/gpu-count": "8"}}})
@@ -223,14 +223,14 @@ async def test_what_others_patch_into_the_node_stays_and_what_they_remove_goes(b
     await bare.amounts_are((None, None), "aliyun.com/gpu-count")
 
 
-async def test_pods_that_come_together_do_not_count_against_each_other_before_they_are_admitted(cluster):
+async def test_pods_that_arrive_together_do_not_count_against_each_other_before_admission(cluster):
     for number in range(4):
         await cluster.create(f"p{number}", waiting(resources={"requests": {"cpu": "2"}}))
     for number in range(4):
         await cluster.running(f"p{number}")
 
 
-async def test_each_pod_has_an_address_of_its_own(cluster):
+async def test_each_pod_has_its_own_address(cluster):
     for name in ("p", "q"):
         await cluster.create(name)
     await cluster.create("host", hostNetwork=True)

@@ -27,7 +27,7 @@ def process_of(cluster, name, container="c"):
     return cluster.attempt(name, container).pid
 
 
-async def test_a_restarted_kubelet_adopts_what_runs(cluster):
+async def test_a_restarted_kubelet_adopts_running_containers(cluster):
     await cluster.create("p")
     before = await cluster.running("p")
     pid = process_of(cluster, "p")
@@ -41,7 +41,7 @@ async def test_a_restarted_kubelet_adopts_what_runs(cluster):
     assert container_of(before)["restartCount"] == 0
 
 
-async def test_what_ended_meanwhile_is_known_with_its_exit_code(cluster, tmp_path):
+async def test_a_container_that_ended_meanwhile_is_reported_with_its_exit_code(cluster, tmp_path):
     text = f"until test -e {tmp_path}/go; do sleep 0.02; done; exit 5"
     await cluster.create("p", script(text), restartPolicy="Never")
     await cluster.running("p")
@@ -71,7 +71,7 @@ async def test_a_container_killed_with_its_shim_is_started_again(cluster):
     assert (last["exitCode"], last["reason"]) == (137, "ContainerStatusUnknown")
 
 
-async def test_a_pod_deleted_meanwhile_is_cleared_away(cluster):
+async def test_a_pod_deleted_meanwhile_is_cleaned_up(cluster):
     await cluster.create("p")
     await cluster.running("p")
     pid = process_of(cluster, "p")
@@ -139,7 +139,7 @@ async def test_a_pod_with_a_finished_init_container_fails_when_its_plugin_is_awa
     assert start_ticks(pid) == 0
 
 
-async def test_the_same_pod_lives_on_when_its_plugin_comes_back_in_time(cluster, plugin):
+async def test_the_same_pod_survives_when_its_plugin_returns_in_time(cluster, plugin):
     await cluster.create("p", waiting(**limits(2)), initContainers=[script("exit 0", "init", **limits(2))])
     await cluster.running("p")
     pid = process_of(cluster, "p")
@@ -211,7 +211,7 @@ async def test_a_label_that_was_changed_survives_a_restart(cluster):
 
 
 def _adopted(cluster, name):
-    # The pod is known from the API server a moment before what runs of it is found.
+    # The pod is known from the API server a moment before its running containers are found.
     with suppress(Waiting, NotRunning):
         return process_of(cluster, name)
     return None
@@ -243,7 +243,7 @@ async def ended(process):
     return code
 
 
-async def test_containers_outlive_a_killed_kubelet_and_are_adopted_by_the_next(bare):
+async def test_containers_outlive_a_killed_kubelet_and_are_adopted_by_the_next_one(bare):
     first = kubelet_process(bare)
     await until(bare.node_ready, "the node is ready")
     await bare.create("p", script("echo up; exec sleep 1000"))
@@ -260,7 +260,7 @@ async def test_containers_outlive_a_killed_kubelet_and_are_adopted_by_the_next(b
     assert await ended(second) == 0
 
 
-async def test_the_supervisor_ends_containers_by_their_records(bare):
+async def test_the_supervisor_stops_containers_by_their_records(bare):
     process = kubelet_process(bare)
     await until(bare.node_ready, "the node is ready")
     await bare.create("p", script("trap '' TERM; echo up; while :; do sleep 0.02; done"))
@@ -271,7 +271,7 @@ async def test_the_supervisor_ends_containers_by_their_records(bare):
     assert await asyncio.to_thread(stop_containers, bare.folders.root, 0.2) == 0
 
 
-async def test_kubelet_and_containers_end_with_their_lifeline(bare):
+async def test_kubelet_and_containers_stop_with_their_lifeline(bare):
     with subprocess.Popen(["sleep", "1000"]) as lifeline:  # noqa: ASYNC220 - returns at once
         process = kubelet_process(bare, "--lifeline", str(lifeline.pid))
         await until(bare.node_ready, "the node is ready")
@@ -292,7 +292,7 @@ async def test_kubelet_and_containers_end_with_their_lifeline(bare):
         (["--lifeline", "999999999"], "there is no process 999999999"),
     ],
 )
-async def test_a_wrong_option_ends_it_with_one_plain_line(bare, change, text):
+async def test_a_wrong_option_stops_it_with_a_one_line_error(bare, change, text):
     process = kubelet_process(bare, *change)
     stderr = await asyncio.to_thread(process.stderr.read)
     assert await ended(process) == 2

@@ -57,9 +57,7 @@ async def test_a_pod_in_admission_fails_with_a_reason_when_its_plugin_is_lost(cl
         await plugin.die()
 
 
-async def test_a_kubelet_that_starts_before_its_plugin_refuses_a_pod_rather_than_start_it_without_devices(
-    cluster, plugin
-):
+async def test_a_kubelet_started_before_its_plugin_refuses_a_pod_that_needs_devices(cluster, plugin):
     await cluster.amounts_are(("8", "8"))
     await cluster.stop_kubelet()
     await plugin.die()
@@ -70,7 +68,7 @@ async def test_a_kubelet_that_starts_before_its_plugin_refuses_a_pod_rather_than
     assert "no healthy devices present" in pod["status"]["message"]
 
 
-async def test_a_deleted_pod_that_never_started_has_no_devices_any_more_when_its_object_goes(
+async def test_a_deleted_pod_that_never_started_holds_no_devices_once_its_object_is_gone(
     cluster, plugin, monkeypatch
 ):
     await cluster.create("p", waiting(**limits(2), envFrom=[{"configMapRef": {"name": "none"}}]))

@@ -1,4 +1,4 @@
-"""Waiting for states: every change wakes the waiters, which look again."""
+"""Waiting for states: every change wakes the waiters, which check again."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Changes:
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Event] = set()
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
@@ -31,9 +31,9 @@ class Changes:
         what: str = "",
         deadline_s: float = DEADLINE_S,
     ) -> None:
-        """Return once ``state()`` holds; fail with ``what`` when it does not in time.
+        """Return once ``state()`` holds; fail with ``what`` if it does not in time.
 
-        It also looks every ``EVERY_S``, for states without a notification, such as files.
+        It also polls every ``EVERY_S``, for states without a notification, such as files.
         """
         event = asyncio.Event()
         self._waiting.add(event)

@@ -1,4 +1,4 @@
-"""Pods and nodes as the API server has them, and the scheduler's decision written on a pod."""
+"""Pods and nodes as the API server has them, and the scheduler's allocation written on a pod."""
 
 import itertools
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def pod(
     init: tuple[dict[str, Any], ...] = (),
     labels: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A pod that is bound to our node and has no decision yet."""
+    """A pod that is bound to our node, without an allocation."""
     number = next(_numbers)
     spec: dict[str, Any] = {"nodeName": NODE, "containers": list(containers)}
     if init:
@@ -70,7 +70,7 @@ def decide(
     mode: NodeMode = NodeMode.SHARE,
     at_ns: int | None = None,
 ) -> Allocation:
-    """Write on the pod that GPU ``on``, or several, is decided for it, as the scheduler's Binding does."""
+    """Write an allocation of GPU ``on``, or several, on the pod, as the scheduler's Binding does."""
     devices = tuple(Device(one.index, one.uuid, one.total_mib) for one in gpus)
     described = NodeDevices(NODE, mode, unit, devices)
     request = request_of(decode_pod(made))

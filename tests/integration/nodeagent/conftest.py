@@ -64,20 +64,22 @@ class World:
         return self._agent
 
     async def start(self, *, mode: str | None = "share", ready: bool = True) -> None:
-        """Start the agent on a node with that label; with ``ready`` wait until it is."""
+        """Start the agent on a node with that label; with ``ready`` wait until it is ready."""
         if ("nodes", objects.NODE) not in self.api.objects:
             self.api.put("nodes", objects.NODE, objects.node(mode))
         self._session = await Session(Access(self.api.url)).__aenter__()
         self._agent = Agent(self.settings, self._session, self.nvml, clock=self.clock)
         self._running = asyncio.create_task(self._agent.run())
-        self._running.add_done_callback(lambda _: self.changes.tell())
+        self._running.add_done_callback(lambda _: self.changes.notify())
         if ready:
             await self.ready()
 
     async def ready(self) -> None:
-        """Until the kubelet has the list of every resource of the node's mode, the agent knows it, and the node is described.
+        """Wait until the kubelet has the list of every resource of the node's mode, the agent knows it, and
+        the node is described.
 
-        The kubelet asks for the list while it still answers the agent's registration, and the agent writes to the API server concurrently.
+        The kubelet requests the list while it still answers the agent's registration, and the agent writes
+        to the API server concurrently.
         """
         label = self.api.objects["nodes", objects.NODE]["metadata"]["labels"][names.LABEL_MODE]
         wanted = [one.name for one in rules_of(MODES[label]).plugins]
@@ -105,8 +107,8 @@ class World:
         if self._session is not None:
             await self._session.__aexit__(None, None, None)
             self._session = None
-        # Noticed later, the end of these lists would take the next agent's resources from it, as with the real one; that
-        # agent registers again, but only after it was ready once.
+        # Noticed later, the end of these lists would take the next agent's resources from it, as with the
+        # real one; that agent registers again, but only after it was ready once.
         await self.changes.until(self.kubelet.is_alone, "the kubelet has noticed the agent's end")
 
     def use(self, **settings: Any) -> None:
@@ -121,7 +123,9 @@ class World:
         labels: dict[str, str] | None = None,
         **how: Any,
     ) -> dict[str, Any]:
-        """A pod that the scheduler has bound to our node, decided for GPU ``on`` or several (``None``: for none)."""
+        """A pod bound to our node by the scheduler, with an allocation of GPU ``on`` or several (``None``:
+        without one).
+        """
         made = objects.pod(name, *containers, init=init, labels=labels)
         if on is not None:
             self.decide(made, on, **how)
@@ -129,7 +133,7 @@ class World:
         return made
 
     def decide(self, made: dict[str, Any], on: int | Sequence[int], **how: Any) -> None:
-        """Write on the pod that GPU ``on``, or several, is decided for it."""
+        """Write an allocation of GPU ``on``, or several, on the pod."""
         objects.decide(made, self.nvml.gpus, on, unit=self.settings.unit, **how)
 
     async def run_pod(self, name: str, units: int, on: int, core: int = 0) -> Admitted:
@@ -137,7 +141,7 @@ class World:
         return await self.kubelet.admit(self.bind(name, objects.container("c", units, core), on=on))
 
     def recorded(self, name: str) -> Allocation:
-        """What the pod's record says now."""
+        """The pod's record as it is now."""
         found = read_allocation(self.api.annotations("pods", f"default/{name}"), None)
         assert found is not None
         return found
@@ -165,7 +169,7 @@ class World:
 
 @pytest.fixture(autouse=True)
 def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Intervals that are no setting, shortened: nothing here is about their length."""
+    """Shorten intervals that are no setting: nothing here is about their length."""
     monkeypatch.setattr(registration, "_LOOK_S", 0.02)
     monkeypatch.setattr(registration, "_RETRY_FIRST_S", 0.05)
     monkeypatch.setattr(handover, "_LOOK_S", 0.02)
@@ -173,7 +177,7 @@ def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """A folder whose sockets have short paths (the kernel takes 107 bytes)."""
+    """A folder whose sockets have short paths (the kernel allows 107 bytes)."""
     folder = Path(tempfile.mkdtemp(prefix="gsn"))
     yield folder
     shutil.rmtree(folder)

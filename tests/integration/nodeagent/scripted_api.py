@@ -1,7 +1,7 @@
 """An API server for one test: pods, nodes and events in memory, over real HTTP, with watches.
 
-It does what the node agent uses, as the real one does it: field selectors, resource versions, merge patches with a
-UID precondition, the status subresource.
+It does what the node agent uses, as the real one does it: field selectors, resource versions, merge patches
+with a UID precondition, the status subresource.
 """
 
 import asyncio
@@ -23,8 +23,9 @@ _CLAIMS = "/apis/resource.k8s.io/v1/namespaces/"
 
 
 class ScriptedApi:
-    """``objects`` by (kind, name), where kind is ``pods``, ``nodes``, ``resourceslices`` or ``resourceclaims``, and the name of what has
-    a namespace is ``namespace/name``."""
+    """``objects`` by (kind, name), where kind is ``pods``, ``nodes``, ``resourceslices`` or
+    ``resourceclaims``, and a namespaced name is ``namespace/name``.
+    """
 
     def __init__(self, changes: Changes) -> None:
         self.changes = changes
@@ -73,7 +74,7 @@ class ScriptedApi:
             await self._runner.cleanup()
             self._runner = None
 
-    # --- what tests say -----------------------------------------------------------------------
+    # --- for tests ----------------------------------------------------------------------------
 
     def put(self, kind: str, name: str, item: JsonObject) -> None:
         self._version += 1
@@ -82,14 +83,14 @@ class ScriptedApi:
         item["metadata"]["resourceVersion"] = str(self._version)
         self.objects[kind, name] = item
         self._log[kind].append((self._version, event, item))
-        self.changes.tell()
+        self.changes.notify()
 
     def drop(self, kind: str, name: str) -> None:
         item = json.loads(json.dumps(self.objects.pop((kind, name))))
         self._version += 1
         item["metadata"]["resourceVersion"] = str(self._version)
         self._log[kind].append((self._version, "DELETED", item))
-        self.changes.tell()
+        self.changes.notify()
 
     def put_pod(self, pod: JsonObject) -> None:
         self.put("pods", f"{pod['metadata']['namespace']}/{pod['metadata']['name']}", pod)
@@ -100,7 +101,7 @@ class ScriptedApi:
 
     def release_watch(self) -> None:
         self.watch_held = False
-        self.changes.tell()
+        self.changes.notify()
 
     def forget(self) -> None:
         """As after a restart: watchers have to list again."""
@@ -108,11 +109,11 @@ class ScriptedApi:
         self._oldest = self._version
         for log in self._log.values():
             log.clear()
-        self.changes.tell()
+        self.changes.notify()
 
     def release_lists(self) -> None:
         self.lists_held = False
-        self.changes.tell()
+        self.changes.notify()
 
     def annotations(self, kind: str, name: str) -> dict[str, str]:
         item = self.objects.get((kind, name), {"metadata": {}})
@@ -132,7 +133,7 @@ class ScriptedApi:
         watching = query.get("watch") in ("1", "true")
         dry = "dryRun" in query
         self.requests.append(f"{'WATCH' if watching else 'DRY' if dry else request.method} {path}")
-        self.changes.tell()
+        self.changes.notify()
         if self.refusing:
             return _status(503, "ServiceUnavailable", "the server is away")
         if path in ("/api/v1/pods", "/api/v1/nodes", _SLICES) and request.method == "GET":
@@ -177,10 +178,10 @@ class ScriptedApi:
                     if _selected(item, query):
                         await response.write(json.dumps({"type": event, "object": item}).encode() + b"\n")
             with suppress(AssertionError):
-                await self.changes.until(partial(self._has_news, kind, at, oldest), deadline_s=300)
+                await self.changes.until(partial(self._has_changes, kind, at, oldest), deadline_s=300)
         return response
 
-    def _has_news(self, kind: str, at: int, oldest: int) -> bool:
+    def _has_changes(self, kind: str, at: int, oldest: int) -> bool:
         over = self.refusing or oldest != self._oldest
         return over or (not self.watch_held and at < len(self._log[kind]))
 
@@ -196,7 +197,7 @@ class ScriptedApi:
             return _status(409, "AlreadyExists", f'events "{name}" already exists')
         else:
             self.events.append(there.setdefault(name, body))
-        self.changes.tell()
+        self.changes.notify()
         return web.json_response(there[name])
 
     async def _slice(self, request: web.Request, name: str, *, dry: bool) -> web.StreamResponse:
@@ -286,7 +287,7 @@ def _merged(target: Any, patch: Any) -> Any:
 
 
 def _conditions(item: Any, patched: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A node's conditions with some of them patched, as strategic merge patches do it: by their type."""
+    """A node's conditions with some of them patched, as strategic merge patches do: by their type."""
     found = {one["type"]: one for one in item.get("status", {}).get("conditions") or ()}
     for one in patched:
         if one.get("$patch") == "delete":

@@ -1,9 +1,9 @@
 """The kubelet's device manager over real gRPC sockets, one step at a time.
 
-Source of its ways: k8s.io/kubernetes ``pkg/kubelet/cm/devicemanager`` (``devicesToAllocate``,
-``allocateContainerResources``) and what was observed of it: one pod after the other, init containers first,
-resources in any order, IDs of a finished init container used again, preferred IDs asked of all that are
-free in random order, a restart wipes the sockets and keeps the checkpoint.
+Based on k8s.io/kubernetes ``pkg/kubelet/cm/devicemanager`` (``devicesToAllocate``,
+``allocateContainerResources``) and on observation: one pod after the other, init containers first, resources
+in any order, IDs of a finished init container used again, preferred IDs requested among all that are free in
+random order; a restart wipes the sockets and keeps the checkpoint.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from tests.integration.nodeagent.changing import Changes
 _CALL_S = 30.0
 
 
-#: Before it has asked for the devices, or when it has them and has not answered the registration yet.
+#: Before it has requested the devices, or when it has them and has not answered the registration yet.
 HangsUp = Literal["unasked", "unanswered"]
 
 
@@ -35,7 +35,7 @@ class AlreadyConnected(Exception):
 
 
 class AdmissionFailed(Exception):
-    """UnexpectedAdmissionError, with the plugin's own words."""
+    """UnexpectedAdmissionError, with the plugin's own message."""
 
 
 @dataclass
@@ -95,7 +95,7 @@ class ScriptedKubelet:
         self._random = random.Random(seed)
         self._servers: list[grpc.aio.Server] = []
 
-    # --- its life -----------------------------------------------------------------------------
+    # --- lifecycle -----------------------------------------------------------------------------
 
     async def start(self) -> None:
         self.plugins_dir.mkdir(parents=True, exist_ok=True)
@@ -143,15 +143,15 @@ class ScriptedKubelet:
         when = self.hangs_up.pop(0) if self.hangs_up else None
         if when == "unasked":
             await self._hang_up(request.resource_name)
-            self.changes.tell()
+            self.changes.notify()
             return
         endpoint.watch = asyncio.create_task(self._watch(request.resource_name, endpoint))
-        self.changes.tell()
+        self.changes.notify()
         if when == "unanswered":
             await self.changes.until(lambda: bool(endpoint.lists), "the devices are listed")
             await self._hang_up(request.resource_name)
             await asyncio.wait([endpoint.watch])
-            # The plugin knows of it when it answers anything else.
+            # The plugin is known by the time when it answers anything else.
             async with grpc.aio.insecure_channel(f"unix://{self.plugins_dir / request.endpoint}") as other:
                 for _ in range(3):
                     await rpc.DevicePluginStub(other).GetDevicePluginOptions(pb.Empty(), timeout=_CALL_S)
@@ -164,7 +164,7 @@ class ScriptedKubelet:
                 endpoint.lists.append(message.ByteSize())
                 endpoint.healthy.append(sum(1 for health in devices.values() if health == "Healthy"))
                 assert len(devices) == len(message.devices), "an ID came twice"
-                self.changes.tell()
+                self.changes.notify()
         remaining = [one for one in self._connected(resource) if one is not endpoint]
         if self.apart and remaining:
             endpoint.alive = False
@@ -173,9 +173,10 @@ class ScriptedKubelet:
                 self.endpoints[resource] = remaining[0]
             await endpoint.channel.close()
         else:
-            # As the real one before 1.37: whose list it was does not matter, it is the last that registered who is taken for gone.
+            # As the real one before 1.37: whichever list it was, the plugin that registered last is
+            # considered gone.
             await self._hang_up(resource)
-        self.changes.tell()
+        self.changes.notify()
 
     def _connected(self, resource: str) -> list[Endpoint]:
         endpoints = (*self.endpoints.values(), *self.replaced)
@@ -189,7 +190,7 @@ class ScriptedKubelet:
             self.disconnections.append(resource)
             await last.channel.close()
 
-    # --- what tests ask -----------------------------------------------------------------------
+    # --- for assertions ------------------------------------------------------------------------
 
     def capacity(self, resource: str) -> int | None:
         """Healthy and unhealthy devices; ``None``: not registered."""
@@ -197,7 +198,7 @@ class ScriptedKubelet:
         return None if endpoint is None or not endpoint.lists else len(endpoint.devices)
 
     def is_served(self, resource: str) -> bool:
-        """Registered by a plugin that is there, whose list has come."""
+        """Registered by a connected plugin whose list has arrived."""
         endpoint = self.endpoints.get(resource)
         return endpoint is not None and endpoint.alive and bool(endpoint.lists)
 
@@ -213,7 +214,9 @@ class ScriptedKubelet:
         )
 
     def went(self, resource: str, *healthy: int, since: int) -> bool:
-        """Whether so many devices were healthy one after the other, in the lists from number ``since`` on."""
+        """Whether these numbers of devices were healthy one after the other, in the lists from number
+        ``since`` on.
+        """
         health = iter(self.endpoints[resource].healthy[since:])
         return all(wanted in health for wanted in healthy)
 
@@ -254,8 +257,8 @@ class ScriptedKubelet:
         self, entry: Admitted, container: dict[str, Any], reusable: dict[str, set[str]], order: Sequence[str]
     ) -> None:
         name, limits = container["name"], container.get("resources", {}).get("limits", {})
-        asked = [resource for resource in limits if resource in self.endpoints]
-        for resource in sorted(asked, key=lambda one: order.index(one) if one in order else 0):
+        requested = [resource for resource in limits if resource in self.endpoints]
+        for resource in sorted(requested, key=lambda one: order.index(one) if one in order else 0):
             amount = int(limits[resource])
             ids = await self._choose(entry, resource, amount, reusable.get(resource, set()))
             self.calls.append(f"Allocate {resource} {len(ids)}")
@@ -325,17 +328,17 @@ class _PodResources(resources_rpc.PodResourcesListerServicer):
     async def List(self, request: Any, context: Any) -> resources_pb.ListPodResourcesResponse:  # noqa: N802
         if not self._kubelet.listing_works:
             self._kubelet.calls.append("failed List")
-            self._kubelet.changes.tell()
+            self._kubelet.changes.notify()
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no pod resources here")
         self._kubelet.calls.append("List")
-        self._kubelet.changes.tell()
+        self._kubelet.changes.notify()
         admitting = self._kubelet.admitting if self._kubelet.lists_admitting else {}
         pods = {**self._kubelet.admitted, **admitting}
         return resources_pb.ListPodResourcesResponse(pod_resources=[_listed(*one) for one in pods.items()])
 
 
 def _listed(key: str, entry: Admitted) -> resources_pb.PodResources:
-    """One entry a device, as the kubelet has it; made once for a pod that is admitted with all its containers."""
+    """One entry a device, as the kubelet has it; made once for a pod whose containers are all admitted."""
     if entry.listed is not None:
         return entry.listed
     namespace, _, name = key.partition("/")

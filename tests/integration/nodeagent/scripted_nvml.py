@@ -1,4 +1,4 @@
-"""GPUs that a test makes, breaks and mends, behind the same seam as the driver's."""
+"""GPUs that a test creates, breaks and repairs, behind the same interface as the driver's."""
 
 import queue
 import threading
@@ -15,14 +15,16 @@ from gpushare.nodeagent.isolation.watchdog.violations import GpuProcess
 
 
 def gpu(index: int, total_mib: int = 15360, **known: object) -> FoundGpu:
-    """A T4 unless said otherwise; its UUID follows from ``index``."""
+    """A T4 by default; its UUID follows from ``index``."""
     uuid = f"GPU-{index + 1:08x}-1111-2222-3333-444444444444"
     found = FoundGpu(index, uuid, total_mib, "Tesla T4", f"00000000:{0x3B + index:02X}:00.0", minor=index)
     return FoundGpu(**{**{name: getattr(found, name) for name in FoundGpu.__slots__}, **known})  # type: ignore[arg-type]
 
 
 def divisible(index: int) -> FoundGpu:
-    """A GPU in MIG mode without instances; it takes seven of 1g.10gb, two of 3g.40gb or one of 7g.80gb, or a mixture."""
+    """A GPU in MIG mode without instances; it has room for seven of 1g.10gb, two of 3g.40gb or one of
+    7g.80gb, or a mixture.
+    """
     whole = gpu(index, 81920, mig=True, model="NVIDIA A100-SXM4-80GB")
     kinds = (
         ("1g.10gb", 19, range(7), 1, 9728),
@@ -41,12 +43,14 @@ def divisible(index: int) -> FoundGpu:
 class ScriptedNvml:
     """``gpus`` are found; ``faults`` by UUID make probes fail; ``driver`` False: no driver at all.
 
-    ``refuses``: the driver does not open for that reason; ``breaks``: it opens, and every probe finds that it fails.
+    ``refuses``: the driver does not open, for that reason; ``breaks``: it opens, and every probe fails.
 
-    ``before`` and ``after`` are called around each change of MIG instances; ``busy`` placements have one that a process uses.
+    ``before`` and ``after`` are called around each change of MIG instances; ``busy`` placements have one
+    that a process uses.
 
-    ``no_limits`` says why the driver has no limits by cgroup, where it has none; ``limits`` are those that it has, in bytes by
-    UUID and directory, and ``refused`` what it says of directories that it cannot limit.
+    ``no_limits`` is the reason why the driver has no limits by cgroup, if it has none; ``limits`` are those
+    that are set, in bytes by UUID and directory, and ``refused`` its errors for directories that it cannot
+    limit.
     """
 
     gpus: list[FoundGpu] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""An API server that refuses, and objects that cannot be understood."""
+"""An API server that refuses, and malformed objects."""
 
 import pytest
 
@@ -34,7 +34,7 @@ async def test_a_pod_with_a_broken_record_gets_an_event_and_is_refused(world: Wo
         await world.kubelet.admit(made)
 
 
-async def test_a_pod_that_is_gone_when_its_record_is_written_causes_no_error(world: World) -> None:
+async def test_a_pod_deleted_before_its_record_is_written_causes_no_error(world: World) -> None:
     await world.start()
     made = world.bind("a", container("c", 3), on=0)
     await world.kubelet.admit(made)

@@ -1,4 +1,4 @@
-"""One playground for the tests that change nothing of it for good."""
+"""One playground for the tests that make no lasting changes to it."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A playground as a process of its own, and kubectl on it."""
+"""A playground as its own process, and kubectl on it."""
 
 import json
 import os
@@ -19,7 +19,7 @@ WITHIN_S = 60.0
 
 
 def wait_until(condition: Callable[[], object], *, within_s: float = WITHIN_S, detail: object = "") -> None:
-    """Look until ``condition`` holds."""
+    """Poll until ``condition`` holds."""
     deadline = Deadline(within_s)
     while not condition():
         assert not deadline.passed(), f"not within {deadline}: {detail() if callable(detail) else detail}"
@@ -27,7 +27,7 @@ def wait_until(condition: Callable[[], object], *, within_s: float = WITHIN_S, d
 
 
 def start(*options: str, folder: Path | None = None) -> "subprocess.Popen[str]":
-    """Start ``gpushare playground``; its stdout is a pipe. What it keeps is in ``folder``, if one is named."""
+    """Start ``gpushare playground``; its stdout is a pipe. ``folder``, if set, is where it stores its state."""
     assert (CHECKOUT / "build/fakegpu/libnvidia-ml.so.1").exists(), "build the stand-in driver: make fakegpu"
     assert (CHECKOUT / "build/isolation/arbiter").exists(), "build the isolation libraries: make isolation"
     return subprocess.Popen(
@@ -47,13 +47,13 @@ class Playground:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.process = start("--no-walk", folder=folder)
-        said = []
+        lines = []
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            said.append(line)
+            lines.append(line)
             if line.startswith("GPUs of every node"):
                 break
-        text = "".join(said)
+        text = "".join(lines)
         found = re.search(r"export KUBECONFIG=(\S+)", text)
         assert found, text
         self.kubeconfig = found.group(1)
@@ -75,32 +75,32 @@ class Playground:
         return done.stdout
 
     def get(self, *what: str) -> Any:
-        """``kubectl get … -o json``, parsed; {} when there is none."""
+        """``kubectl get … -o json``, parsed; {} if there is none."""
         return json.loads(self.kubectl("get", *what, "-o", "json", "--ignore-not-found") or "{}")
 
     def apply(self, item: dict[str, Any]) -> None:
         """Create an object."""
         self.kubectl("create", "-f", "-", sent=item)
 
-    def processes(self, *words: str) -> list[int]:
-        """PIDs of everything that belongs to this playground and has all ``words`` in its command line."""
+    def processes(self, *parts: str) -> list[int]:
+        """PIDs of everything that belongs to this playground and has all ``parts`` in its command line."""
         found = []
         for folder in Path("/proc").iterdir():
             if not folder.name.isdecimal():
                 continue
             try:
-                words_of = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                command_line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 state = (folder / "stat").read_text().rpartition(") ")[2][:1]
-                belongs = str(self.state) in words_of or str(self.state) in _environment(folder)
+                belongs = str(self.state) in command_line or str(self.state) in _environment(folder)
             except OSError:
                 continue
-            if belongs and state != "Z" and all(word in words_of for word in words):
+            if belongs and state != "Z" and all(part in command_line for part in parts):
                 found.append(int(folder.name))
         return found
 
-    def kill(self, *words: str) -> None:
-        """``kill -9`` the one process with all ``words`` in its command line."""
-        [pid] = self.processes(*words)
+    def kill(self, *parts: str) -> None:
+        """``kill -9`` the one process with all ``parts`` in its command line."""
+        [pid] = self.processes(*parts)
         os.kill(pid, signal.SIGKILL)
 
     def end(self) -> int:
@@ -117,7 +117,7 @@ def _environment(folder: Path) -> str:
 
 
 def a_pod(name: str, *, gpu_mem: int = 0, node: str = "", **spec: Any) -> dict[str, Any]:
-    """A pod that sleeps, with a limit of GPU memory, on the node named if one is."""
+    """A pod that sleeps, with a limit of GPU memory, on the named node if there is one."""
     limits = {"aliyun.com/gpu-mem": gpu_mem} if gpu_mem else {}
     container = {
         "name": "main",

@@ -30,23 +30,23 @@ def running(
     playground.kubectl("delete", "pod", name, "--now")
 
 
-def taken_mib(said: str) -> int:
-    found = re.search(r"taken: (\d+) MiB", said)
-    assert found, said
+def taken_mib(output: str) -> int:
+    found = re.search(r"taken: (\d+) MiB", output)
+    assert found, output
     return int(found[1])
 
 
 def test_memory_above_the_share_is_refused_and_other_pods_keep_theirs(playground: Playground) -> None:
     with running(playground, "three", T4, 3), running(playground, "twelve", T4, 12):
         took = [playground.kubectl("exec", name, "--", "take-memory") for name in ("three", "twelve")]
-    for said, share_mib in zip(took, (3072, 12288), strict=True):
-        assert f"CUDA reports {share_mib} MiB" in said
-        assert "CUDA_ERROR_OUT_OF_MEMORY" in said
-        # What is missing is the context and what is left of a piece.
-        assert share_mib - 512 - 256 <= taken_mib(said) < share_mib
+    for output, share_mib in zip(took, (3072, 12288), strict=True):
+        assert f"CUDA reports {share_mib} MiB" in output
+        assert "CUDA_ERROR_OUT_OF_MEMORY" in output
+        # What is missing is the context and the rest of a piece.
+        assert share_mib - 512 - 256 <= taken_mib(output) < share_mib
 
 
-def test_programs_that_are_none_of_ours_show_the_slice_and_where_gpus_are_shared_the_whole_card(
+def test_third_party_programs_show_the_slice_or_in_share_mode_the_whole_gpu(
     playground: Playground,
 ) -> None:
     system_program("nvidia-smi")
@@ -59,20 +59,20 @@ def test_programs_that_are_none_of_ours_show_the_slice_and_where_gpus_are_shared
                 (str(playground.programs / "nvitop"), "-1"),
             )
         ]
-    for said, slice_of in zip(shown, (r"/\s+2154MiB", r"/\s+2154 MB", r"/ 2154MiB"), strict=True):
-        assert re.search(slice_of, said), said
+    for output, slice_of in zip(shown, (r"/\s+2154MiB", r"/\s+2154 MB", r"/ 2154MiB"), strict=True):
+        assert re.search(slice_of, output), output
     with running(playground, "whole", SHARE, 2) as name:
         assert re.search(r"/\s+16384MiB", playground.kubectl("exec", name, "--", "nvidia-smi"))
 
 
-def test_a_container_of_a_node_that_shares_is_trusted(playground: Playground) -> None:
+def test_a_container_of_a_share_node_is_trusted(playground: Playground) -> None:
     with running(playground, "trusted", SHARE, 2) as name:
-        said = playground.kubectl("exec", name, "--", "take-memory", "--most_mib=4096")
-    assert taken_mib(said) == 4096
-    assert "nothing was refused" in said
+        output = playground.kubectl("exec", name, "--", "take-memory", "--most_mib=4096")
+    assert taken_mib(output) == 4096
+    assert "nothing was refused" in output
 
 
-def test_a_killed_kubelet_and_agent_find_the_container_as_held_as_it_was(playground: Playground) -> None:
+def test_after_kubelet_and_agent_are_killed_the_container_is_still_limited(playground: Playground) -> None:
     with running(playground, "steady", FOUR, 2, "bandwidthTest", core=30) as name:
         playground.kill("gpushare_playground.kubelet", f"--node {FOUR}")
         playground.kill("gpushare node-agent", f"--node {FOUR}")
@@ -89,12 +89,12 @@ def test_a_killed_kubelet_and_agent_find_the_container_as_held_as_it_was(playgro
             return done.stdout
 
         wait_until(lambda: "CUDA_ERROR_OUT_OF_MEMORY" in asked(), detail=asked)
-        said = playground.get("node", FOUR)["metadata"]["annotations"][names.ANN_ISOLATION]
-        assert said.startswith("preload")
+        output = playground.get("node", FOUR)["metadata"]["annotations"][names.ANN_ISOLATION]
+        assert output.startswith("preload")
         wait_until(lambda: " copies/s of 2 MiB" in playground.kubectl("logs", name, "--tail=1"))
 
 
-def test_who_goes_past_the_libraries_is_seen_by_the_watchdog(playground: Playground) -> None:
+def test_a_program_that_bypasses_the_libraries_is_detected_by_the_watchdog(playground: Playground) -> None:
     with running(playground, "past", T4, 2) as name:
         command = (
             *("exec", name, "--", "env", "-u", "LD_PRELOAD"),
@@ -102,7 +102,7 @@ def test_who_goes_past_the_libraries_is_seen_by_the_watchdog(playground: Playgro
         )
         with subprocess.Popen(
             [playground.programs / "kubectl", *command], env=playground.environment, stdout=subprocess.PIPE
-        ) as beside:
+        ) as process:
             try:
 
                 def events() -> str:
@@ -111,9 +111,9 @@ def test_who_goes_past_the_libraries_is_seen_by_the_watchdog(playground: Playgro
                 wait_until(lambda: "GPUMemoryExceeded" in events(), detail=events)
                 assert "its share is 2048 MiB" in events()
             finally:
-                beside.kill()
+                process.kill()
 
-    # What it used above its share is free again, for the tests that follow too.
+    # The memory that it used above its share is free again, for the tests that follow too.
     def devices() -> str:
         return str(playground.get("node", T4)["metadata"]["annotations"][names.ANN_DEVICES])
 

@@ -1,4 +1,4 @@
-"""The playground as its user meets it: nothing is left behind, and what is wrong is said.
+"""The playground from its user's view: nothing is left behind, and errors are reported.
 
 Its walk is a step of its own in CI: ``make run ARGS=--exit``.
 """
@@ -16,14 +16,16 @@ from tests.integration.playground.running_playground import Playground, a_pod, s
 
 
 @pytest.fixture
-def apart() -> Iterator[Path]:
-    """Where playgrounds keep what is theirs: in a shared folder, the next playground to start tidies up, which may be another test's."""
+def own_folder() -> Iterator[Path]:
+    """A folder for this playground's state: in a shared one the next playground to start, which may be
+    another test's, cleans up.
+    """
     with tempfile.TemporaryDirectory(prefix="gs", dir="/tmp") as folder:
         yield Path(folder)
 
 
-def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up(apart: Path) -> None:
-    first = Playground(apart)
+def test_nothing_outlives_a_killed_supervisor_and_the_next_one_cleans_up(own_folder: Path) -> None:
+    first = Playground(own_folder)
     first.apply(a_pod("lonely", gpu_mem=2))
     first.kubectl("wait", "--for=condition=Ready", "pod/lonely", "--timeout=60s")
     assert first.processes("sleep", "3600")
@@ -33,7 +35,7 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up(apart: 
     first.process.stdout.close()
     wait_until(lambda: not first.processes(), within_s=60, detail=first.processes)
     assert first.state.exists()
-    second = Playground(apart)
+    second = Playground(own_folder)
     assert not first.state.exists()
     assert second.end() == 0
     assert not second.state.exists()
@@ -41,15 +43,15 @@ def test_nothing_outlives_a_killed_supervisor_and_the_next_one_tidies_up(apart: 
 
 def test_missing_build_output_is_reported_with_the_command_that_builds_it(tmp_path: Path) -> None:
     process = start("--isolation", str(tmp_path))
-    said, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert f"{tmp_path} has no open/libcuda.so.1, no open/libnvidia-ml.so.1, " in said
-    assert "no open/libgpushare-optional-nvml.so.1, no arbiter" in said
-    assert "build them with: make isolation" in said
+    assert f"{tmp_path} has no open/libcuda.so.1, no open/libnvidia-ml.so.1, " in output
+    assert "no open/libgpushare-optional-nvml.so.1, no arbiter" in output
+    assert "build them with: make isolation" in output
 
 
 @pytest.mark.parametrize("part", ["controllers", "kubescheduler"])
-def test_a_part_says_what_is_wrong_with_its_kubeconfig(part: str, tmp_path: Path) -> None:
+def test_a_component_reports_what_is_wrong_with_its_kubeconfig(part: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.write_text("apiVersion: v1\nkind: Config\n")
     command = [sys.executable, "-m", f"gpushare_playground.{part}", "--kubeconfig", str(broken)]

@@ -1,4 +1,4 @@
-"""The folders of playgrounds: whose supervisor is gone is removed, who runs is named."""
+"""The folders of playgrounds: those without a supervisor are removed, running ones are reported."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from gpushare_playground.cluster.state import make_state, tidy
 
 
-def test_what_a_dead_supervisor_left_is_removed_and_a_running_playground_is_named(
+def test_leftovers_of_a_dead_supervisor_are_removed_and_a_running_playground_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpushare_playground.cluster.state._parent", lambda: tmp_path)

@@ -13,7 +13,7 @@ def condition(pod: dict[str, Any]) -> tuple[str, str]:
 
 
 def waits_because(playground: Playground, name: str, part: str) -> str:
-    """Wait until the pod's condition has ``part`` in it; gives the whole message."""
+    """Wait until the pod's condition contains ``part``; returns the whole message."""
     pod: dict[str, Any] = {}
 
     def reached() -> bool:
@@ -29,7 +29,7 @@ def running(playground: Playground, name: str) -> None:
     playground.kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
 
 
-def test_a_pod_waits_with_kube_schedulers_words_and_is_placed_as_soon_as_there_is_room(
+def test_a_pod_is_pending_with_kube_schedulers_message_and_bound_as_soon_as_it_fits(
     playground: Playground,
 ) -> None:
     playground.apply(a_pod("first", gpu_mem=10, node=T4))
@@ -46,15 +46,15 @@ def test_a_pod_waits_with_kube_schedulers_words_and_is_placed_as_soon_as_there_i
     def events() -> str:
         return playground.kubectl("events", "--for", "pod/second")
 
-    wait_until(lambda: "FailedScheduling" in (seen := events()) and message in seen, detail=events)
+    wait_until(lambda: "FailedScheduling" in (output := events()) and message in output, detail=events)
     playground.kubectl("delete", "pod", "first", "--now")
     running(playground, "second")
-    said = "Successfully assigned default/second to cgpu-t4"
-    wait_until(lambda: said in playground.kubectl("events", "--for", "pod/second"))
+    scheduled_message = "Successfully assigned default/second to cgpu-t4"
+    wait_until(lambda: scheduled_message in playground.kubectl("events", "--for", "pod/second"))
     playground.kubectl("delete", "pod", "second", "--now")
 
 
-def test_a_pod_that_only_the_extender_refused_is_placed_when_one_gpu_gets_free(
+def test_a_pod_refused_only_by_the_extender_is_bound_when_a_gpu_becomes_free(
     playground: Playground,
 ) -> None:
     for number in range(4):
@@ -64,7 +64,7 @@ def test_a_pod_that_only_the_extender_refused_is_placed_when_one_gpu_gets_free(
     message = waits_because(playground, "big-4", "single GPU")
     assert message.startswith("0/3 nodes are available: 1 no single GPU has 9 GiB free")
     for freed in range(3):
-        # Scheduler and extender hear of the deletion through watches of their own, in either order.
+        # Scheduler and extender see the deletion through watches of their own, in either order.
         waiting = f"big-{freed + 4}"
         playground.kubectl("delete", "pod", f"big-{freed}", "--now")
         running(playground, waiting)
@@ -82,7 +82,7 @@ def test_a_gated_pod_waits_for_its_gate(playground: Playground) -> None:
     playground.kubectl("delete", "pod", "gated", "--now")
 
 
-def test_a_cordoned_and_a_tainted_node_take_nothing(playground: Playground) -> None:
+def test_cordoned_and_tainted_nodes_get_no_pods(playground: Playground) -> None:
     playground.kubectl("cordon", T4)
     playground.kubectl("taint", "node", "share-v100", "busy=yes:NoSchedule")
     playground.apply(a_pod("homeless", nodeSelector={"kubernetes.io/os": "linux"}, gpu_mem=16))
@@ -95,7 +95,7 @@ def test_a_cordoned_and_a_tainted_node_take_nothing(playground: Playground) -> N
     playground.kubectl("delete", "pod", "homeless", "--now")
 
 
-def test_a_job_is_done_exactly_once_though_controllers_and_scheduler_are_killed(
+def test_a_job_runs_exactly_once_though_controllers_and_scheduler_are_killed(
     playground: Playground,
 ) -> None:
     template = a_template()
@@ -121,14 +121,14 @@ def test_a_job_is_done_exactly_once_though_controllers_and_scheduler_are_killed(
     wait_until(lambda: not playground.get("pods", "-l", "job-name=many").get("items"))
 
 
-def test_pods_are_placed_once_the_killed_extender_is_back(playground: Playground) -> None:
+def test_pods_are_bound_once_the_killed_extender_is_back(playground: Playground) -> None:
     playground.kill("gpushare scheduler")
     playground.apply(a_pod("patient", gpu_mem=2))
     running(playground, "patient")
     playground.kubectl("delete", "pod", "patient", "--now")
 
 
-def test_a_deployment_rolls_scales_and_goes_back(playground: Playground) -> None:
+def test_a_deployment_rolls_out_scales_and_rolls_back(playground: Playground) -> None:
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": a_template(app="web")}
     playground.apply(
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
@@ -154,7 +154,7 @@ def test_a_deployment_rolls_scales_and_goes_back(playground: Playground) -> None
     wait_until(lambda: not playground.get("pods", "-l", "app=web").get("items"))
 
 
-def test_a_stateful_set_comes_up_in_order_and_follows_its_template(playground: Playground) -> None:
+def test_a_stateful_set_starts_in_order_and_follows_its_template(playground: Playground) -> None:
     spec = {
         "replicas": 2,
         "serviceName": "db",

@@ -1,4 +1,6 @@
-"""A served extender to which the requests are sent that kube-scheduler's own code sent (see ``recording/SOURCES.md``)."""
+"""A served extender that receives the recorded requests of kube-scheduler's own code (see
+``recording/SOURCES.md``).
+"""
 
 import asyncio
 import copy
@@ -33,7 +35,7 @@ Json = dict[str, Any]
 
 
 class Replay:
-    """A served extender, and the requests of one version in one form."""
+    """A served extender, and the recorded requests of one version in one form."""
 
     def __init__(self, world: World, http: aiohttp.ClientSession, url: str, version: str, form: str) -> None:
         self.world = world
@@ -43,11 +45,11 @@ class Replay:
         self._requests = {(one["case"], one["verb"]): one for one in recorded if one["form"] == form}
 
     def body(self, case: str, verb: str) -> Json:
-        """What was sent."""
+        """The recorded request body."""
         return dict(json.loads(self._requests[case, verb]["body"]))
 
     async def send(self, case: str, verb: str) -> Any:
-        """Send the request as it was, byte by byte; returns the answer."""
+        """Send the recorded request byte by byte; returns the response."""
         one = self._requests[case, verb]
         headers = {"Content-Type": one["contentType"]}
         async with self._http.request(
@@ -57,14 +59,16 @@ class Replay:
             return await answer.json()
 
     async def refusals(self, case: str) -> dict[str, str]:
-        """Why each node refuses the pod, by filter's answer; none of them takes it."""
+        """The reason of each node in the filter response; asserts that no node fits."""
         answer = await self.send(case, "filter")
         assert not answer["NodeNames"]
         assert not (answer["Nodes"] or {}).get("items")
         return {**(answer["FailedNodes"] or {}), **(answer["FailedAndUnresolvableNodes"] or {})}
 
     async def bound(self, case: str, node: str) -> list[tuple[int, int]]:
-        """Send all verbs of a case of which only ``node`` takes the pod, let the informer see it; returns its shares."""
+        """Send all verbs of a case in which only ``node`` fits, and wait for the informer; returns
+        the pod's shares.
+        """
         assert await self.fits(case) == [node]
         await self.send(case, "prioritize")
         assert await self.send(case, "bind") == {"Error": ""}
@@ -76,7 +80,7 @@ class Replay:
         return str(next(one["pod"] for one in CASES["cases"] if one["name"] == case)["metadata"]["name"])
 
     async def fits(self, case: str) -> list[str]:
-        """Where the pod fits by filter's answer, in the form in which nodes were sent."""
+        """The nodes that fit by the filter response, in the form in which nodes were sent."""
         answer = await self.send(case, "filter")
         assert answer["Error"] == ""
         if answer["NodeNames"] is not None:
@@ -122,7 +126,7 @@ async def serving(
 
 
 def create_waiting(world: World) -> None:
-    """Let API server and informer have the pods of all cases, waiting."""
+    """Create the pods of all cases, pending, in API server and informer."""
     for one in copy.deepcopy(CASES["cases"]):
         world.api.create(one["pod"])
         world.see(one["pod"]["metadata"]["name"])
@@ -134,7 +138,7 @@ def four(**how: object) -> NodeDevices:
 
 
 def world_of(*nodes: NodeDevices) -> World:
-    """The pods of all cases wait for these nodes."""
+    """The nodes, with the pods of all cases pending."""
     world = World()
     for node in nodes:
         world.add_node(node)
@@ -144,7 +148,7 @@ def world_of(*nodes: NodeDevices) -> World:
 
 @asynccontextmanager
 async def replaying(version: str, form: str) -> AsyncIterator[Replay]:
-    """Four GPUs of 15 units, one of 16 of which a pod of little importance has 14, and all pods of the cases, waiting."""
+    """Four GPUs of 15 units, one of 16 of which a low-priority pod has 14, and all pods of the cases, pending."""
     world = World()
     world.add_node(gpu_node("four", *[15360] * 4))
     world.add_node(gpu_node("single", 16384))

@@ -1,4 +1,6 @@
-"""The extender beside an API server: policies come, change and go, and kube-scheduler 1.36 asks about pods without GPUs."""
+"""The extender with an API server: policies are created, changed and deleted, and kube-scheduler
+1.36 sends pods without GPUs.
+"""
 
 import asyncio
 import json
@@ -31,7 +33,7 @@ DEFINITION = (
 NODES = ["a1", "b1"]
 
 
-class Beside:
+class Cluster:
     """An API server, and the extender in the same loop."""
 
     def __init__(
@@ -106,7 +108,7 @@ class Beside:
         await self.create(POLICIES, {**kind, "metadata": meta, "spec": spec})
 
     async def filter(self, name: str) -> list[str]:
-        """As kube-scheduler 1.36 asks: the whole pod, no nodes but their names."""
+        """A request as of kube-scheduler 1.36: the whole pod, nodes only by name."""
         pod = await self.read(f"{PODS}/{name}")
         pod.pop("apiVersion", None)
         pod.pop("kind", None)
@@ -116,12 +118,12 @@ class Beside:
         return list(answer["NodeNames"] or [])
 
     async def offered(self, name: str, *nodes: str) -> None:
-        """Ask until just these nodes are left."""
+        """Poll until just these nodes are left."""
 
-        async def so() -> bool:
+        async def reached() -> bool:
             return await self.filter(name) == list(nodes)
 
-        await until(so)
+        await until(reached)
 
     async def bind(self, name: str, node: str) -> str:
         uid = (await self.read(f"{PODS}/{name}"))["metadata"]["uid"]
@@ -131,20 +133,20 @@ class Beside:
     async def cost(self, name: str, wanted: str) -> None:
         """Wait until the pod has that deletion cost."""
 
-        async def so() -> bool:
+        async def reached() -> bool:
             annotations = (await self.read(f"{PODS}/{name}"))["metadata"].get("annotations") or {}
             return str(annotations.get(names.ANN_DELETION_COST, "")) == wanted
 
-        await until(so)
+        await until(reached)
 
     async def summary(self, name: str, wanted: str) -> None:
-        """Wait until the policy's status says so."""
+        """Wait for that summary in the policy's status."""
 
-        async def so() -> bool:
+        async def reached() -> bool:
             status = (await self.read(f"{POLICIES}/{name}")).get("status") or {}
             return str(status.get("summary", "")) == wanted
 
-        await until(so)
+        await until(reached)
 
 
 async def until(reached: Any) -> None:
@@ -154,7 +156,7 @@ async def until(reached: Any) -> None:
 
 
 @pytest.fixture
-async def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Beside]:
+async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
     monkeypatch.setattr(watch, "_ABSENT_S", 0.05)
     monkeypatch.setattr(watch, "_PRESENT_S", 0.05)
     monkeypatch.setattr(status_writer, "_EVERY_S", 0.05)
@@ -164,7 +166,7 @@ async def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         Session(load_access(str(server.kubeconfig_path))) as session,
         aiohttp.ClientSession() as http,
     ):
-        made = Beside(server, session, http, tmp_path)
+        made = Cluster(server, session, http, tmp_path)
         for name in NODES:
             meta = {"name": name, "labels": {"pool": name[0]}}
             await made.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": meta})
@@ -179,109 +181,109 @@ def in_pool(letter: str, **more: Any) -> dict[str, Any]:
     return {"nodeSelector": {"pool": letter}, **more}
 
 
-async def test_policies_work_from_the_moment_when_the_cluster_knows_them_until_it_does_not(
-    beside: Beside,
+async def test_policies_apply_only_while_their_definition_exists(
+    cluster: Cluster,
 ) -> None:
-    await beside.pod("p")
-    assert await beside.filter("p") == NODES
-    await define(beside.server.kubeconfig_path)
-    await beside.policy("x", in_pool("a", max=1), in_pool("b"))
-    await beside.offered("p", "a1")
-    assert await beside.bind("p", "a1") == ""
-    await beside.pod("q")
-    await beside.offered("q", "b1")
-    refused = await beside.bind("q", "a1")
+    await cluster.pod("p")
+    assert await cluster.filter("p") == NODES
+    await define(cluster.server.kubeconfig_path)
+    await cluster.policy("x", in_pool("a", max=1), in_pool("b"))
+    await cluster.offered("p", "a1")
+    assert await cluster.bind("p", "a1") == ""
+    await cluster.pod("q")
+    await cluster.offered("q", "b1")
+    refused = await cluster.bind("q", "a1")
     assert "ResourcePolicy default/x" in refused
     assert "no unit has room for the pod on node a1" in refused
-    await beside.summary("x", "1/1, 0")
-    await beside.cost("p", "200")
-    await beside.api.request("DELETE", DEFINITION)
-    await beside.offered("q", *NODES)
-    await beside.cost("p", "")
+    await cluster.summary("x", "1/1, 0")
+    await cluster.cost("p", "200")
+    await cluster.api.request("DELETE", DEFINITION)
+    await cluster.offered("q", *NODES)
+    await cluster.cost("p", "")
 
 
-async def test_a_node_that_went_while_the_cluster_knew_no_policies_is_in_no_unit(beside: Beside) -> None:
+async def test_a_node_deleted_while_the_policy_definition_was_gone_is_in_no_unit(cluster: Cluster) -> None:
     async def unknown() -> bool:
-        return "policy-nodes" not in await beside.figures("gpushare_scheduler_watched_objects")
+        return "policy-nodes" not in await cluster.figures("gpushare_scheduler_watched_objects")
 
     for summary in ("0, 0", "0 (no node), 0"):
-        await define(beside.server.kubeconfig_path)
-        await beside.policy("x", in_pool("a"), in_pool("b"))
-        await beside.summary("x", summary)
+        await define(cluster.server.kubeconfig_path)
+        await cluster.policy("x", in_pool("a"), in_pool("b"))
+        await cluster.summary("x", summary)
         for kind in (
             "resourcepolicies.scheduling.alibabacloud.com",
             "elasticquotatrees.scheduling.sigs.k8s.io",
         ):
-            await beside.api.request("DELETE", f"{DEFINITION.rpartition('/')[0]}/{kind}")
+            await cluster.api.request("DELETE", f"{DEFINITION.rpartition('/')[0]}/{kind}")
         await until(unknown)
         if summary == "0, 0":
-            await beside.api.request("DELETE", "/api/v1/nodes/a1")
+            await cluster.api.request("DELETE", "/api/v1/nodes/a1")
 
 
-async def test_a_scrape_has_the_state_of_every_watch_including_quotas_and_policies(beside: Beside) -> None:
+async def test_a_scrape_has_the_state_of_every_watch_including_quotas_and_policies(cluster: Cluster) -> None:
     trouble, objects = "gpushare_scheduler_watch_failing", "gpushare_scheduler_watched_objects"
-    assert await beside.figures(trouble) == {"nodes": 0, "pods": 0, "elasticquotatrees": 0, "podgroups": 0}
-    await beside.pod("p")
-    await define(beside.server.kubeconfig_path)
-    await beside.policy("x", in_pool("a"))
-    # The pod asks for no GPU: it is known to the policies alone.
+    assert await cluster.figures(trouble) == {"nodes": 0, "pods": 0, "elasticquotatrees": 0, "podgroups": 0}
+    await cluster.pod("p")
+    await define(cluster.server.kubeconfig_path)
+    await cluster.policy("x", in_pool("a"))
+    # The pod requests no GPU: only the policies watch it.
     all_of_them = {"pods": 0, "nodes": 2, "elasticquotatrees": 0, "podgroups": 0}
     all_of_them |= {"resourcepolicies": 1, "policy-nodes": 2, "policy-pods": 1}
 
     async def complete() -> bool:
-        return await beside.figures(objects) == all_of_them
+        return await cluster.figures(objects) == all_of_them
 
     await until(complete)
-    assert await beside.figures(trouble) == dict.fromkeys(all_of_them, 0)
+    assert await cluster.figures(trouble) == dict.fromkeys(all_of_them, 0)
 
 
-async def test_changes_of_policies_nodes_and_pods_are_followed(beside: Beside) -> None:
-    await define(beside.server.kubeconfig_path)
-    await beside.pod("early", nodeName="a1")
-    await beside.policy("x", in_pool("a", max=1), in_pool("b"))
-    await beside.pod("p")
-    await beside.offered("p", "b1")
-    await beside.cost("early", "200")
-    await beside.summary("x", "1/1, 0")
-    await beside.change(f"{POLICIES}/x", {"spec": {"units": [in_pool("b"), in_pool("a")]}})
-    await beside.cost("early", "100")
-    await beside.summary("x", "0, 1")
-    await beside.change("/api/v1/nodes/a1", {"metadata": {"labels": {"pool": "b"}}})
-    await beside.summary("x", "1, 0 (no node)")
+async def test_changes_of_policies_nodes_and_pods_are_followed(cluster: Cluster) -> None:
+    await define(cluster.server.kubeconfig_path)
+    await cluster.pod("early", nodeName="a1")
+    await cluster.policy("x", in_pool("a", max=1), in_pool("b"))
+    await cluster.pod("p")
+    await cluster.offered("p", "b1")
+    await cluster.cost("early", "200")
+    await cluster.summary("x", "1/1, 0")
+    await cluster.change(f"{POLICIES}/x", {"spec": {"units": [in_pool("b"), in_pool("a")]}})
+    await cluster.cost("early", "100")
+    await cluster.summary("x", "0, 1")
+    await cluster.change("/api/v1/nodes/a1", {"metadata": {"labels": {"pool": "b"}}})
+    await cluster.summary("x", "1, 0 (no node)")
     now = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
-    await beside.api.request("DELETE", f"{PODS}/early", body=now.encode())
-    await beside.summary("x", "0, 0 (no node)")
-    await beside.api.request("DELETE", "/api/v1/nodes/a1")
-    await beside.offered("p", "b1")
+    await cluster.api.request("DELETE", f"{PODS}/early", body=now.encode())
+    await cluster.summary("x", "0, 0 (no node)")
+    await cluster.api.request("DELETE", "/api/v1/nodes/a1")
+    await cluster.offered("p", "b1")
 
 
-async def test_an_extender_that_starts_again_knows_the_units_and_cleans_up_after_policies_that_went(
-    beside: Beside,
+async def test_a_restarted_extender_recovers_units_and_cleans_up_after_deleted_policies(
+    cluster: Cluster,
 ) -> None:
-    await define(beside.server.kubeconfig_path)
-    await beside.policy("x", in_pool("a", max=1), in_pool("b"))
-    await beside.pod("one")
-    await beside.offered("one", "a1")
-    assert await beside.bind("one", "a1") == ""
-    await beside.stop()
-    await beside.start()
-    await beside.pod("two")
-    assert await beside.filter("two") == ["b1"]
-    await beside.stop()
-    await beside.api.request("DELETE", f"{POLICIES}/x")
-    await beside.start()
-    await beside.cost("one", "")
+    await define(cluster.server.kubeconfig_path)
+    await cluster.policy("x", in_pool("a", max=1), in_pool("b"))
+    await cluster.pod("one")
+    await cluster.offered("one", "a1")
+    assert await cluster.bind("one", "a1") == ""
+    await cluster.stop()
+    await cluster.start()
+    await cluster.pod("two")
+    assert await cluster.filter("two") == ["b1"]
+    await cluster.stop()
+    await cluster.api.request("DELETE", f"{POLICIES}/x")
+    await cluster.start()
+    await cluster.cost("one", "")
 
 
 async def test_unreadable_policies_are_reported_and_not_applied(
-    beside: Beside, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watches = watch.PolicyWatches(None, beside.api)  # type: ignore[arg-type]
+    watches = watch.PolicyWatches(None, cluster.api)  # type: ignore[arg-type]
     refusals = [ApiError(500, "", "tired", ""), ApiError(403, "Forbidden", "not you", "")]
 
     async def refuse(*args: Any, **kwargs: Any) -> bytes:
         raise refusals.pop(0)
 
-    monkeypatch.setattr(beside.api, "request", refuse)
+    monkeypatch.setattr(cluster.api, "request", refuse)
     assert not await watches._kind_exists()
     assert "may not be read" in caplog.text

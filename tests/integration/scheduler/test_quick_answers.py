@@ -20,11 +20,11 @@ both_ways = pytest.mark.parametrize("http", [QuickProtocol, BoundedProtocol], id
 
 
 class App(Probes):
-    """Echoes the body, in several ways; ``asked`` are the paths, ``past`` those of them past ASGI."""
+    """Echoes the body, in several ways; ``handled`` are the verbs that ran, ``past`` the paths that bypass ASGI."""
 
     def __init__(self) -> None:
         super().__init__(lambda: "", Exposition())
-        self.asked: list[str] = []
+        self.handled: list[str] = []
         self.past: list[str] = []
         self.reached, self.release = asyncio.Event(), asyncio.Event()
         self._verbs: dict[str, VerbFn] = {
@@ -50,12 +50,12 @@ class App(Probes):
         return JSON, answer if isinstance(answer, bytes) else await answer
 
     def _echo(self, body: bytes) -> bytes:
-        self.asked.append("echo")
+        self.handled.append("echo")
         return b'{"echo": "%s"}' % body
 
     def _later(self, body: bytes) -> Coroutine[Any, Any, bytes]:
         async def coming() -> bytes:
-            self.asked.append("later")
+            self.handled.append("later")
             self.reached.set()
             await self.release.wait()
             return self._echo(body)
@@ -99,7 +99,7 @@ class Talk:
 
 @asynccontextmanager
 async def talking(http: ServerProtocol, stop_s: int = 5) -> AsyncIterator[Talk]:
-    """A connection to an ``App`` that is served like this."""
+    """A connection to an ``App`` that is served with these settings."""
     app, bound = App(), bind("127.0.0.1", 0)
     bound.listen(16)
     server = server_of(app, stop_s=stop_s, protocol=http)
@@ -124,7 +124,7 @@ def post(path: str, body: bytes, *headers: str, version: str = "1.1") -> bytes:
 
 
 def on_uvloop(test: Callable[..., Awaitable[None]], *arguments: Any) -> None:
-    """As the extender runs."""
+    """Run as the extender does."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(test(*arguments))  # type: ignore[arg-type]
 
@@ -167,39 +167,39 @@ def test_the_answers_are_the_same(requests: list[bytes], at_once: bool) -> None:
                 return await talk.ask(*requests)
             return [answer for one in requests for answer in await talk.ask(one)]
 
-    found: dict[str, list[bytes]] = {}
+    responses: dict[str, list[bytes]] = {}
 
     async def compare() -> None:
-        found["quick"] = await answers(QuickProtocol)
-        found["ASGI"] = await answers(BoundedProtocol)
+        responses["quick"] = await answers(QuickProtocol)
+        responses["ASGI"] = await answers(BoundedProtocol)
 
     on_uvloop(compare)
-    assert found["quick"] == found["ASGI"]
+    assert responses["quick"] == responses["ASGI"]
 
 
-def test_what_is_plain_goes_past_asgi_and_nothing_else() -> None:
+def test_only_plain_requests_bypass_asgi() -> None:
     async def check() -> None:
         async with talking(QuickProtocol) as talk:
             plain = await talk.ask(post("/echo", b"a"), post("/refuses", b"b"))
-            asked: list[str] = []
+            asgi_paths: list[str] = []
             app_answer = talk.app.answer
 
-            async def noted(method: str, path: str, receive: Receive) -> tuple[bytes, bytes]:
-                asked.append(path)
+            async def recording_answer(method: str, path: str, receive: Receive) -> tuple[bytes, bytes]:
+                asgi_paths.append(path)
                 return await app_answer(method, path, receive)
 
-            talk.app.answer = noted  # type: ignore[method-assign]
+            talk.app.answer = recording_answer  # type: ignore[method-assign]
             await talk.ask(
                 post("/echo", b"a"), post("/echo", b"1\r\na\r\n0\r\n\r\n", "Transfer-Encoding: chunked")
             )
         assert plain[0].startswith(b"HTTP/1.1 200 OK\r\n")
-        assert asked == ["/echo"]
+        assert asgi_paths == ["/echo"]
 
     on_uvloop(check)
 
 
 @both_ways
-def test_a_body_in_pieces_is_put_together(http: ServerProtocol) -> None:
+def test_a_body_in_pieces_is_reassembled(http: ServerProtocol) -> None:
     async def check() -> None:
         async with talking(http) as talk:
             request = post("/echo", b"abcdef")
@@ -213,22 +213,22 @@ def test_a_body_in_pieces_is_put_together(http: ServerProtocol) -> None:
 
 
 @both_ways
-def test_a_request_behind_one_that_takes_its_time_waits_for_it(http: ServerProtocol) -> None:
+def test_a_pipelined_request_waits_for_the_slow_one_before_it(http: ServerProtocol) -> None:
     async def check() -> None:
         async with talking(http) as talk:
             talk.writer.write(post("/later", b"1") + post("/echo", b"2") + post("/later", b"3"))
             await talk.app.reached.wait()
-            assert talk.app.asked == ["later"]
+            assert talk.app.handled == ["later"]
             talk.app.release.set()
             answers = [await talk.answer() for _ in range(3)]
         assert [answer[-3:-2] for answer in answers] == [b"1", b"2", b"3"]
-        assert talk.app.asked == ["later", "echo", "echo", "later", "echo"]
+        assert talk.app.handled == ["later", "echo", "echo", "later", "echo"]
 
     on_uvloop(check)
 
 
 @both_ways
-def test_a_server_that_is_to_end_answers_first(http: ServerProtocol) -> None:
+def test_a_stopping_server_answers_pending_requests_first(http: ServerProtocol) -> None:
     async def check() -> None:
         async with talking(http) as talk:
             talk.writer.write(post("/later", b"1"))
@@ -246,7 +246,7 @@ def test_a_server_that_is_to_end_answers_first(http: ServerProtocol) -> None:
 
 
 @both_ways
-def test_a_caller_that_goes_away_ends_nothing(http: ServerProtocol) -> None:
+def test_a_disconnecting_caller_aborts_no_request(http: ServerProtocol) -> None:
     async def check() -> None:
         async with talking(http) as talk:
             talk.writer.write(post("/later", b"1"))
@@ -255,16 +255,16 @@ def test_a_caller_that_goes_away_ends_nothing(http: ServerProtocol) -> None:
             await talk.open()
             await talk.ask(post("/echo", b"2"))
             talk.app.release.set()
-            while talk.app.asked.count("echo") < 2:
+            while talk.app.handled.count("echo") < 2:
                 await asyncio.sleep(0)
             await talk.ask(post("/echo", b"3"))
-        assert talk.app.asked == ["later", "echo", "echo", "echo"]
+        assert talk.app.handled == ["later", "echo", "echo", "echo"]
 
     on_uvloop(check)
 
 
 @both_ways
-def test_a_server_that_must_end_answers_that_it_failed(http: ServerProtocol) -> None:
+def test_a_server_out_of_time_answers_500(http: ServerProtocol) -> None:
     async def check() -> None:
         async with talking(http, stop_s=0) as talk:
             talk.writer.write(post("/later", b"1"))

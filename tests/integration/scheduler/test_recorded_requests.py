@@ -1,6 +1,7 @@
-"""What kube-scheduler's own code sent, of the oldest version and of the newest, is answered over HTTP.
+"""Recorded requests of kube-scheduler's own code, oldest and newest version, are answered over
+HTTP.
 
-The bodies are recorded: see ``recording/SOURCES.md``.
+For the bodies see ``recording/SOURCES.md``.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ async def test_a_share_several_gpus_and_a_whole_one_are_filtered_ranked_and_boun
 
 @every_version
 @every_recording
-async def test_a_gang_is_bound_when_its_last_pod_comes(version: str, form: str) -> None:
+async def test_a_gang_is_bound_when_its_last_pod_arrives(version: str, form: str) -> None:
     async with replaying(version, form) as replay:
         for case in ("gang-first", "gang-second"):
             assert await replay.fits(case) == ["four"]
@@ -80,7 +81,8 @@ async def test_init_containers_and_sidecars_are_counted_as_that_kube_scheduler_c
     version: str, form: str
 ) -> None:
     async with serving(version, form, world_of(four())) as replay:
-        # 1.22 knows no sidecars: to it that is an init container, and its API server has dropped the restart policy.
+        # 1.22 has no sidecars: it treats that one as an init container, and its API server has dropped
+        # the restart policy.
         replay.world.api.create(replay.body("init-and-sidecar", "filter")["Pod"])
         replay.world.see("pipeline")
         units = {"1.22": max(4, 2, 3 + 2), "1.36": max(4, 2 + 3 + 2)}[version]
@@ -92,9 +94,7 @@ async def test_init_containers_and_sidecars_are_counted_as_that_kube_scheduler_c
 
 @every_version
 @every_recording
-async def test_what_was_asked_for_in_mib_is_taken_in_the_unit_in_which_it_was_counted_alone(
-    version: str, form: str
-) -> None:
+async def test_a_request_in_mib_is_allocated_in_the_unit_of_its_node(version: str, form: str) -> None:
     async with serving(version, form, world_of(four())) as replay:
         assert await replay.bound("in-mib", "four") == [(0, 4)]
     async with serving(version, form, world_of(four(unit=MemoryUnit.MIB_128))) as replay:
@@ -103,7 +103,7 @@ async def test_what_was_asked_for_in_mib_is_taken_in_the_unit_in_which_it_was_co
 
 @every_version
 @every_recording
-async def test_gpus_by_number_are_those_nearest_to_each_other(version: str, form: str) -> None:
+async def test_gpus_requested_by_count_are_the_nearest_to_each_other(version: str, form: str) -> None:
     near = matrix(4, lambda a, b: 100 if {a, b} == {1, 3} else 1)
     async with serving(version, form, world_of(four(mode=NodeMode.TOPOLOGY, near=near))) as replay:
         assert [index for index, _ in await replay.bound("gpus-by-number", "four")] == [1, 3]
@@ -112,7 +112,7 @@ async def test_gpus_by_number_are_those_nearest_to_each_other(version: str, form
 
 @every_version
 @every_recording
-async def test_units_of_a_policy_fill_in_order_by_pods_with_and_without_gpus(version: str, form: str) -> None:
+async def test_policy_units_fill_in_order_with_pods_with_and_without_gpus(version: str, form: str) -> None:
     rules = PolicyWorld()
     rules.add_node(four())
     rules.add_node(gpu_node("single", 16384))
@@ -124,8 +124,8 @@ async def test_units_of_a_policy_fill_in_order_by_pods_with_and_without_gpus(ver
         {"resource": "ecs", "nodeSelector": {"pool": "single"}},
     ]
     meta = {"name": "order", "namespace": "default", "uid": "order", "generation": 1}
-    written = {"metadata": meta, "spec": {"selector": {}, "units": units}}
-    rules.policies.upsert_policy(decode_policy(json.dumps(written).encode()))
+    policy = {"metadata": meta, "spec": {"selector": {}, "units": units}}
+    rules.policies.upsert_policy(decode_policy(json.dumps(policy).encode()))
     rules.policies.unread.clear()
     for pod in rules.api.pods.values():
         rules.policies.upsert_pod(policy_pod_of(decode_pod(pod)))
@@ -144,15 +144,15 @@ async def test_units_of_a_policy_fill_in_order_by_pods_with_and_without_gpus(ver
 
 @every_version
 @every_recording
-async def test_memory_and_compute_go_together_to_nodes_that_count_both(version: str, form: str) -> None:
+async def test_memory_and_compute_go_to_nodes_that_count_both(version: str, form: str) -> None:
     world = world_of(four(mode=NodeMode.CORE_MEM), gpu_node("single", 16384))
     async with serving(version, form, world) as replay:
         refused = (await replay.send("memory-and-compute", "filter"))["FailedAndUnresolvableNodes"]
         assert list(refused) == ["single"], "it does not count compute, whichever pods are evicted there"
         assert await replay.bound("memory-and-compute", "four") == [(0, 3)]
-        held = world.ledger.usage("four").gpus[0]
-        assert (held.used_mib, held.used_core) == (3 * 1024, 30)
-        # From now on pods that ask for memory alone go elsewhere.
+        usage = world.ledger.usage("four").gpus[0]
+        assert (usage.used_mib, usage.used_core) == (3 * 1024, 30)
+        # From now on pods that request memory alone do not fit here.
         assert await replay.fits("single-share") == ["single"]
         refused = (await replay.send("single-share", "filter"))["FailedNodes"]
         assert "which a pod with memory alone cannot join" in refused["four"]
@@ -160,11 +160,11 @@ async def test_memory_and_compute_go_together_to_nodes_that_count_both(version: 
 
 @every_version
 @every_recording
-async def test_who_else_has_to_go_is_added_to_the_victims(version: str, form: str) -> None:
-    """kube-scheduler's victim has 8 of 16 units: beside another with 7 the claimant's 10 do not fit when it is gone."""
+async def test_missing_victims_are_added_to_those_of_kube_scheduler(version: str, form: str) -> None:
+    """kube-scheduler's victim has 8 of 16 units: with another pod's 7 the preemptor's 10 would still not fit."""
     world = world_of(gpu_node("single", 16384))
-    named = CASES["cases"][-1]["victims"]["single"][0]["metadata"]["uid"]
-    for name, uid, units, priority in (("low-0", named, 8, 0), ("beside", "uid-beside", 7, 0)):
+    victim_uid = CASES["cases"][-1]["victims"]["single"][0]["metadata"]["uid"]
+    for name, uid, units, priority in (("low-0", victim_uid, 8, 0), ("beside", "uid-beside", 7, 0)):
         world.api.create(pod_object(name, units, uid=uid, priority=priority))
         world.see(name)
         await world.binder.bind(BindingArgs("default", name, uid, "single"))
@@ -172,4 +172,4 @@ async def test_who_else_has_to_go_is_added_to_the_victims(version: str, form: st
     async with serving(version, form, world) as replay:
         assert not await replay.fits("preemption")
         victims = (await replay.send("preemption", "preempt"))["NodeNameToMetaVictims"]["single"]
-        assert [one["UID"] for one in victims["Pods"]] == [named, "uid-beside"]
+        assert [one["UID"] for one in victims["Pods"]] == [victim_uid, "uid-beside"]

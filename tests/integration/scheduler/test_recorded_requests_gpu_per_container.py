@@ -1,6 +1,7 @@
-"""What kube-scheduler's own code sent of pods with a GPU for each container is answered over HTTP.
+"""Recorded requests of kube-scheduler's own code for pods with a GPU for each container, answered
+over HTTP.
 
-The bodies are recorded: see ``recording/SOURCES.md``.
+For the bodies see ``recording/SOURCES.md``.
 """
 
 from gpushare.api.node.modes import NodeMode
@@ -31,7 +32,7 @@ def by_container(replay: Replay, uid: str) -> dict[str, list[tuple[int, int, int
 
 
 async def hold(world: World, name: str, uid: str, units: int) -> None:
-    """A pod of no importance is bound to the node ``four``."""
+    """Bind a low-priority pod to the node ``four``."""
     world.api.create(pod_object(name, units, uid=uid))
     world.see(name)
     await world.binder.bind(BindingArgs("default", name, uid, "four"))
@@ -40,17 +41,17 @@ async def hold(world: World, name: str, uid: str, units: int) -> None:
 
 @every_version
 @every_recording
-async def test_containers_get_a_gpu_each_of_the_node_that_has_as_many(version: str, form: str) -> None:
+async def test_containers_get_a_gpu_each_on_a_node_with_enough_gpus(version: str, form: str) -> None:
     async with replaying(version, form) as replay:
         answer = await replay.send("gpu-per-container", "filter")
         assert answer["FailedNodes"] == {}
-        # No end of another pod helps there, and kube-scheduler tries none.
+        # No eviction helps there, so kube-scheduler tries no preemption.
         assert answer["FailedAndUnresolvableNodes"] == {"single": "asks for 2 GPUs, the node has 1"}
         ranked = await replay.send("gpu-per-container", "prioritize")
         assert [one["Host"] for one in ranked] == ["four"]
         assert await replay.bound("gpu-per-container", "four") == [(0, 10), (1, 10)]
         assert by_container(replay, PAIR) == {"actor": [(0, 10, 0)], "learner": [(1, 10, 0)]}
-        # 5 of 15 are left on each of the two: what is smaller joins them.
+        # 5 of 15 are left on each of the two: the smaller request joins them.
         assert await replay.bound("single-share", "four") == [(0, 3)]
         assert await replay.bound("several-gpus", "four") == [(1, 4), (2, 4)]
 
@@ -58,7 +59,7 @@ async def test_containers_get_a_gpu_each_of_the_node_that_has_as_many(version: s
 @every_version
 @every_recording
 async def test_compute_is_counted_by_the_gpu_of_each_container(version: str, form: str) -> None:
-    """60 percent each: together they are more than a GPU has."""
+    """60 percent each: together they exceed one GPU."""
     world = world_of(four(mode=NodeMode.CORE_MEM), gpu_node("single", 16384))
     async with serving(version, form, world) as replay:
         assert await replay.bound("gpu-per-container-with-compute", "four") == [(0, 5), (1, 5)]
@@ -68,11 +69,11 @@ async def test_compute_is_counted_by_the_gpu_of_each_container(version: str, for
 
 @every_version
 @every_recording
-async def test_victims_are_named_until_every_container_has_a_gpu(version: str, form: str) -> None:
-    """kube-scheduler ends one with 9 of 15 for two of 10 each: 21 units are free then, and on one GPU 6."""
+async def test_victims_are_added_until_every_container_has_a_gpu(version: str, form: str) -> None:
+    """kube-scheduler evicts one with 9 of 15 for two of 10 each: that frees 21 units, but only 6 on one GPU."""
     world = world_of(four(devices=gpu_node("four", 15360, 15360).devices))
-    named = next(one for one in CASES["cases"] if one["name"] == "gpu-per-container-preemption")["victims"]
-    uid = named["four"][0]["metadata"]["uid"]
+    recorded = next(one for one in CASES["cases"] if one["name"] == "gpu-per-container-preemption")["victims"]
+    uid = recorded["four"][0]["metadata"]["uid"]
     await hold(world, "low-1", uid, 9)
     await hold(world, "beside", "uid-beside", 9)
     async with serving(version, form, world) as replay:

@@ -1,4 +1,4 @@
-"""The extender as its process runs: watches, HTTP, signals, and clear ends on bad input."""
+"""The extender as its process runs: watches, HTTP, signals, and clear errors on bad input."""
 
 import asyncio
 import itertools
@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 
 
 class Running:
-    """A served extender over a made-up cluster of 20 nodes with 40 pods and 5 that wait."""
+    """A served extender over a made-up cluster of 20 nodes, 40 pods with allocations and 5 pending ones."""
 
     def __init__(self, url: str, cluster: Cluster, http: aiohttp.ClientSession) -> None:
         self.url = url
@@ -71,15 +71,15 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
             assert not serving.done(), await serving
             await asyncio.sleep(0)
     async with aiohttp.ClientSession() as http:
-        made = Running(f"http://127.0.0.1:{port_file.read_text().strip()}", cluster, http)
-        await made.ready()
-        yield made
+        running = Running(f"http://127.0.0.1:{port_file.read_text().strip()}", cluster, http)
+        await running.ready()
+        yield running
     os.kill(os.getpid(), signal.SIGTERM)
     await asyncio.wait_for(serving, DEADLINE_S)
     api.close()
 
 
-async def test_a_pod_goes_its_whole_way_and_its_binding_is_seen(running: Running) -> None:
+async def test_a_pod_is_filtered_scored_and_bound_and_the_binding_is_observed(running: Running) -> None:
     names = [node_name(number) for number in range(20)]
     pod = pod_object(40, 1, 3, None)
     verdict = await running.post("filter", {"Pod": pod, "NodeNames": names})
@@ -96,40 +96,42 @@ async def test_a_pod_goes_its_whole_way_and_its_binding_is_seen(running: Running
     assert running.cluster.bound == 1
 
 
-async def test_what_waiting_pods_ask_for_is_worked_out_before_anybody_asks(running: Running) -> None:
+async def test_requests_of_pending_pods_are_evaluated_before_any_filter_call(running: Running) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while not await running.metric("gpushare_scheduler_precomputed_requests_total"):
             await asyncio.sleep(0)
-    asked = await running.metric('gpushare_scheduler_extender_request_duration_seconds_count{verb="filter"}')
-    assert asked == 0
+    filter_calls = await running.metric(
+        'gpushare_scheduler_extender_request_duration_seconds_count{verb="filter"}'
+    )
+    assert filter_calls == 0
 
 
-async def test_a_node_that_goes_is_known_no_more(running: Running) -> None:
+async def test_a_deleted_node_is_forgotten(running: Running) -> None:
     assert await running.metric("gpushare_scheduler_gpus") == 160
     assert await running.metric("gpushare_scheduler_memory_allocated_bytes") > 0
-    gone = json.loads(running.cluster.nodes[0])
-    gone["metadata"]["resourceVersion"] = "99999"
+    deleted = json.loads(running.cluster.nodes[0])
+    deleted["metadata"]["resourceVersion"] = "99999"
     async with asyncio.timeout(DEADLINE_S):
         while not running.cluster.node_watchers:
             await asyncio.sleep(0)
     for watcher in running.cluster.node_watchers:
-        watcher.show(json.dumps({"type": "DELETED", "object": gone}).encode() + b"\n")
+        watcher.show(json.dumps({"type": "DELETED", "object": deleted}).encode() + b"\n")
     await running.reached("gpushare_scheduler_gpus", 152)
 
 
-async def test_deleted_pods_free_their_share(running: Running) -> None:
+async def test_deleted_pods_release_their_share(running: Running) -> None:
     before = await running.metric("gpushare_scheduler_allocated_pods")
-    gone = json.loads(running.cluster.pods[0])
-    gone["metadata"]["resourceVersion"] = "99999"
+    deleted = json.loads(running.cluster.pods[0])
+    deleted["metadata"]["resourceVersion"] = "99999"
     async with asyncio.timeout(DEADLINE_S):
         while not running.cluster.watchers:
             await asyncio.sleep(0)
     for watcher in running.cluster.watchers:
-        watcher.show(json.dumps({"type": "DELETED", "object": gone}).encode() + b"\n")
+        watcher.show(json.dumps({"type": "DELETED", "object": deleted}).encode() + b"\n")
     await running.reached("gpushare_scheduler_allocated_pods", before - 1)
 
 
-async def test_a_failing_part_ends_the_process_loudly(
+async def test_a_failing_task_stops_the_process_with_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(self: object) -> None:
@@ -141,7 +143,7 @@ async def test_a_failing_part_ends_the_process_loudly(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--listen", "nowhere"], "give HOST:PORT"),
         (["--listen", "127.0.0.1:99999"], "give HOST:PORT"),
@@ -163,11 +165,11 @@ async def test_a_failing_part_ends_the_process_loudly(
     ],
 )
 def test_bad_input_is_one_clear_line_and_exit_code_2(
-    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert says in error
+    assert message in error
     assert error.startswith("gpushare scheduler: ")
     assert error.count("\n") == 1
 
@@ -182,7 +184,7 @@ contexts: [{name: c, context: {cluster: c, user: c}}]
 """
 
 
-def test_an_address_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_in_use_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(KUBECONFIG)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -191,9 +193,7 @@ def test_an_address_that_is_taken_is_named(tmp_path: Path, capsys: pytest.Captur
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in capsys.readouterr().err
 
 
-def test_an_address_for_probes_that_is_taken_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_probe_address_in_use_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(KUBECONFIG)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -203,7 +203,7 @@ def test_an_address_for_probes_that_is_taken_is_named(
     assert f"cannot listen on {address}: Address already in use" in capsys.readouterr().err
 
 
-async def test_probes_have_an_address_of_their_own(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_probes_can_have_their_own_address(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gpushare.scheduler.main")
     settings = Settings(
         port=0, doors=tuple(doors(("127.0.0.1", 0), {PROBES: ("127.0.0.1", 0)})), port_file=tmp_path / "port"
@@ -247,9 +247,7 @@ async def test_probes_have_an_address_of_their_own(tmp_path: Path, caplog: pytes
             await http.get(f"{url}/healthz")
 
 
-def test_a_port_file_that_cannot_be_written_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unwritable_port_file_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kubeconfig, missing = tmp_path / "config", tmp_path / "no" / "port"
     kubeconfig.write_text(KUBECONFIG)
     assert (
@@ -260,7 +258,7 @@ def test_a_port_file_that_cannot_be_written_is_named(
     )
 
 
-def test_without_an_api_server_it_is_not_ready_says_so_and_ends_on_sigterm(tmp_path: Path) -> None:
+def test_without_an_api_server_it_reports_not_ready_and_stops_on_sigterm(tmp_path: Path) -> None:
     kubeconfig, port_file = tmp_path / "config", tmp_path / "port"
     kubeconfig.write_text(KUBECONFIG)
     arguments = ["--kubeconfig", str(kubeconfig), "--listen", "127.0.0.1:0", "--port-file", str(port_file)]

@@ -1,4 +1,4 @@
-"""The example of a scheduler plugin, installed as a user installs it, in a scheduler that runs."""
+"""The example scheduler plugin, installed as a user installs it, in a running scheduler."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-async def test_the_example_puts_nodes_with_its_label_first(
+async def test_the_example_scores_nodes_with_its_label_highest(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(installed))
@@ -62,13 +62,13 @@ async def test_the_example_puts_nodes_with_its_label_first(
             assert (await answer.json())["NodeNames"] == body["NodeNames"]
         async with http.post(f"{url}/gpushare/prioritize", json=body) as answer:
             scores = {one["Host"]: one["Score"] for one in await answer.json()}
-        assert scores == {node_name(2): 8}  # three parts of four are the plugin's
+        assert scores == {node_name(2): 8}  # three quarters of the score are the plugin's
     os.kill(os.getpid(), signal.SIGTERM)
     await asyncio.wait_for(serving, DEADLINE_S)
     api.close()
 
 
-async def test_arguments_that_the_plugin_rejects_end_the_start_with_its_words(
+async def test_arguments_rejected_by_the_plugin_stop_the_start_with_its_message(
     installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(installed))
@@ -77,7 +77,7 @@ async def test_arguments_that_the_plugin_rejects_end_the_start_with_its_words(
         await asyncio.wait_for(serve(Access("http://127.0.0.1:1"), settings), DEADLINE_S)
 
 
-def test_a_plugin_that_is_not_installed_is_named_on_the_command_line(
+def test_a_missing_plugin_is_reported_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kubeconfig = tmp_path / "config"

@@ -1,4 +1,4 @@
-"""``gpushare uninstall`` over HTTP: what it asks for, how it ends, and clear words on bad input."""
+"""``gpushare uninstall`` over HTTP: its requests, its exit, and clear messages on bad input."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from gpushare.kube.client.session import Session
 from gpushare.uninstall.__main__ import _until_signalled, clean
 from gpushare.uninstall.api import Agents, ApiCluster, OwnObjects
 from gpushare.uninstall.cleaner import Outcome, Pace
-from tests.integration.kube.served import Asked, Served, says, serving
+from tests.integration.kube.served import Request, Served, responds, serving
 
 AGENTS = Agents("gpu", "gpushare-device-plugin-ds", "app.kubernetes.io/name=gpushare-device-plugin")
 NONE = {"metadata": {}, "items": []}
@@ -26,7 +26,7 @@ DEADLINE_S = 60.0
 
 
 class Api:
-    """One described node, no agents, DaemonSets of their name in ``installed``, and whatever is patched."""
+    """One described node, no agents, DaemonSets of their name in ``installed``; patches are accepted."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
@@ -56,8 +56,8 @@ class Api:
         metadata = {"name": "n1", "annotations": {names.ANN_DEVICES: "{}"}}
         return {"metadata": metadata, "status": {"capacity": capacity}}
 
-    def asked(self, method: str) -> list[Asked]:
-        return [asked for asked in self.served.asked if asked.method == method]
+    def requests(self, method: str) -> list[Request]:
+        return [request for request in self.served.requests if request.method == method]
 
 
 def scripted(served: Served) -> Api:
@@ -67,7 +67,7 @@ def scripted(served: Served) -> Api:
 
 
 class _Endless:
-    """A script whose every answer is the same function."""
+    """A script whose every response is the same function."""
 
     def __init__(self, answer: object) -> None:
         self._answer = answer
@@ -79,13 +79,13 @@ class _Endless:
         return self._answer
 
 
-async def test_nodes_are_cleaned_and_what_it_ran_by_goes_with_its_cluster_role() -> None:
+async def test_nodes_are_cleaned_and_its_own_objects_are_removed_with_its_cluster_role() -> None:
     async with serving() as served:
         api = scripted(served)
         async with asyncio.timeout(DEADLINE_S):
             outcome = await clean(Access(served.url), AGENTS, QUICK, "gpushare-uninstall")
     assert outcome is Outcome.CLEAN
-    patched = [(asked.path, asked.json) for asked in api.asked("PATCH")]
+    patched = [(request.path, request.json) for request in api.requests("PATCH")]
     tied = {
         "metadata": {
             "ownerReferences": [
@@ -134,27 +134,27 @@ async def test_nodes_are_cleaned_and_what_it_ran_by_goes_with_its_cluster_role()
     ]
     slices = "/apis/resource.k8s.io/v1/resourceslices?fieldSelector=spec.driver%3Dgpushare.dev"
     role = f"{rbac}/clusterroles/gpushare-uninstall"
-    assert [asked.path for asked in api.asked("DELETE")] == [slices, role]
-    pods = next(asked.path for asked in api.asked("GET") if "/namespaces/gpu/pods?" in asked.path)
+    assert [request.path for request in api.requests("DELETE")] == [slices, role]
+    pods = next(request.path for request in api.requests("GET") if "/namespaces/gpu/pods?" in request.path)
     assert "gpushare-device-plugin" in pods
 
 
-async def test_run_by_hook_it_waits_for_its_rights_and_stays_until_it_is_ended() -> None:
+async def test_run_by_hook_it_waits_for_its_permissions_and_stays_until_it_is_stopped() -> None:
     async with serving() as served:
         api = scripted(served)
         api.allowed = False
         running = asyncio.create_task(_until_signalled(Access(served.url), AGENTS, QUICK, "own"))
         async with asyncio.timeout(DEADLINE_S):
-            while not served.asked:
+            while not served.requests:
                 await asyncio.sleep(0)
             api.allowed = True
-            while not api.asked("DELETE"):
+            while not api.requests("DELETE"):
                 await asyncio.sleep(0)
             os.kill(os.getpid(), signal.SIGTERM)
             assert await running == 0
 
 
-async def test_run_by_hand_it_ends_with_what_it_is_refused() -> None:
+async def test_run_by_hand_it_exits_with_the_refusal() -> None:
     async with serving() as served:
         scripted(served).allowed = False
         async with asyncio.timeout(DEADLINE_S):
@@ -164,7 +164,7 @@ async def test_run_by_hand_it_ends_with_what_it_is_refused() -> None:
             assert await _until_signalled(Access(served.url), AGENTS, quick, None) == 1
 
 
-async def test_run_by_hand_it_ends_when_nodes_are_clean() -> None:
+async def test_run_by_hand_it_exits_when_nodes_are_clean() -> None:
     async with serving() as served:
         scripted(served)
         async with asyncio.timeout(DEADLINE_S):
@@ -178,40 +178,44 @@ async def test_nodes_of_agents_in_another_namespace_are_left_alone_and_it_remove
         async with asyncio.timeout(DEADLINE_S):
             outcome = await clean(Access(served.url), AGENTS, QUICK, "gpushare-uninstall")
     assert outcome is Outcome.INSTALLED_AGAIN
-    assert not [asked.path for asked in api.asked("PATCH") if "/nodes/" in asked.path]
-    assert [asked.path.rpartition("/")[2] for asked in api.asked("DELETE")] == ["gpushare-uninstall"]
+    assert not [request.path for request in api.requests("PATCH") if "/nodes/" in request.path]
+    assert [request.path.rpartition("/")[2] for request in api.requests("DELETE")] == ["gpushare-uninstall"]
 
 
 async def test_a_daemon_set_that_is_being_deleted_is_not_installed() -> None:
-    ended = {"metadata": {"namespace": "gpu", "deletionTimestamp": "2026-11-21T00:00:00Z"}}
+    deleted = {"metadata": {"namespace": "gpu", "deletionTimestamp": "2026-11-21T00:00:00Z"}}
     there = {"metadata": {"namespace": "kube-system", "uid": "u"}}
     async with serving() as served, Session(Access(served.url)) as session:
         cluster = ApiCluster(session, AGENTS)
         for items, place in (
             ([], None),
-            ([ended], None),
+            ([deleted], None),
             ([there], "kube-system"),
-            ([ended, there], "kube-system"),
+            ([deleted, there], "kube-system"),
         ):
-            served.answer(says({"metadata": {}, "items": items}))
+            served.answer(responds({"metadata": {}, "items": items}))
             assert await cluster.installed_in() == place
-        served.answer(says({"reason": "Forbidden"}, status=403), says({"items": 3}))
+        served.answer(responds({"reason": "Forbidden"}, status=403), responds({"items": 3}))
         with pytest.raises(ApiError):
             await cluster.installed_in()
         with pytest.raises(MalformedAnswer, match="the answer is not what was asked for"):
             await cluster.installed_in()
 
 
-async def test_who_is_removed_already_is_content() -> None:
+async def test_a_second_run_after_removal_succeeds() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         own = OwnObjects(session, "gpu", "own")
-        served.answer(says({"reason": "NotFound"}, status=404), says({"reason": "Forbidden"}, status=403))
+        served.answer(
+            responds({"reason": "NotFound"}, status=404), responds({"reason": "Forbidden"}, status=403)
+        )
         await own.remove()
         with pytest.raises(ApiError):
             await own.remove()
 
 
-def test_without_an_api_server_it_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_without_an_api_server_it_reports_the_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(
         json.dumps(

@@ -1,4 +1,4 @@
-"""One cluster for all tests that want the same nodes: emptied and looked over after each."""
+"""One cluster for all tests with the same nodes: emptied and checked after each."""
 
 import contextlib
 import json
@@ -12,8 +12,8 @@ import pytest_asyncio
 from gpushare.api import names
 from gpushare.api.node.modes import MODES
 from gpushare_playground.cluster import NodeDescription
+from tests.integration.whole.cluster import Json
 from tests.integration.whole.forked import FORKS
-from tests.integration.whole.seen import Json
 from tests.integration.whole.world import World, world
 
 #: Lines of each part's log that are shown with a failed test.
@@ -25,9 +25,9 @@ _IS_LAST: Final = pytest.StashKey[bool]()
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """With a failure comes what the cluster was like: its pods as the watch shows them, and the ends of all logs."""
+    """Add the cluster's state to a failure: its pods as the watch shows them, and the ends of all logs."""
     report = yield
-    made = getattr(item, "funcargs", {}).get("seen")
+    made = getattr(item, "funcargs", {}).get("cluster")
     if report.failed and isinstance(made, World):
         # Whatever state it is in: the next test starts with another.
         made.failed = True
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         at for at, item in enumerate(items)
         if isinstance(item, pytest.Function)
         and item.path.parent == Path(__file__).parent
-        and "seen" in item.fixturenames
+        and "cluster" in item.fixturenames
         and hasattr(item.module, "NODES")
     ]  # fmt: skip
     nodes = {at: repr(items[at].module.NODES) for at in places}  # type: ignore[attr-defined]
@@ -56,12 +56,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Before its fixtures end: whether the next test of this process, if any, is elsewhere."""
+    """Before its fixtures end: whether the next test of this process, if any, uses another cluster."""
     item.stash[_IS_LAST] = nextitem is None or nextitem.path.parent != Path(__file__).parent
 
 
 def offered(nodes: Iterable[Json]) -> dict[str, list[str]]:
-    """What each node offers of memory, compute and whole GPUs."""
+    """Each node's allocatable memory, compute and whole GPUs."""
     resources = (names.GPU_MEM, names.GPU_CORE, names.GPU_WHOLE)
     return {
         node["metadata"]["name"]: [node["status"].get("allocatable", {}).get(what, "0") for what in resources]
@@ -70,7 +70,7 @@ def offered(nodes: Iterable[Json]) -> dict[str, list[str]]:
 
 
 class Shared:
-    """The cluster of the test that ran last, for as long as tests want the same nodes and leave it sound."""
+    """The cluster of the test that ran last, for as long as tests use the same nodes and leave it sound."""
 
     def __init__(self) -> None:
         self._stack = contextlib.AsyncExitStack()
@@ -79,7 +79,7 @@ class Shared:
         self._world: World | None = None
 
     async def of(self, nodes: tuple[NodeDescription, ...], *, isolated: bool) -> World:
-        """The cluster of these nodes; files whose nodes are alike are isolated alike."""
+        """The cluster of these nodes; files with equal nodes have equal isolation."""
         if self._world is None or self._world.failed or self._nodes != nodes:
             await self.end()
             self._world, self._nodes = (
@@ -90,7 +90,7 @@ class Shared:
         return self._world
 
     def _all_offered(self) -> dict[str, list[str]]:
-        """What nodes offer, once each offers all that its mode has; nothing before."""
+        """What nodes offer, once each offers everything of its mode; nothing before."""
         assert self._world is not None
         found = offered(self._world.nodes.items.values())
         for node in self._nodes:
@@ -101,17 +101,17 @@ class Shared:
         return found
 
     async def restored(self) -> None:
-        """Wait until nodes offer what they did when the cluster was new; what a test labels it labels back."""
+        """Wait until nodes offer what they did when the cluster was new; tests restore labels themselves."""
         made = self._world
         if made is not None:
             await made.nodes.until(
                 lambda: offered(made.nodes.items.values()) == self._offered,
                 f"nodes offer again {self._offered}",
-                tell=lambda: offered(made.nodes.items.values()),
+                detail=lambda: offered(made.nodes.items.values()),
             )
 
     async def end(self) -> None:
-        """End it, if there is one."""
+        """Stop it, if there is one."""
         self._world = None
         await self._stack.aclose()
 
@@ -130,8 +130,10 @@ async def shared() -> AsyncIterator[Shared]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def seen(request: pytest.FixtureRequest, shared: Shared) -> AsyncIterator[World]:
-    """The cluster of the file's ``NODES``, which are ``ISOLATED`` or not; when the test has ended it is empty and sound."""
+async def cluster(request: pytest.FixtureRequest, shared: Shared) -> AsyncIterator[World]:
+    """The cluster of the file's ``NODES``, which are ``ISOLATED`` or not; after the test it is emptied and
+    checked.
+    """
     made = await shared.of(request.module.NODES, isolated=getattr(request.module, "ISOLATED", False))
     yield made
     await made.delete_all()

@@ -1,7 +1,9 @@
-"""Parts of a playground as forks of one process that has read their modules: to start Python takes most of what a cluster costs.
+"""Parts of a playground as forks of one process that has imported their modules: starting Python is most of
+a cluster's cost.
 
-They do what they do as programs of their own (``tests/integration/playground`` and ``make run`` start them as such), under
-another command line. ``python -m tests.integration.whole.forked FD`` is the process that forks, for as long as its parent lives.
+They do what they do as programs of their own (``tests/integration/playground`` and ``make run`` start them
+as such), under another command line. ``python -m tests.integration.whole.forked FD`` is the process that
+forks, for as long as its parent lives.
 """
 
 import asyncio
@@ -61,13 +63,13 @@ class Forks:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[its.fileno()],
                 cwd=_CHECKOUT,
-                # What a loader looks up is fixed when its program starts, and forks have none of their own.
+                # A loader's search path is fixed when its program starts, and forks have none of their own.
                 env=os.environ | {"LD_LIBRARY_PATH": str(DRIVER)},
             )
         return ours
 
     def close(self) -> None:
-        """End it, with all that it has forked."""
+        """Stop it, with all that it has forked."""
         if self._requests is not None and self._process is not None:
             self._requests.close()
             self._process.wait()
@@ -81,7 +83,7 @@ class Forked(Part):
     """A part that is a fork."""
 
     async def run_once(self, log: BinaryIO) -> int:
-        """As a program of its own would."""
+        """Run as its own program would."""
         reader, writer = await asyncio.open_connection(
             sock=FORKS.fork(self.arguments, os.environ | self.environment, log)
         )
@@ -127,27 +129,27 @@ def main() -> None:
         while True:
             for key, _ in selector.select():
                 if key.data is not None:
-                    pid, tell = key.data
+                    pid, replies = key.data
                     selector.unregister(key.fileobj)
                     os.close(key.fd)
-                    _say(tell, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-                    os.close(tell)
+                    _send(replies, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+                    os.close(replies)
                     continue
                 body, files, _, _ = socket.recv_fds(requests, _MOST_BYTES, 2)
                 if not body:
                     return
-                tell, log = files
-                asked = json.loads(body)
+                replies, log = files
+                request = json.loads(body)
                 if not (pid := os.fork()):
-                    _become(asked["command"], asked["environment"], log, own)
+                    _become(request["command"], request["environment"], log, own)
                 os.close(log)
-                _say(tell, pid)
-                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, tell))
+                _send(replies, pid)
+                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (pid, replies))
 
 
-def _say(tell: int, number: int) -> None:
-    with contextlib.suppress(OSError):  # who asked has ended
-        os.write(tell, f"{number}\n".encode())
+def _send(replies: int, number: int) -> None:
+    with contextlib.suppress(OSError):  # the requester has exited
+        os.write(replies, f"{number}\n".encode())
 
 
 if __name__ == "__main__":

@@ -20,12 +20,12 @@ _INSTALL_S: Final = 300.0
 
 
 def program(name: str) -> str:
-    """``prometheus`` or ``promtool``; unpacked where they are not, which takes some seconds once."""
+    """``prometheus`` or ``promtool``; unpacked if missing, which takes some seconds once."""
     found = _found(name)
     if not found:
         SYSTEM.mkdir(parents=True, exist_ok=True)
         with (SYSTEM / ".lock").open("w") as lock:
-            # Several test processes may come at once.
+            # Several test processes may get here at the same time.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _found(name):
                 subprocess.run(
@@ -44,8 +44,8 @@ def _found(name: str) -> str:
 
 
 def promtool(*arguments: str, stdin: str = "") -> tuple[int, str]:
-    """The exit code of Prometheus' own checker, and all that it says."""
-    ended = subprocess.run(
+    """Exit code and output of Prometheus' own checker."""
+    result = subprocess.run(
         [program("promtool"), *arguments],
         input=stdin,
         capture_output=True,
@@ -53,17 +53,17 @@ def promtool(*arguments: str, stdin: str = "") -> tuple[int, str]:
         timeout=60,
         check=False,
     )
-    return ended.returncode, ended.stdout + ended.stderr
+    return result.returncode, result.stdout + result.stderr
 
 
 class Prometheus:
-    """One that runs; ``url`` is its own."""
+    """A running Prometheus; ``url`` is its own."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
     async def get(self, path: str, **query: str) -> Any:
-        """``data`` of an answer of its HTTP interface, which must be a success."""
+        """``data`` of a response of its HTTP interface, which must be a success."""
         host = self.url.removeprefix("http://")
         name, _, port = host.partition(":")
         reader, writer = await asyncio.open_connection(name, int(port))
@@ -82,7 +82,7 @@ class Prometheus:
         return list((await self.get("query", query=expression))["result"])
 
     async def until(self, expression: str, what: str, within_s: float = 60.0) -> list[Any]:
-        """Until an expression has series."""
+        """Wait until an expression has series."""
         return await until(lambda: self.query(expression), f"{what}: {expression}", within_s)
 
 
@@ -144,6 +144,6 @@ async def _address(process: asyncio.subprocess.Process, folder: Path) -> str:
     assert process.returncode is None, text[-3000:]
     if "Server is ready to receive web requests" not in text:
         return ""
-    said = [line for line in text.splitlines() if "Listening on" in line and "address=" in line]
-    # It says that it listens from another goroutine than that it is ready.
-    return said[-1].split("address=")[1].split()[0] if said else ""
+    listening = [line for line in text.splitlines() if "Listening on" in line and "address=" in line]
+    # It logs that it listens from another goroutine than that it is ready.
+    return listening[-1].split("address=")[1].split()[0] if listening else ""

@@ -1,4 +1,4 @@
-"""What the API server says, followed with our own informer, and checked at every single event."""
+"""The API server's objects, followed with our own informer, and checked at every event."""
 
 import asyncio
 import contextlib
@@ -28,17 +28,17 @@ class Seen:
         self._changed: set[asyncio.Event] = set()
 
     def synced(self) -> None:
-        self._tell()
+        self._notify()
 
     def upsert(self, item: Json) -> None:
         self.items[key_of(item)] = item
-        self._tell()
+        self._notify()
 
     def remove(self, key: str, last: Json) -> None:
         self.items.pop(key_of(last), None)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.events += 1
         if self._on_event is not None:
             self._on_event(self.items)
@@ -59,9 +59,11 @@ class Seen:
         reached: Callable[[], T],
         what: str,
         within_s: float = WITHIN_S,
-        tell: Callable[[], object] = str,
+        detail: Callable[[], object] = str,
     ) -> T:
-        """Wait until ``reached()`` is true; looks again after every event. ``tell`` says what is instead."""
+        """Wait until ``reached()`` is true; checks again after every event. ``detail`` describes the actual
+        state in a failure.
+        """
         with self._listening() as event:
             deadline = Deadline(within_s)
             while not (found := reached()):
@@ -69,7 +71,7 @@ class Seen:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(deadline.left_s()):
                         await event.wait()
-                assert not deadline.passed(), f"not within {deadline}: {what}. {tell()}"
+                assert not deadline.passed(), f"not within {deadline}: {what}. {detail()}"
             return found
 
     @contextlib.contextmanager
@@ -84,7 +86,7 @@ class Seen:
 
 @contextlib.asynccontextmanager
 async def following(session: Session, path: str, seen: Seen) -> AsyncIterator[Seen]:
-    """Keep ``seen`` up to date while the block runs; what its checks raise comes out at the end."""
+    """Keep ``seen`` up to date during the block; exceptions of its checks are raised at the end."""
     informer = Informer(session, path, lambda raw: (key_of(json.loads(raw)), json.loads(raw)), seen)
     running = asyncio.create_task(informer.run())
     try:
@@ -127,7 +129,7 @@ def is_running(pod: Json) -> bool:
 
 
 def waits_because(pod: Json) -> str:
-    """Why a pod without a node waits, as its condition says; empty where it says nothing."""
+    """Why a pod without a node is pending, by its condition; empty if that has no message."""
     for one in pod.get("status", {}).get("conditions") or []:
         if one["type"] == "PodScheduled" and one["status"] == "False":
             return str(one.get("message", ""))
@@ -139,13 +141,13 @@ def annotations_of(item: Json) -> Mapping[str, str]:
 
 
 def record_of(pod: Json) -> list[Json]:
-    """What the pod's own annotation says that it holds: a share (uuid, mib, units …) a GPU."""
+    """The pod's allocation by its own annotation: a share (uuid, mib, units …) a GPU."""
     text = annotations_of(pod).get(names.ANN_SHARE)
     return [] if text is None else list(json.loads(text)["gpus"])
 
 
 def held_mib(pods: Iterable[Json]) -> dict[str, int]:
-    """MiB by GPU (UUID) that the bound and unfinished of ``pods`` hold, as their annotations say."""
+    """MiB by GPU (UUID) that the bound and unfinished of ``pods`` hold, by their annotations."""
     held: dict[str, int] = {}
     for pod in pods:
         if node_of(pod) and not is_finished(pod):

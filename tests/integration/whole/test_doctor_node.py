@@ -1,4 +1,6 @@
-"""``gpushare doctor node`` on a node of the playground: all is well, and each fault that is brought about is named."""
+"""``gpushare doctor node`` on a node of the playground: no fault at first, and each fault that a test causes
+is reported.
+"""
 
 import json
 import shutil
@@ -21,7 +23,7 @@ CDI = {"cdiVersion": "0.6.0", "kind": "nvidia.com/gpu", "devices": [{"name": "al
 
 @pytest.fixture
 def host(tmp_path: Path) -> Path:
-    """What the node has apart from the kubelet's folders: the playground's nodes have this machine's."""
+    """The node's files apart from the kubelet's folders: the playground's nodes have this machine's."""
     for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidia3"):
         file = tmp_path / "dev" / name
         file.parent.mkdir(exist_ok=True)
@@ -36,16 +38,16 @@ def host(tmp_path: Path) -> Path:
 
 
 async def doctor(
-    seen: World, host: Path, *options: str, driver: Path = DRIVER, libraries: Path = LIBRARIES
+    cluster: World, host: Path, *options: str, driver: Path = DRIVER, libraries: Path = LIBRARIES
 ) -> dict[tuple[str, str], str]:
-    """(check, state) → what it says, of all that is not ok; the clock is this machine's own business."""
-    root = seen.cluster.state / "nodes" / "first"
+    """(check, state) → message, of all that is not ok; without the clock, which is this machine's own."""
+    root = cluster.playground.state / "nodes" / "first"
     command = [sys.executable, "-m", "gpushare", "doctor", "node", "-o", "json", "--host-root", str(host)]
     command += ["--kubelet-root", str(root), "--kubelet-dir", str(root / "device-plugins")]
     command += ["--isolation-library-dir", str(libraries), *options]
     ran = await run(
         *command,
-        env={"LD_LIBRARY_PATH": str(driver), "FAKEGPU_NODE": str(seen.cluster.gpu_file("first"))},
+        env={"LD_LIBRARY_PATH": str(driver), "FAKEGPU_NODE": str(cluster.playground.gpu_file("first"))},
     )
     assert not ran.err, ran.err
     document = json.loads(ran.out)
@@ -57,17 +59,17 @@ async def doctor(
     }
 
 
-async def test_a_sound_node_is_well(seen: World, host: Path) -> None:
-    assert await doctor(seen, host) == {}
+async def test_a_sound_node_has_no_fault(cluster: World, host: Path) -> None:
+    assert await doctor(cluster, host) == {}
 
 
-async def test_a_driver_that_does_not_run_or_is_not_there_is_named(
-    seen: World, host: Path, tmp_path: Path
+async def test_a_driver_that_does_not_run_or_is_missing_is_reported(
+    cluster: World, host: Path, tmp_path: Path
 ) -> None:
-    file = seen.cluster.gpu_file("first")
+    file = cluster.playground.gpu_file("first")
     good = gpus.preset("mixed", "first")
     gpus.write(file, replace(good, fault="driver-not-loaded"))
-    found = await doctor(seen, host)
+    found = await doctor(cluster, host)
     assert "Driver Not Loaded" in found["driver", "fault"]
     assert "kernel module is not loaded: `nvidia-smi` as root" in found["driver", "fault"]
     assert set(found) == {
@@ -77,18 +79,18 @@ async def test_a_driver_that_does_not_run_or_is_not_there_is_named(
         ("isolation", "unknown"),
     }
     gpus.write(file, replace(good, gpus=(replace(good.gpus[0], fault="lost"), *good.gpus[1:])))
-    found = await doctor(seen, host)
+    found = await doctor(cluster, host)
     assert "GPU 0" in found["gpus", "fault"]
     gpus.write(file, good)
-    found = await doctor(seen, host, driver=tmp_path / "none")
+    found = await doctor(cluster, host, driver=tmp_path / "none")
     assert ("driver", "fault") in found
 
 
-async def test_what_the_node_lacks_is_named(seen: World, host: Path, tmp_path: Path) -> None:
+async def test_what_the_node_lacks_is_reported(cluster: World, host: Path, tmp_path: Path) -> None:
     (host / "dev/nvidia1").unlink()
     (host / "var/run/cdi/nvidia.json").write_text("{")
     (host / "sys/fs/cgroup/cgroup.controllers").rename(host / "sys/fs/cgroup/memory")
-    found = await doctor(seen, host, libraries=tmp_path / "none")
+    found = await doctor(cluster, host, libraries=tmp_path / "none")
     assert found["device-nodes", "fault"].startswith("/dev: there is no nvidia1 →")
     assert "nvidia.json" in found["containers", "warning"]
     assert "no CDI spec of NVIDIA exists" in found["containers", "fault"]
@@ -97,7 +99,9 @@ async def test_what_the_node_lacks_is_named(seen: World, host: Path, tmp_path: P
     assert len(found) == 5
 
 
-async def test_libraries_that_do_not_hold_are_named(seen: World, host: Path, tmp_path: Path) -> None:
+async def test_libraries_that_enforce_nothing_are_reported(
+    cluster: World, host: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "libraries"
     folder.mkdir()
     for name in ("arbiter", *OPTIONAL.values()):
@@ -105,25 +109,25 @@ async def test_libraries_that_do_not_hold_are_named(seen: World, host: Path, tmp
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
         shutil.copy(DRIVER / name, folder)  # which enforce no limit
         shutil.copy(DRIVER / name, folder / name.removesuffix(".1"))
-    found = await doctor(seen, host, libraries=folder)
+    found = await doctor(cluster, host, libraries=folder)
     assert "do not work with this driver" in found["isolation", "fault"]
 
 
-async def test_a_kubelet_and_an_agent_that_are_away_are_missed(seen: World, host: Path) -> None:
-    await seen.cluster.parts["node-agent first"].stop()
-    found = await doctor(seen, host)
+async def test_a_stopped_kubelet_and_agent_are_reported(cluster: World, host: Path) -> None:
+    await cluster.playground.parts["node-agent first"].stop()
+    found = await doctor(cluster, host)
     assert set(found) == {("agent", "warning")}
-    seen.cluster.parts["kubelet first"].kill(signal.SIGSTOP)
+    cluster.playground.parts["kubelet first"].kill(signal.SIGSTOP)
     try:
-        assert "DEADLINE_EXCEEDED" in (await doctor(seen, host, "--timeout", "1s"))["kubelet", "fault"]
+        assert "DEADLINE_EXCEEDED" in (await doctor(cluster, host, "--timeout", "1s"))["kubelet", "fault"]
     finally:
-        seen.cluster.parts["kubelet first"].kill(signal.SIGCONT)
-    seen.cluster.parts["node-agent first"].start()
-    await seen.cluster.node_ready("first")
+        cluster.playground.parts["kubelet first"].kill(signal.SIGCONT)
+    cluster.playground.parts["node-agent first"].start()
+    await cluster.playground.node_ready("first")
 
     async def well() -> bool:
-        return await doctor(seen, host) == {}
+        return await doctor(cluster, host) == {}
 
     await until(well, "the node is well")
-    found = await doctor(seen, host, "--kubelet-root", str(host), "--kubelet-dir", str(host))
+    found = await doctor(cluster, host, "--kubelet-root", str(host), "--kubelet-dir", str(host))
     assert "no kubelet.sock" in found["kubelet", "fault"] or "no socket" in found["kubelet", "fault"]

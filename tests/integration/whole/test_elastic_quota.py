@@ -1,4 +1,4 @@
-"""Two namespaces share four GPUs by an ElasticQuotaTree: borrow, give back, and go on when the tree is wrong."""
+"""Two namespaces share four GPUs by an ElasticQuotaTree: borrow, give back, and continue when the tree is wrong."""
 
 import json
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from gpushare.api import names
-from tests.integration.whole.seen import Json, Seen, following, is_running, waits_because
+from tests.integration.whole.cluster import Json, Seen, following, is_running, waits_because
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until, world
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -22,12 +22,12 @@ TREE: Final = "kube-system/elasticquotatree"
 class Shared:
     """The cluster, its trees, and the example's two teams."""
 
-    def __init__(self, seen: World, trees: Seen) -> None:
-        self.seen = seen
+    def __init__(self, cluster: World, trees: Seen) -> None:
+        self.cluster = cluster
         self.trees = trees
 
     async def apply(self, path: Path) -> None:
-        ran = await self.seen.kubectl("apply", "-f", str(path))
+        ran = await self.cluster.kubectl("apply", "-f", str(path))
         assert ran.code == 0, ran.text
 
     async def create(self, team: str, *pod_names: str, units: int = 15) -> None:
@@ -48,39 +48,39 @@ class Shared:
         body = json.dumps({"apiVersion": "v1", "kind": "List", "items": pods})
 
         async def applied() -> bool:
-            # A real API server takes none before the namespace has its service account.
-            return (await self.seen.kubectl("apply", "-f", "-", stdin=body)).code == 0
+            # A real API server creates no pod before the namespace has its service account.
+            return (await self.cluster.kubectl("apply", "-f", "-", stdin=body)).code == 0
 
         await until(applied, f"pods in {team} are taken")
 
     def pod(self, team: str, name: str) -> Json:
-        return self.seen.pods.items.get(f"{team}/{name}", {"metadata": {}, "spec": {}})
+        return self.cluster.pods.items.get(f"{team}/{name}", {"metadata": {}, "spec": {}})
 
     def running(self, team: str) -> list[str]:
         return [
             key
-            for key, pod in self.seen.pods.items.items()
+            for key, pod in self.cluster.pods.items.items()
             if key.startswith(f"{team}/") and is_running(pod) and not pod["metadata"].get("deletionTimestamp")
         ]
 
     async def run(self, team: str, number: int) -> None:
-        """Wait until so many of the team's pods run."""
-        await self.seen.pods.until(
+        """Wait until that many of the team's pods run."""
+        await self.cluster.pods.until(
             lambda: len(self.running(team)) == number,
             f"{number} pods of {team} run",
-            tell=lambda: {key: waits_because(pod) for key, pod in self.seen.pods.items.items()},
+            detail=lambda: {key: waits_because(pod) for key, pod in self.cluster.pods.items.items()},
         )
 
-    async def waits(self, team: str, name: str, words: str) -> None:
-        """Wait until a pod waits for that reason."""
-        await self.seen.pods.until(
-            lambda: words in waits_because(self.pod(team, name)),
-            f"{team}/{name} waits because {words}",
-            tell=lambda: waits_because(self.pod(team, name)),
+    async def waits(self, team: str, name: str, reason: str) -> None:
+        """Wait until a pod is pending for that reason."""
+        await self.cluster.pods.until(
+            lambda: reason in waits_because(self.pod(team, name)),
+            f"{team}/{name} waits because {reason}",
+            detail=lambda: waits_because(self.pod(team, name)),
         )
 
     def used(self, resource: str) -> list[str]:
-        """What the status says of each quota, the root first."""
+        """The status of each quota, the root first."""
         status = self.trees.items.get(TREE, {}).get("status", {})
         return [one["used"].get(resource, "") for one in status.get("quotas") or ()]
 
@@ -93,12 +93,12 @@ class Shared:
             state: Json = {**status, "used": used}
             return state if all(state.get(key) == value for key, value in wanted.items()) else {}
 
-        return await self.trees.until(found, f"{wanted}", tell=lambda: self.trees.items)
+        return await self.trees.until(found, f"{wanted}", detail=lambda: self.trees.items)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def shared_world() -> AsyncIterator[World]:
-    """As the chart has it: full nodes are asked about too."""
+    """As the chart has it: full nodes are filtered by the extender too."""
     async with world(shared_node("four", "core-mem-4")) as made:
         yield made
 
@@ -120,7 +120,7 @@ async def shared(shared_world: World) -> AsyncIterator[Shared]:
     shared_world.assert_sound()
 
 
-async def test_what_one_team_borrowed_goes_back_to_the_other_up_to_its_min(shared: Shared) -> None:
+async def test_borrowed_quota_goes_back_to_the_other_team_up_to_its_min(shared: Shared) -> None:
     await shared.create("team-a", *(f"a-{number}" for number in range(4)))
     await shared.run("team-a", 4)
     await shared.status(used={"root": 60, "team-a": 60, "team-b": 0})
@@ -130,9 +130,11 @@ async def test_what_one_team_borrowed_goes_back_to_the_other_up_to_its_min(share
     why = "elastic quota root/team-b takes back within its min what root/team-a had borrowed"
 
     def evictions() -> list[str]:
-        return [note for number in range(4) for note in shared.seen.events_of(f"a-{number}") if why in note]
+        return [
+            note for number in range(4) for note in shared.cluster.events_of(f"a-{number}") if why in note
+        ]
 
-    await shared.seen.events.until(lambda: bool(evictions()), "an event says why one was evicted")
+    await shared.cluster.events.until(lambda: bool(evictions()), "an event says why one was evicted")
     assert len(evictions()) == 1
     await shared.create("team-b", "b-1", "b-2")
     await shared.run("team-b", 2)
@@ -146,22 +148,22 @@ async def test_what_one_team_borrowed_goes_back_to_the_other_up_to_its_min(share
     assert (len(shared.running("team-a")), len(shared.running("team-b"))) == (2, 2)
 
 
-async def test_a_wrong_tree_changes_nothing_also_when_the_scheduler_starts_again(shared: Shared) -> None:
+async def test_a_wrong_tree_changes_nothing_also_after_a_restart_of_the_scheduler(shared: Shared) -> None:
     text = EXAMPLE.read_text().replace("gpu-mem: 45", "gpu-mem: 20")
-    ran = await shared.seen.kubectl("apply", "-f", "-", stdin=text)
+    ran = await shared.cluster.kubectl("apply", "-f", "-", stdin=text)
     assert ran.code == 0, ran.text
     status = await shared.status(state="Refused")
     assert "quota team-b: min of aliyun.com/gpu-mem (30) is above its max (20)" in status["message"]
     assert status["message"].endswith("what was in force before stays")
-    extender = shared.seen.cluster.parts["extender"]
+    extender = shared.cluster.playground.parts["extender"]
     restarts = extender.restarts
-    shared.seen.cluster.kill("extender")
+    shared.cluster.playground.kill("extender")
 
     async def again() -> bool:
         return extender.restarts > restarts
 
     await until(again, "the extender is started again")
-    await shared.seen.cluster.extender_ready()
+    await shared.cluster.playground.extender_ready()
     await shared.create("team-b", *(f"b-{number}" for number in range(4)))
     await shared.run("team-b", 3)
     (waiting,) = {f"b-{number}" for number in range(4)} - {

@@ -1,6 +1,7 @@
-"""Ctrl-C ends the playground from wherever it is, without a trace.
+"""Ctrl-C stops the playground at any moment, without leftovers.
 
-That nothing outlives a killed supervisor, and that the next one tidies up, is in tests/integration/playground.
+That nothing outlives a killed supervisor, and that the next one cleans up, is in
+tests/integration/playground.
 """
 
 import os
@@ -22,7 +23,9 @@ STARTS_WITHIN_S = 60.0
 
 
 def of_playground(supervisor: int) -> dict[int, str]:
-    """The processes that belong to this supervisor: descendants of its sessions, and those that name its state folder."""
+    """The processes that belong to this supervisor: descendants of its sessions, and those that name its
+    state folder.
+    """
     found = {}
     states = {str(owner.parent) for owner in _owners() if _owned(owner, supervisor)}
     for folder in Path("/proc").iterdir():
@@ -66,7 +69,7 @@ def _parent_of(folder: Path) -> tuple[int, bool]:
     ],
     ids=["while it starts", "during the walk", "twice when it is up"],
 )
-def test_ctrl_c_ends_it_and_leaves_nothing(
+def test_ctrl_c_stops_it_and_leaves_nothing(
     options: tuple[str, ...], moment: str, code: int, times: int
 ) -> None:
     process = subprocess.Popen(
@@ -79,14 +82,14 @@ def test_ctrl_c_ends_it_and_leaves_nothing(
         start_new_session=True,
     )
     assert process.stdout is not None
-    said: list[str] = []
+    lines: list[str] = []
     try:
         for line in process.stdout:
-            said.append(line)
+            lines.append(line)
             if re.search(moment, line):
                 break
         else:
-            raise AssertionError(f"it ended before it said {moment!r}:\n{''.join(said)}")
+            raise AssertionError(f"it ended before it said {moment!r}:\n{''.join(lines)}")
         before = of_playground(process.pid)
         assert any("apiserver" in command for command in before.values())
         [state] = [owner.parent for owner in _owners() if _owned(owner, process.pid)]
@@ -106,7 +109,7 @@ def test_ctrl_c_ends_it_and_leaves_nothing(
             process.communicate()
     print(f"ended after {time.monotonic() - started_s:.1f} s")
     assert process.returncode == code, rest
-    assert "Traceback" not in "".join(said) + rest
+    assert "Traceback" not in "".join(lines) + rest
     assert ("It is ending; Ctrl-C once more" in rest) == (times > 1)
     wait_until(
         lambda: not [pid for pid in before if Path(f"/proc/{pid}").exists()],

@@ -1,4 +1,6 @@
-"""Two schedulers, one that leads and one that waits: the leader is killed in the middle of a gang, and of a stream of Bindings."""
+"""Two schedulers, a leader and a standby: the leader is killed in the middle of a gang, and of a stream of
+Bindings.
+"""
 
 import asyncio
 import contextlib
@@ -22,7 +24,7 @@ from gpushare.kube.client.errors import ApiError
 from gpushare.kube.client.session import MERGE_PATCH
 from gpushare_playground.cluster.parts import Part
 from gpushare_playground.cluster.real import RealControl
-from tests.integration.whole.seen import Json, node_of, record_of, waits_because
+from tests.integration.whole.cluster import Json, node_of, record_of, waits_because
 from tests.integration.whole.test_gangs import member
 from tests.integration.whole.test_killed_parts import fits, never_above_capacity
 from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
@@ -33,9 +35,9 @@ pytestmark = [pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")
 LEASE_S = 6
 GANG, SOME_OF_GANG = 8, 3
 STREAM, LET_THROUGH = 50, 20
-#: Pods of 3 units each that are all that there is.
+#: As many pods of 3 units as fit.
 EVERYTHING, SOME = 40, 15
-#: Pods that a unit of a policy may hold, and those of them that the first leader puts there.
+#: Pods that a unit of a policy may hold, and how many of them the first leader binds there.
 MOST_ON_FOUR, LET_ON_FOUR = 10, 6
 #: 15 GiB on each of eight GPUs.
 NODES = (shared_node("four", "core-mem-4"), shared_node("more", "core-mem-4"))
@@ -44,7 +46,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{names.SCHE
 
 
 class Narrows:
-    """A way to the API server that lets ``most`` Bindings through and holds all others until their sender is dead."""
+    """A relay to the API server that passes ``most`` Bindings and holds all others until their sender is dead."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.most = STREAM
@@ -55,7 +57,7 @@ class Narrows:
 
     @contextlib.asynccontextmanager
     async def opened(self, kubeconfig: Path) -> AsyncIterator[None]:
-        """Serve; who uses ``kubeconfig`` comes this way."""
+        """Serve; clients with ``kubeconfig`` connect through it."""
         credentials = Credentials(self._access)
         self._headers = {"Authorization": credentials.authorization} if credentials.authorization else {}
         async with aiohttp.ClientSession(
@@ -75,7 +77,7 @@ class Narrows:
                 await runner.cleanup()
 
     def hang_watches(self) -> None:
-        """Let nothing more come through the watches that are open, and keep them open."""
+        """Let nothing more through the open watches, and keep them open."""
         self._hung += 1
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
@@ -117,18 +119,18 @@ def _write_kubeconfig(path: Path, server: str) -> None:
 
 
 class Replica:
-    """An extender and its kube-scheduler, neither of which is started again."""
+    """An extender and its kube-scheduler, neither of which is restarted."""
 
-    def __init__(self, seen: World) -> None:
-        self._seen = seen
-        self._state = seen.cluster.state
+    def __init__(self, cluster: World) -> None:
+        self._cluster = cluster
+        self._state = cluster.playground.state
         self.name = f"replica-{next(NUMBERS)}"
-        self.way = Narrows(seen.cluster.control.access("extender"))
+        self.way = Narrows(cluster.playground.control.access("extender"))
         self._parts: list[Part] = []
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["Replica"]:
-        """From the moment when it could lead."""
+        """Runs from the moment when it could lead."""
         kubeconfig = self._state / f"{self.name}.kubeconfig"
         port_file = self._state / f"{self.name}.port"
         async with self.way.opened(kubeconfig):
@@ -153,7 +155,7 @@ class Replica:
                 self._start(
                     "kubescheduler",
                     ["gpushare_playground.kubescheduler", "--lease-seconds", str(LEASE_S)]
-                    + ["--kubeconfig", str(self._seen.cluster.control.access("kubescheduler"))]
+                    + ["--kubeconfig", str(self._cluster.playground.control.access("kubescheduler"))]
                     + ["--extender", f"http://127.0.0.1:{port_file.read_text().strip()}/gpushare"],
                 )
                 yield self
@@ -168,15 +170,15 @@ class Replica:
         self._parts.append(part)
 
     def kill(self) -> None:
-        """``kill -9`` of both, as when their node loses its power."""
+        """``kill -9`` of both, as when their node loses power."""
         for part in self._parts:
             part.kill(signal.SIGKILL)
 
 
-async def leader(seen: World) -> str:
+async def leader(cluster: World) -> str:
     """The holder of the lease; empty where there is none."""
     try:
-        lease = json.loads(await seen.session.request("GET", LEASE))
+        lease = json.loads(await cluster.session.request("GET", LEASE))
     except ApiError:
         return ""
     return str(lease["spec"].get("holderIdentity") or "")
@@ -184,15 +186,15 @@ async def leader(seen: World) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def cluster() -> AsyncIterator[World]:
-    """A cluster without a scheduler, that watches over every GPU."""
-    async with world(*NODES, check=never_above_capacity) as seen:
-        if isinstance(seen.cluster.control, RealControl):
+    """A cluster without a scheduler, in which every GPU's allocation is checked."""
+    async with world(*NODES, check=never_above_capacity) as cluster:
+        if isinstance(cluster.playground.control, RealControl):
             pytest.skip(
                 "the real kube-scheduler's fail-over is tried by tests/e2e/charts/test_scheduler_pod.py"
             )
         for part in ("kubescheduler", "extender"):
-            await seen.cluster.parts[part].stop()
-        yield seen
+            await cluster.playground.parts[part].stop()
+        yield cluster
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -207,103 +209,104 @@ async def leaderless(cluster: World) -> AsyncIterator[World]:
 
 
 @contextlib.asynccontextmanager
-async def leading_and_waiting(seen: World) -> AsyncIterator[tuple[Replica, Replica]]:
+async def leading_and_waiting(cluster: World) -> AsyncIterator[tuple[Replica, Replica]]:
     """Two replicas; the first leads."""
-    async with Replica(seen).running() as first:
-        await until(lambda: leader(seen), "the first leads")
-        async with Replica(seen).running() as second:
+    async with Replica(cluster).running() as first:
+        await until(lambda: leader(cluster), "the first leads")
+        async with Replica(cluster).running() as second:
             yield first, second
 
 
-def bound(seen: World) -> list[str]:
-    return [key for key, pod in seen.pods.items.items() if node_of(pod)]
+def bound(cluster: World) -> list[str]:
+    return [key for key, pod in cluster.pods.items.items() if node_of(pod)]
 
 
-async def killed_with(seen: World, replica: Replica, bindings: int, *, runs_out: bool = False) -> None:
-    """Wait until so many Bindings went through and another is on its way, and kill who posted them.
+async def killed_with(cluster: World, replica: Replica, bindings: int, *, runs_out: bool = False) -> None:
+    """Wait until that many Bindings passed and another is in flight, and kill their sender.
 
-    The next one leads once the lease ``runs_out``, or at once: then the lease is free as it is afterwards.
+    The next one leads once the lease ``runs_out``, or immediately: then the lease is released as it is
+    afterwards.
     """
     async with asyncio.timeout(60):
         await replica.way.blocked.wait()
-    await seen.pods.until(
-        lambda: len(bound(seen)) == bindings,
+    await cluster.pods.until(
+        lambda: len(bound(cluster)) == bindings,
         f"{bindings} are bound",
-        tell=lambda: {key: waits_because(pod) for key, pod in seen.pods.items.items()},
+        detail=lambda: {key: waits_because(pod) for key, pod in cluster.pods.items.items()},
     )
-    before = await leader(seen)
+    before = await leader(cluster)
     replica.kill()
     if not runs_out:
         free = json.dumps({"spec": {"holderIdentity": None}}).encode()
-        await seen.session.request("PATCH", LEASE, body=free, content_type=MERGE_PATCH)
+        await cluster.session.request("PATCH", LEASE, body=free, content_type=MERGE_PATCH)
 
     async def another() -> bool:
-        return await leader(seen) not in ("", before)
+        return await leader(cluster) not in ("", before)
 
     await until(another, "another leads")
 
 
-async def test_a_gang_whose_leader_dies_in_the_middle_of_its_bindings_is_whole_in_the_end(
+async def test_a_gang_is_complete_in_the_end_though_its_leader_died_during_its_bindings(
     leaderless: World,
 ) -> None:
-    seen = leaderless
-    async with leading_and_waiting(seen) as (first, _):
+    cluster = leaderless
+    async with leading_and_waiting(cluster) as (first, _):
         first.way.most = SOME_OF_GANG
         members = [f"g-{number}" for number in range(GANG)]
-        await seen.create(*(member(name, "g", GANG) for name in members))
-        await killed_with(seen, first, SOME_OF_GANG)
-        await seen.run_all(*members)
-        gpus = [share["uuid"] for name in members for share in record_of(seen.pod(name))]
+        await cluster.create(*(member(name, "g", GANG) for name in members))
+        await killed_with(cluster, first, SOME_OF_GANG)
+        await cluster.run_all(*members)
+        gpus = [share["uuid"] for name in members for share in record_of(cluster.pod(name))]
         assert len(set(gpus)) == GANG
 
 
-async def test_room_of_a_gang_that_comes_together_no_more_is_free_under_the_next_leader(
+async def test_the_next_leader_releases_the_reservations_of_a_gang_that_stays_incomplete(
     leaderless: World,
 ) -> None:
-    seen = leaderless
-    async with leading_and_waiting(seen) as (first, _):
+    cluster = leaderless
+    async with leading_and_waiting(cluster) as (first, _):
         first.way.most = 0
         members = [f"g-{number}" for number in range(GANG)]
-        await seen.create(*(member(name, "g", GANG) for name in members))
-        await killed_with(seen, first, 0)
-        await seen.delete(members[0])
+        await cluster.create(*(member(name, "g", GANG) for name in members))
+        await killed_with(cluster, first, 0)
+        await cluster.delete(members[0])
         others = [f"other-{number}" for number in range(GANG)]
-        await seen.create(*(gpu_pod(name, 15) for name in others))
-        # The new leader may have decided for the gang before it saw one of it go: then that one is bound, and the
-        # reservations of all others are released.
-        await seen.pods.until(
-            lambda: f"default/{members[0]}" not in seen.pods.items and len(bound(seen)) >= GANG,
+        await cluster.create(*(gpu_pod(name, 15) for name in others))
+        # The new leader may have decided for the gang before it noticed that one of it is gone: then that
+        # one is bound, and the reservations of all others are released.
+        await cluster.pods.until(
+            lambda: f"default/{members[0]}" not in cluster.pods.items and len(bound(cluster)) >= GANG,
             "all GPUs are allocated",
-            tell=lambda: {key: waits_because(pod) for key, pod in seen.pods.items.items()},
+            detail=lambda: {key: waits_because(pod) for key, pod in cluster.pods.items.items()},
         )
 
 
-async def test_the_next_leader_reads_what_its_watches_have_not_delivered_before_it_decides(
+async def test_the_next_leader_lists_what_its_watches_have_not_delivered_before_it_decides(
     leaderless: World,
 ) -> None:
-    seen = leaderless
-    async with leading_and_waiting(seen) as (first, second):
+    cluster = leaderless
+    async with leading_and_waiting(cluster) as (first, second):
         second.way.hang_watches()
         first.way.most = SOME
         # If any pod bound while its watches hung were forgotten, a GPU would be allocated twice.
-        await seen.create(*(gpu_pod(f"s-{number}", 3) for number in range(EVERYTHING)))
-        await killed_with(seen, first, SOME)
-        await seen.pods.until(
-            lambda: len(bound(seen)) == EVERYTHING and fits(seen),
+        await cluster.create(*(gpu_pod(f"s-{number}", 3) for number in range(EVERYTHING)))
+        await killed_with(cluster, first, SOME)
+        await cluster.pods.until(
+            lambda: len(bound(cluster)) == EVERYTHING and fits(cluster),
             "all are bound",
             120,
-            tell=lambda: {
-                key: waits_because(pod) for key, pod in seen.pods.items.items() if not node_of(pod)
+            detail=lambda: {
+                key: waits_because(pod) for key, pod in cluster.pods.items.items() if not node_of(pod)
             },
         )
 
 
-async def test_the_next_leader_reads_what_pods_hold_of_a_policys_units_before_it_decides(
+async def test_the_next_leader_reads_the_usage_of_a_policys_units_before_it_decides(
     leaderless: World,
 ) -> None:
-    seen = leaderless
+    cluster = leaderless
     units = [{**_only("four"), "max": MOST_ON_FOUR}, _only("more")]
-    applied = await seen.apply(
+    applied = await cluster.apply(
         {
             "apiVersion": f"{names.POLICY_GROUP}/{names.POLICY_VERSION}",
             "kind": "ResourcePolicy",
@@ -313,24 +316,24 @@ async def test_the_next_leader_reads_what_pods_hold_of_a_policys_units_before_it
     )
     assert applied.code == 0, applied.text
     try:
-        async with leading_and_waiting(seen) as (first, second):
+        async with leading_and_waiting(cluster) as (first, second):
             second.way.hang_watches()
             first.way.most = LET_ON_FOUR
             wanted = 2 * MOST_ON_FOUR
-            await seen.create(*(gpu_pod(f"s-{number}", 1) for number in range(wanted)))
-            await killed_with(seen, first, LET_ON_FOUR)
-            await seen.pods.until(
-                lambda: len(bound(seen)) == wanted,
+            await cluster.create(*(gpu_pod(f"s-{number}", 1) for number in range(wanted)))
+            await killed_with(cluster, first, LET_ON_FOUR)
+            await cluster.pods.until(
+                lambda: len(bound(cluster)) == wanted,
                 "all are bound",
                 120,
-                tell=lambda: {
-                    key: waits_because(pod) for key, pod in seen.pods.items.items() if not node_of(pod)
+                detail=lambda: {
+                    key: waits_because(pod) for key, pod in cluster.pods.items.items() if not node_of(pod)
                 },
             )
-            on_four = [key for key, pod in seen.pods.items.items() if node_of(pod) == "four"]
+            on_four = [key for key, pod in cluster.pods.items.items() if node_of(pod) == "four"]
             assert len(on_four) == MOST_ON_FOUR
     finally:
-        gone = await seen.kubectl("delete", "resourcepolicy", "ordered")
+        gone = await cluster.kubectl("delete", "resourcepolicy", "ordered")
         assert gone.code == 0, gone.text
 
 
@@ -338,19 +341,21 @@ def _only(node: str) -> Json:
     return {"resource": "ecs", "nodeSelector": {"kubernetes.io/hostname": node}}
 
 
-async def test_a_stream_of_bindings_whose_leader_dies_goes_on_under_the_next_one(leaderless: World) -> None:
-    seen = leaderless
-    async with leading_and_waiting(seen) as (first, _):
+async def test_a_stream_of_bindings_continues_under_the_next_leader(leaderless: World) -> None:
+    cluster = leaderless
+    async with leading_and_waiting(cluster) as (first, _):
         first.way.most = LET_THROUGH
-        await seen.create(*(gpu_pod(f"s-{number}", 1) for number in range(STREAM)))
-        await killed_with(seen, first, LET_THROUGH, runs_out=True)
-        await seen.pods.until(
-            lambda: len(bound(seen)) == STREAM,
+        await cluster.create(*(gpu_pod(f"s-{number}", 1) for number in range(STREAM)))
+        await killed_with(cluster, first, LET_THROUGH, runs_out=True)
+        await cluster.pods.until(
+            lambda: len(bound(cluster)) == STREAM,
             "all are bound",
             120,
-            tell=lambda: {
-                key: waits_because(pod) for key, pod in seen.pods.items.items() if not node_of(pod)
+            detail=lambda: {
+                key: waits_because(pod) for key, pod in cluster.pods.items.items() if not node_of(pod)
             },
         )
-        assert all(len(record_of(pod)) == 1 for pod in seen.pods.items.values())
-        assert sum(share["units"] for pod in seen.pods.items.values() for share in record_of(pod)) == STREAM
+        assert all(len(record_of(pod)) == 1 for pod in cluster.pods.items.values())
+        assert (
+            sum(share["units"] for pod in cluster.pods.items.values() for share in record_of(pod)) == STREAM
+        )

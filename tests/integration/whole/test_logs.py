@@ -5,33 +5,35 @@ import json
 import pytest
 
 from gpushare_playground.cluster.real import RealControl
-from tests.integration.whole.seen import node_of
+from tests.integration.whole.cluster import node_of
 from tests.integration.whole.world import PODS, World, gpu_pod, shared_node, until, world
 
 NODES = (shared_node("first", "t4"), shared_node("second", "v100-16384"))
 
 
-def lines_of(seen: World, uid: str) -> list[str]:
+def lines_of(cluster: World, uid: str) -> list[str]:
     """``grep -h request=UID *.log | sort``."""
     return sorted(
-        line for log in seen.logs().values() for line in log.splitlines() if f"request={uid}" in line
+        line for log in cluster.logs().values() for line in log.splitlines() if f"request={uid}" in line
     )
 
 
 async def test_one_search_shows_a_pods_way_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUSHARE_LOG_LEVEL", "debug")
-    async with world(*NODES) as seen:
+    async with world(*NODES) as cluster:
         pod = gpu_pod("nameless", 3)
         del pod["metadata"]["name"]
         made = json.loads(
-            await seen.session.request(
+            await cluster.session.request(
                 "POST", PODS, body=json.dumps(pod | {"metadata": {"generateName": "way-"}}).encode()
             )
         )["metadata"]
-        await seen.run_all(made["name"])
-        key, node = f"default/{made['name']}", node_of(seen.pod(made["name"]))
-        # Policies of a real API server log nothing; ours says what the webhook would.
-        admitted = [] if isinstance(seen.cluster.control, RealControl) else [f"pod {key}: admitted for "]
+        await cluster.run_all(made["name"])
+        key, node = f"default/{made['name']}", node_of(cluster.pod(made["name"]))
+        # Policies of a real API server log nothing; ours log what the webhook would.
+        admitted = (
+            [] if isinstance(cluster.playground.control, RealControl) else [f"pod {key}: admitted for "]
+        )
         wanted = [
             *admitted,
             f"pod {key}: waits for ack-co-scheduler, asks for aliyun.com/gpu-mem: 3",
@@ -43,19 +45,21 @@ async def test_one_search_shows_a_pods_way_in_order(monkeypatch: pytest.MonkeyPa
         ]
 
         async def all_logged() -> list[str]:
-            logged = lines_of(seen, made["uid"])
+            logged = lines_of(cluster, made["uid"])
             return logged if len(logged) >= len(wanted) else []
 
-        logged = await until(all_logged, "the whole way is logged", tell=lambda: lines_of(seen, made["uid"]))
+        logged = await until(
+            all_logged, "the whole way is logged", detail=lambda: lines_of(cluster, made["uid"])
+        )
         assert len(logged) == len(wanted), logged
-        # The API server binds before its answer arrives: a quick agent may be done before the bind is logged.
-        at = [next((i for i, line in enumerate(logged) if words in line), -1) for words in wanted]
+        # The API server binds before its response arrives: a quick agent may be done before the bind is logged.
+        at = [next((i for i, line in enumerate(logged) if text in line), -1) for text in wanted]
         assert sorted(at) == list(range(len(wanted))), (at, logged)
-        # Our watch and kube-scheduler's get the pod at the same time: its first question may arrive earlier.
-        seen_first = at.pop(len(admitted))
-        assert at[: len(admitted)] < [seen_first] < [at[-3]], (at, logged)
+        # Our watch and kube-scheduler's get the pod at the same time: its first request may arrive earlier.
+        watched = at.pop(len(admitted))
+        assert at[: len(admitted)] < [watched] < [at[-3]], (at, logged)
         assert [at[:-2], at[-2:]] == [sorted(at[:-2]), sorted(at[-2:])], (at, logged)
         # No other component's lines carry it.
         assert all(key in line for line in logged)
-        await seen.delete_all()
-        seen.assert_sound()
+        await cluster.delete_all()
+        cluster.assert_sound()

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the playground: every figure, every panel of the dashboard and every rule has something to say."""
+"""A real Prometheus scrapes the playground: every metric, every panel of the dashboard and every rule has data."""
 
 import asyncio
 import json
@@ -13,8 +13,8 @@ import yaml
 
 from gpushare.api import names
 from gpushare_playground import gpus
+from tests.integration.whole.cluster import record_of, waits_because
 from tests.integration.whole.prometheus import RULES, Prometheus, promtool, running_prometheus
-from tests.integration.whole.seen import record_of, waits_because
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until, world
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,28 +26,29 @@ EXAMPLE: Final = CHECKOUT / "examples" / "05-core-mem.yaml"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def busy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[World, Prometheus]]:
-    """A container that computes and was refused memory, one that uses none, a pod that waits, a GPU with an XID."""
-    async with world(shared_node(NODE, "core-mem-4", "core_mem"), isolated=True, dashboard=True) as seen:
-        assert (await seen.kubectl("apply", "-f", str(EXAMPLE))).code == 0
-        await seen.create(
+    """A container that computes and was refused memory, one that uses none, a pending pod, a GPU with an XID."""
+    async with world(shared_node(NODE, "core-mem-4", "core_mem"), isolated=True, dashboard=True) as cluster:
+        assert (await cluster.kubectl("apply", "-f", str(EXAMPLE))).code == 0
+        await cluster.create(
             gpu_pod("idle", 3, limits={names.GPU_CORE: 10}), gpu_pod("big", 20, limits={names.GPU_CORE: 10})
         )
-        await seen.run_all("idle")
-        await seen.pods.until(lambda: bool(waits_because(seen.pod("big"))), "big waits")
+        await cluster.run_all("idle")
+        await cluster.pods.until(lambda: bool(waits_because(cluster.pod("big"))), "big waits")
 
         async def refused() -> bool:
             return (
-                "OUT_OF_MEMORY" in (await seen.kubectl("exec", "job/cuda-sample", "--", "take-memory")).text
+                "OUT_OF_MEMORY"
+                in (await cluster.kubectl("exec", "job/cuda-sample", "--", "take-memory")).text
             )
 
         await until(refused, "memory is refused")
         good = gpus.preset("core-mem-4", NODE)
         broken = (*good.gpus[:3], replace(good.gpus[3], xids={79: 1}))
-        gpus.write(seen.cluster.gpu_file(NODE), replace(good, gpus=broken))
+        gpus.write(cluster.playground.gpu_file(NODE), replace(good, gpus=broken))
         folder = tmp_path_factory.mktemp("prometheus")
-        async with running_prometheus(folder, seen.cluster.state / "metrics.json") as prometheus:
+        async with running_prometheus(folder, cluster.playground.state / "metrics.json") as prometheus:
             await prometheus.until("sum(up) == 4", "every part is scraped, and the agent's other page")
-            yield seen, prometheus
+            yield cluster, prometheus
 
 
 async def test_every_panel_of_the_dashboard_shows_something(busy: tuple[World, Prometheus]) -> None:
@@ -58,24 +59,26 @@ async def test_every_panel_of_the_dashboard_shows_something(busy: tuple[World, P
     assert len(panels) > 20
     for panel in panels:
         for target in panel["targets"]:
-            asked = target["expr"].replace("$__rate_interval", "10s")
-            asked = asked.replace("$node", ".*").replace("$namespace", ".*")
-            assert "$" not in asked
-            found = await prometheus.until(asked, panel["title"])
+            expression = target["expr"].replace("$__rate_interval", "10s")
+            expression = expression.replace("$node", ".*").replace("$namespace", ".*")
+            assert "$" not in expression
+            found = await prometheus.until(expression, panel["title"])
             legend = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
-            named = set().union(*(one["metric"].keys() for one in found))
-            assert legend <= named | {"xid", "reason"}, (panel["title"], legend, named)
+            labels = set().union(*(one["metric"].keys() for one in found))
+            assert legend <= labels | {"xid", "reason"}, (panel["title"], legend, labels)
 
 
-async def test_nothing_of_ours_reads_the_page_with_others_names() -> None:
+async def test_nothing_of_ours_uses_the_page_with_other_products_names() -> None:
     assert not [path.name for path in (DASHBOARD, *RULES) if "DCGM" in path.read_text()]
 
 
 async def test_variables_of_the_dashboard_have_values(busy: tuple[World, Prometheus]) -> None:
     _, prometheus = busy
-    asked = [one for one in json.loads(DASHBOARD.read_text())["templating"]["list"] if one["type"] == "query"]
+    queries = [
+        one for one in json.loads(DASHBOARD.read_text())["templating"]["list"] if one["type"] == "query"
+    ]
     labels = {}
-    for one in asked:
+    for one in queries:
         match = re.fullmatch(r"label_values\((\w+), (\w+)\)", one["definition"])
         assert match
         labels[one["name"]] = {
@@ -114,15 +117,15 @@ async def test_a_gpu_with_an_xid_shows_in_metrics_and_fires_an_alert(busy: tuple
     assert alert["metric"]["alertstate"] == "pending"
 
 
-async def test_metrics_of_containers_agree_with_allocation_and_use(
+async def test_metrics_of_containers_agree_with_allocation_and_usage(
     busy: tuple[World, Prometheus],
 ) -> None:
-    seen, prometheus = busy
+    cluster, prometheus = busy
     idle = 'namespace="default", pod="idle", container="main"'
     (sample,) = await prometheus.until(
         f"gpushare_container_memory_allocated_bytes{{{idle}}}", "the allocation of idle"
     )
-    (record,) = record_of(seen.pod("idle"))
+    (record,) = record_of(cluster.pod("idle"))
     assert int(sample["value"][1]) == record["mib"] << 20
     (core,) = await prometheus.query(f"gpushare_container_compute_allocated_ratio{{{idle}}}")
     assert core["value"][1] == "0.1"
@@ -140,8 +143,8 @@ async def test_metrics_of_containers_agree_with_allocation_and_use(
         f"rate(gpushare_container_compute_throttled_seconds_total{{{busy_one}}}[10s]) > 0.05",
         "waits for its share",
     )
-    asked = f'gpushare_process_memory_used_bytes{{{busy_one}, process!=""}} > 0'
-    (process,) = await prometheus.until(asked, "its process has a name")
+    expression = f'gpushare_process_memory_used_bytes{{{busy_one}, process!=""}} > 0'
+    (process,) = await prometheus.until(expression, "its process has a name")
     theirs = (
         f'DCGM_CUSTOM_PROCESS_MEM_USED{{ContainerName="cuda-sample", ProcessId="{process["metric"]["pid"]}"}}'
     )
@@ -156,36 +159,36 @@ async def test_metrics_of_containers_agree_with_allocation_and_use(
         "and sum(gpushare_gpu_memory_allocated_bytes) > 0"
     )
     assert await prometheus.until(both, "the ledger and the agent agree")
-    by_gpu = "gpushare_scheduler_gpu_memory_allocated_bytes == on (node, gpu) group_left () gpushare_gpu_memory_allocated_bytes"
-    assert len(await prometheus.until(f"count({by_gpu}) == 4", "GPU by GPU")) == 1
+    equality = "gpushare_scheduler_gpu_memory_allocated_bytes == on (node, gpu) group_left () gpushare_gpu_memory_allocated_bytes"
+    assert len(await prometheus.until(f"count({equality}) == 4", "GPU by GPU")) == 1
 
 
-async def test_a_loop_that_is_held_to_its_share_is_advised_more(busy: tuple[World, Prometheus]) -> None:
-    seen, _ = busy
-    asked = ("inspect", "cgpu", "--recommend", "--min-history=4s", "--window=1h")
+async def test_a_loop_limited_by_its_share_is_advised_more(busy: tuple[World, Prometheus]) -> None:
+    cluster, _ = busy
+    arguments = ("inspect", "cgpu", "--recommend", "--min-history=4s", "--window=1h")
 
     async def throttled() -> Any:
-        document = json.loads((await seen.kubectl(*asked, "-o", "json")).out)
+        document = json.loads((await cluster.kubectl(*arguments, "-o", "json")).out)
         (found,) = [one for one in document["workloads"] if one["name"] == "cuda-sample"]
         core = found["core"]
         return core if core["advisedPercent"] and core["throttledPercent"] else None
 
     core = await until(throttled, "the agent has seen it wait")
-    # It would keep the GPU busy but for the copies between; a look on a busy machine is rough.
+    # It would keep the GPU busy except for the copies between; a sample on a busy machine is rough.
     assert core["p95Percent"] < core["needPercent"] <= 100
     assert core["advisedPercent"] > core["givenPercent"] == 30
-    table = (await seen.kubectl(*asked)).out
+    table = (await cluster.kubectl(*arguments)).out
     assert "% of the time: without a limit it would use about " in table
     assert "Based on the usage of the last 1h, recorded for " in table
 
 
-async def test_a_pod_that_waits_is_counted_by_its_reason_and_says_it(busy: tuple[World, Prometheus]) -> None:
-    seen, prometheus = busy
+async def test_a_pending_pod_is_counted_by_its_reason_and_shows_it(busy: tuple[World, Prometheus]) -> None:
+    cluster, prometheus = busy
     (size,) = await prometheus.until('gpushare_scheduler_pending_pods{reason="size"} > 0', "big is counted")
     assert size["value"][1] == "1"
 
     async def described() -> str:
-        text = (await seen.kubectl("describe", "pod", "big")).out
+        text = (await cluster.kubectl("describe", "pod", "big")).out
         return text if "GPUSchedulingPending" in text else ""
 
     text = await until(described, "kubectl describe pod says why")
@@ -195,11 +198,11 @@ async def test_a_pod_that_waits_is_counted_by_its_reason_and_says_it(busy: tuple
     assert "What would help: " in line
 
 
-async def test_promtool_finds_nothing_to_remark_on_any_page_of_ours(busy: tuple[World, Prometheus]) -> None:
-    seen, _ = busy
+async def test_promtool_has_no_complaint_about_our_pages(busy: tuple[World, Prometheus]) -> None:
+    cluster, _ = busy
     pages = [
         (address, group["labels"].get("__metrics_path__", "/metrics"))
-        for group in json.loads((seen.cluster.state / "metrics.json").read_text())
+        for group in json.loads((cluster.playground.state / "metrics.json").read_text())
         for address in group["targets"]
     ]
     assert sorted(path for _, path in pages) == [*["/metrics"] * 3, "/metrics/dcgm"]
@@ -208,8 +211,8 @@ async def test_promtool_finds_nothing_to_remark_on_any_page_of_ours(busy: tuple[
         assert text.startswith("# HELP")
         if path == "/metrics":
             assert "DCGM_" not in text
-            said = await asyncio.to_thread(promtool, "check", "metrics", stdin=text)
-            assert said == (0, ""), address
+            result = await asyncio.to_thread(promtool, "check", "metrics", stdin=text)
+            assert result == (0, ""), address
         else:
             assert all(line.startswith(("DCGM_", "# ")) for line in text.splitlines())
 

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from gpushare.api import names
-from tests.integration.whole.seen import Json, is_running
+from tests.integration.whole.cluster import Json, is_running
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -28,41 +28,43 @@ ABOVE: Final = (
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def team(seen: World) -> AsyncIterator[World]:
-    assert (await seen.kubectl("create", "namespace", "team-a")).code == 0
-    assert (await seen.kubectl("apply", "-f", "-", stdin=WRITTEN["ResourceQuota"])).code == 0
-    # A real API server takes no pod before the namespace has its service account, and counts a moment later.
-    await until(lambda: counted(seen, mem="0", core="0"), "the quota is counted")
-    yield seen
-    assert (await seen.kubectl("delete", "namespace", "team-a", "--timeout=60s")).code == 0
-    await seen.pods.until(
-        lambda: not any(key.startswith("team-a/") for key in seen.pods.items), "all of the team are gone"
+async def team(cluster: World) -> AsyncIterator[World]:
+    assert (await cluster.kubectl("create", "namespace", "team-a")).code == 0
+    assert (await cluster.kubectl("apply", "-f", "-", stdin=WRITTEN["ResourceQuota"])).code == 0
+    # A real API server creates no pod before the namespace has its service account, and counts a moment later.
+    await until(lambda: counted(cluster, mem="0", core="0"), "the quota is counted")
+    yield cluster
+    assert (await cluster.kubectl("delete", "namespace", "team-a", "--timeout=60s")).code == 0
+    await cluster.pods.until(
+        lambda: not any(key.startswith("team-a/") for key in cluster.pods.items), "all of the team are gone"
     )
 
 
-async def counted(seen: World, *, mem: str, core: str) -> bool:
-    ran = await seen.kubectl("-n", "team-a", "get", "quota", "gpu", "-o", "json")
+async def counted(cluster: World, *, mem: str, core: str) -> bool:
+    ran = await cluster.kubectl("-n", "team-a", "get", "quota", "gpu", "-o", "json")
     used = json.loads(ran.out).get("status", {}).get("used") if ran.code == 0 else None
     return bool(used == {f"requests.{names.GPU_MEM}": mem, f"requests.{names.GPU_CORE}": core})
 
 
-async def take(seen: World, manifest: Json) -> None:
+async def take(cluster: World, manifest: Json) -> None:
     manifest["metadata"]["namespace"] = "team-a"
 
     async def taken() -> bool:
-        ran = await seen.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+        ran = await cluster.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
         return ran.code == 0 or "serviceaccount" not in ran.text
 
     await until(taken, "the namespace has its account")
 
 
-def running(seen: World, start: str) -> list[str]:
+def running(cluster: World, start: str) -> list[str]:
     return [
-        key for key, pod in seen.pods.items.items() if key.startswith(f"team-a/{start}") and is_running(pod)
+        key
+        for key, pod in cluster.pods.items.items()
+        if key.startswith(f"team-a/{start}") and is_running(pod)
     ]
 
 
-async def test_what_passes_the_quota_is_refused_with_the_figures_and_a_job_goes_on_when_there_is_room(
+async def test_exceeding_the_quota_is_refused_with_figures_and_a_job_continues_once_it_fits(
     team: World,
 ) -> None:
     await take(team, gpu_pod("a", 12))

@@ -1,11 +1,11 @@
-"""A pod that uses a third of its allocation: the advice says so, and once it is followed a pending pod fits."""
+"""A pod that uses a third of its allocation: the advice reports it, and once it is followed a pending pod fits."""
 
 import json
 
 import pytest
 
 from gpushare.api import names
-from tests.integration.whole.seen import Json, is_running, waits_because
+from tests.integration.whole.cluster import Json, is_running, waits_because
 from tests.integration.whole.world import World, gpu_pod, shared_node, until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -32,33 +32,33 @@ def deployment(name: str, units: int) -> Json:
     }
 
 
-async def advice(seen: World, *options: str) -> Json:
-    ran = await seen.kubectl("inspect", "cgpu", "--recommend", "-o", "json", *options)
+async def advice(cluster: World, *options: str) -> Json:
+    ran = await cluster.kubectl("inspect", "cgpu", "--recommend", "-o", "json", *options)
     assert ran.code == 0, ran.text
     return dict(json.loads(ran.out))
 
 
-async def test_what_is_not_used_is_advised_away_and_a_pod_that_waits_gets_it(seen: World) -> None:
+async def test_unused_memory_is_advised_away_and_a_pending_pod_gets_it(cluster: World) -> None:
     try:
-        await _advised_and_followed(seen)
+        await _advised_and_followed(cluster)
     finally:
-        await seen.kubectl("delete", "deployment", "third", "--ignore-not-found")
+        await cluster.kubectl("delete", "deployment", "third", "--ignore-not-found")
 
 
-async def _advised_and_followed(seen: World) -> None:
-    applied = await seen.apply(deployment("third", 12), gpu_pod("idle", 3, node="single"))
+async def _advised_and_followed(cluster: World) -> None:
+    applied = await cluster.apply(deployment("third", 12), gpu_pod("idle", 3, node="single"))
     assert applied.code == 0, applied.err
-    await seen.pods.until(lambda: sum(map(is_running, seen.pods.items.values())) == 2, "both run")
-    await seen.create(gpu_pod("waits", 6, node="single"))
-    await seen.pods.until(lambda: waits_because(seen.pod("waits")), "it waits")
+    await cluster.pods.until(lambda: sum(map(is_running, cluster.pods.items.values())) == 2, "both run")
+    await cluster.create(gpu_pod("waits", 6, node="single"))
+    await cluster.pods.until(lambda: waits_because(cluster.pod("waits")), "it waits")
 
-    too_early = await advice(seen)
-    by_name = {one["name"]: one for one in too_early["workloads"]}
-    assert by_name["third"]["memory"]["advisedUnits"] is None
+    too_early = await advice(cluster)
+    workloads = {one["name"]: one for one in too_early["workloads"]}
+    assert workloads["third"]["memory"]["advisedUnits"] is None
     assert too_early["gain"]["freeMiB"] == 0
 
     async def enough_seen() -> Json | None:
-        document = await advice(seen, "--min-history", "4s", "--headroom", "10")
+        document = await advice(cluster, "--min-history", "4s", "--headroom", "10")
         found = {one["name"]: one for one in document["workloads"]}
         return document if found["third"]["memory"]["advisedUnits"] else None
 
@@ -75,20 +75,20 @@ async def _advised_and_followed(seen: World) -> None:
     assert document["gain"]["freeMiB"] == (12 - third["memory"]["advisedUnits"]) * 1024
     assert (document["gain"]["waiting"], document["gain"]["fitNow"], document["gain"]["fitThen"]) == (1, 0, 1)
 
-    table = await seen.kubectl("inspect", "cgpu", "--recommend", "--min-history=4s", "--headroom=10")
+    table = await cluster.kubectl("inspect", "cgpu", "--recommend", "--min-history=4s", "--headroom=10")
     assert "Deployment third" in table.out
     assert "Pending pods that request a share of one GPU: 1; 1 would fit then, 0 fit now." in table.out
 
-    windowed = await advice(seen, "--min-history", "4s", "--headroom", "10", "--window", "1h")
+    windowed = await advice(cluster, "--min-history", "4s", "--headroom", "10", "--window", "1h")
     assert (windowed["missing"], windowed["windowSeconds"]) == ([], 3600)
-    # All of it is younger than that.
+    # All samples are younger than that.
     assert windowed["from"] == document["from"] <= document["since"]
     (same,) = [one for one in windowed["workloads"] if one["name"] == "third"]
     assert same["memory"] == third["memory"]
 
-    # The same command shows current use next to the allocation.
+    # The same command shows current usage next to the allocation.
     async def seen_now() -> list[Json]:
-        ran = await seen.kubectl("inspect", "cgpu", "--pods", "-o", "json")
+        ran = await cluster.kubectl("inspect", "cgpu", "--pods", "-o", "json")
         assert (ran.code, ran.err) == (0, "")
         found: list[Json] = json.loads(ran.out)["pods"]
         return found if any(one["usedMiB"] for one in found) else []
@@ -96,26 +96,26 @@ async def _advised_and_followed(seen: World) -> None:
     now = {one["name"].partition("-")[0]: one for one in await until(seen_now, "an agent has looked")}
     assert (now["third"]["givenMiB"], now["idle"]["usedMiB"]) == (12 * 1024, 0)
     assert 3584 <= now["third"]["usedMiB"] <= third["memory"]["peakMiB"]
-    top = (await seen.kubectl("inspect", "cgpu", "--top")).out.splitlines()
+    top = (await cluster.kubectl("inspect", "cgpu", "--top")).out.splitlines()
     assert [line.split()[1].partition("-")[0] for line in top] == ["NAME", "third", "idle"]
 
-    # Followed, it runs on, and the one that waited comes in.
-    applied = await seen.apply(deployment("third", third["memory"]["advisedUnits"]))
+    # Once followed, it keeps running, and the pending one is bound.
+    applied = await cluster.apply(deployment("third", third["memory"]["advisedUnits"]))
     assert applied.code == 0, applied.err
-    await seen.run_all("waits")
-    await seen.pods.until(lambda: sum(map(is_running, seen.pods.items.values())) == 3, "all three run")
+    await cluster.run_all("waits")
+    await cluster.pods.until(lambda: sum(map(is_running, cluster.pods.items.values())) == 3, "all three run")
 
 
-async def test_nodes_pass_on_to_their_ports_alone(seen: World) -> None:
-    port = seen.nodes.items["four"]["metadata"]["labels"][names.LABEL_AGENT_PORT]
-    healthy = await seen.kubectl("get", "--raw", f"/api/v1/nodes/four:{port}/proxy/healthz")
+async def test_nodes_forward_only_to_their_own_ports(cluster: World) -> None:
+    port = cluster.nodes.items["four"]["metadata"]["labels"][names.LABEL_AGENT_PORT]
+    healthy = await cluster.kubectl("get", "--raw", f"/api/v1/nodes/four:{port}/proxy/healthz")
     assert healthy.out == "ok\n"
-    for path, said in (
+    for path, message in (
         (f"/api/v1/nodes/none:{port}/proxy/healthz", "NotFound"),
         ("/api/v1/nodes/four:x/proxy/healthz", "address not allowed"),
         (f"/api/v1/nodes/four:{port}/proxy/none", "could not find the requested resource"),
         ("/api/v1/nodes/four:1/proxy/healthz", "error trying to reach service"),
     ):
-        refused = await seen.kubectl("get", "--raw", path)
+        refused = await cluster.kubectl("get", "--raw", path)
         assert refused.code != 0
-        assert said in refused.text
+        assert message in refused.text

@@ -1,4 +1,4 @@
-"""What ``gpushare simulate`` says of a manifest is what becomes of it when it is applied."""
+"""The result of ``gpushare simulate`` for a manifest is what happens when it is applied."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import pytest
 
 from gpushare.api import names
 from gpushare.simulate.snapshot import workload_of
-from tests.integration.whole.seen import Json, is_running, node_of, record_of, waits_because
+from tests.integration.whole.cluster import Json, is_running, node_of, record_of, waits_because
 from tests.integration.whole.world import World, gpu_pod, run, shared_node
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -52,33 +52,33 @@ MANIFESTS = (
 )
 
 
-async def simulated(seen: World, *options: str, stdin: str = "", code: int = 0) -> Json:
-    kubeconfig = {"KUBECONFIG": str(seen.cluster.kubeconfig)}
+async def simulated(cluster: World, *options: str, stdin: str = "", code: int = 0) -> Json:
+    kubeconfig = {"KUBECONFIG": str(cluster.playground.kubeconfig)}
     ran = await run(*SIMULATE, "-o", "json", *options, env=kubeconfig, stdin=stdin)
     assert ran.code == code, ran.text
     return dict(json.loads(ran.out))
 
 
-def landed(seen: World) -> Counter[tuple[str, str, tuple[int, ...]]]:
-    """What made each pod, its node and its GPUs' indices."""
+def landed(cluster: World) -> Counter[tuple[str, str, tuple[int, ...]]]:
+    """Each pod's owner, its node and its GPUs' indices."""
     return Counter(
         (
             workload_of(pod).partition("/")[2],
             node_of(pod),
             tuple(sorted(share["index"] for share in record_of(pod))),
         )
-        for pod in seen.pods.items.values()
+        for pod in cluster.pods.items.values()
         if node_of(pod)
     )
 
 
-async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> None:
-    await seen.create(gpu_pod("there", 8, node="single"))
-    await seen.run_all("there")
-    there = landed(seen)
+async def test_the_simulation_equals_what_happens(cluster: World, tmp_path: Path) -> None:
+    await cluster.create(gpu_pod("there", 8, node="single"))
+    await cluster.run_all("there")
+    there = landed(cluster)
     text = json.dumps({"kind": "List", "items": list(MANIFESTS)})
     snapshot = tmp_path / "cluster.json"
-    document = await simulated(seen, "-f", "-", "--save", str(snapshot), "--min-nodes", stdin=text, code=3)
+    document = await simulated(cluster, "-f", "-", "--save", str(snapshot), "--min-nodes", stdin=text, code=3)
     expected = Counter(
         (one["workload"], one["node"], tuple(gpu["index"] for gpu in one["gpus"]))
         for one in document["pods"]
@@ -86,44 +86,47 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
     )
     waits = {one["name"]: one["why"] for one in document["pods"] if not one["node"]}
     assert set(waits) == {"core", "big"}
-    # It has only been read: nothing has come of it.
-    assert landed(seen) == there
+    # It has only been read: nothing was created.
+    assert landed(cluster) == there
 
-    # Controllers work side by side, and the order decides: one after the other, as they were read.
+    # Controllers work concurrently, and the order matters: one after the other, as they were read.
     for manifest in MANIFESTS:
         made = f"{manifest['kind']} {manifest['metadata']['name']}"
-        applied = await seen.apply(manifest)
+        applied = await cluster.apply(manifest)
         assert applied.code == 0, applied.err
         wanted = sum(count for (what, _, _), count in expected.items() if what == made)
 
         def running(made: str = made) -> int:
-            listed = (pod for pod in seen.pods.items.values() if is_running(pod))
+            listed = (pod for pod in cluster.pods.items.values() if is_running(pod))
             return sum(workload_of(pod).endswith(f"/{made}") for pod in listed)
 
-        await seen.pods.until(
+        await cluster.pods.until(
             lambda running=running, wanted=wanted: running() == wanted,
             f"{wanted} of {made} run",
-            tell=lambda: {key: (node_of(pod), waits_because(pod)) for key, pod in seen.pods.items.items()},
+            detail=lambda: {
+                key: (node_of(pod), waits_because(pod)) for key, pod in cluster.pods.items.items()
+            },
         )
     for name, why in waits.items():
 
         def waiting(name: str = name) -> str:
-            return waits_because(seen.pod(name))
+            return waits_because(cluster.pod(name))
 
-        await seen.pods.until(waiting, f"{name} waits", tell=lambda: str(seen.pods.items))
+        await cluster.pods.until(waiting, f"{name} waits", detail=lambda: str(cluster.pods.items))
         assert waiting().startswith(why.rstrip("."))
-    await seen.settled()
-    assert landed(seen) - there == expected
+    await cluster.settled()
+    assert landed(cluster) - there == expected
 
-    # Saved before, it says the same afterwards; and what waits now waits in a new reading too.
-    again = await simulated(seen, "--snapshot", str(snapshot), "-f", "-", stdin=text, code=3)
+    # A snapshot saved before gives the same result afterwards; and pods pending now are pending in a new
+    # reading too.
+    again = await simulated(cluster, "--snapshot", str(snapshot), "-f", "-", stdin=text, code=3)
     assert again["pods"] == document["pods"]
-    now = await simulated(seen, code=3)
+    now = await simulated(cluster, code=3)
     assert {one["name"]: one["node"] for one in now["pods"]} == {"core": None, "big": None}
 
-    # Workloads that are applied once more have all their pods, and these are as their templates have them.
+    # Workloads that are applied again have all their pods, and these are as their templates have them.
     made = [one for one in MANIFESTS if one["kind"] != "Pod"]
-    repeated = await simulated(seen, "-f", "-", stdin=json.dumps({"kind": "List", "items": made}), code=3)
+    repeated = await simulated(cluster, "-f", "-", stdin=json.dumps({"kind": "List", "items": made}), code=3)
     assert not [one for one in repeated["pods"] if one["new"]]
     assert [(one["pods"], one["coming"], one["differs"]) for one in repeated["existing"]] == [
         (4, 0, []),
@@ -132,15 +135,15 @@ async def test_what_is_simulated_is_what_comes(seen: World, tmp_path: Path) -> N
         (2, 0, []),
     ]
 
-    # As many more nodes as were said to be enough let all in, and no less.
+    # The reported number of additional nodes lets all in, and fewer do not.
     (least,) = (one for one in document["minNodes"] if one["shape"] == "like single")
-    # With so many the pods with memory alone leave the node that gives compute to the one that asks for it.
+    # With that many the pods with memory alone leave the node that offers compute to the one that requests it.
     assert (least["moreNodes"], least["stillPending"]) == (5, [])
     for kind in ("deployments", "statefulsets", "jobs"):
-        assert (await seen.kubectl("delete", kind, "--all")).code == 0
+        assert (await cluster.kubectl("delete", kind, "--all")).code == 0
 
 
-async def test_who_is_simulated_to_be_evicted_is_evicted(seen: World) -> None:
+async def test_simulated_victims_are_evicted(cluster: World) -> None:
     important = {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",
@@ -152,24 +155,24 @@ async def test_who_is_simulated_to_be_evicted_is_evicted(seen: World) -> None:
         one["nodeSelector"] = {"kubernetes.io/hostname": "single"}
     urgent["spec"]["priorityClassName"] = "urgent"
     for manifest in (important, low):
-        applied = await seen.apply(manifest)
+        applied = await cluster.apply(manifest)
         assert applied.code == 0, applied.err
 
     def lows() -> set[str]:
-        return {key for key, pod in seen.pods.items.items() if "/low-" in key and is_running(pod)}
+        return {key for key, pod in cluster.pods.items.items() if "/low-" in key and is_running(pod)}
 
-    await seen.pods.until(lambda: len(lows()) == 1, "low runs", tell=lambda: str(seen.pods.items))
+    await cluster.pods.until(lambda: len(lows()) == 1, "low runs", detail=lambda: str(cluster.pods.items))
     before = lows()
     text = json.dumps(urgent)
-    without = await simulated(seen, "--no-preemption", "-f", "-", stdin=text, code=3)
+    without = await simulated(cluster, "--no-preemption", "-f", "-", stdin=text, code=3)
     assert {one["name"]: one["node"] for one in without["pods"]} == {"urgent": None}
-    document = await simulated(seen, "-f", "-", stdin=text, code=3)
+    document = await simulated(cluster, "-f", "-", stdin=text, code=3)
     (eviction,) = document["evictions"]
     assert {eviction["pod"]} == before
     assert (eviction["node"], eviction["for"]) == ("single", "default/urgent")
     assert lows() == before
-    assert (await seen.apply(urgent)).code == 0
-    await seen.run_all("urgent")
+    assert (await cluster.apply(urgent)).code == 0
+    await cluster.run_all("urgent")
     assert not lows()
-    assert node_of(seen.pod("urgent")) == "single"
-    assert (await seen.kubectl("delete", "deployments", "--all")).code == 0
+    assert node_of(cluster.pod("urgent")) == "single"
+    assert (await cluster.kubectl("delete", "deployments", "--all")).code == 0

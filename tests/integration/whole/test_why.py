@@ -1,4 +1,4 @@
-"""``kubectl inspect cgpu --why`` and ``--pending`` through the whole playground: what they say is what happened."""
+"""``kubectl inspect cgpu --why`` and ``--pending`` through the whole playground: they report what happened."""
 
 import json
 
@@ -7,7 +7,7 @@ import pytest
 from gpushare.api import names
 from gpushare.kube.client.session import MERGE_PATCH
 from gpushare_playground.cluster.embedded import EmbeddedControl
-from tests.integration.whole.seen import Json, node_of, record_of, waits_because
+from tests.integration.whole.cluster import Json, node_of, record_of, waits_because
 from tests.integration.whole.world import PODS, World, gpu_pod, shared_node
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -16,32 +16,32 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 NODES = (shared_node("four", "core-mem-4"), shared_node("single", "v100-16384"))
 
 
-async def why(seen: World, pod: str, *flags: str) -> Json:
-    ran = await seen.kubectl("inspect", "cgpu", "--why", pod, "-o", "json", *flags)
+async def why(cluster: World, pod: str, *flags: str) -> Json:
+    ran = await cluster.kubectl("inspect", "cgpu", "--why", pod, "-o", "json", *flags)
     assert ran.code == 0, ran.err
     return dict(json.loads(ran.out))
 
 
-async def refused(seen: World, name: str) -> None:
-    await seen.pods.until(lambda: bool(waits_because(seen.pod(name))), f"{name} was refused")
+async def refused(cluster: World, name: str) -> None:
+    await cluster.pods.until(lambda: bool(waits_because(cluster.pod(name))), f"{name} was refused")
 
 
-async def test_a_placed_pod_is_explained_with_its_gpu_and_why_that_one(seen: World) -> None:
-    await seen.create(gpu_pod("second", 16))
-    await seen.run_all("second")
+async def test_a_bound_pod_is_explained_with_its_gpu_and_the_reason_for_it(cluster: World) -> None:
+    await cluster.create(gpu_pod("second", 16))
+    await cluster.run_all("second")
 
-    document = await why(seen, "second", "-d")
-    text = (await seen.kubectl("inspect", "cgpu", "--why", "second", "-d")).out
+    document = await why(cluster, "second", "-d")
+    text = (await cluster.kubectl("inspect", "cgpu", "--why", "second", "-d")).out
 
-    if not isinstance(seen.cluster.control, EmbeddedControl):
-        assert document["source"] == "annotations"  # a real API server passes nothing on to loopback
+    if not isinstance(cluster.playground.control, EmbeddedControl):
+        assert document["source"] == "annotations"  # a real API server forwards nothing to loopback
         return
     record = document["record"]
     assert document["source"] == "scheduler"
     assert record["state"] == "bound"
-    assert record["holds"]["node"] == node_of(seen.pod("second")) == "single"
+    assert record["holds"]["node"] == node_of(cluster.pod("second")) == "single"
     chosen = [gpu["index"] for gpu in record["choice"]["gpus"] if gpu["chosen"]]
-    assert chosen == [one["index"] for one in record_of(seen.pod("second"))]
+    assert chosen == [one["index"] for one in record_of(cluster.pod("second"))]
     assert {one["node"]: one["reason"] for one in record["nodes"]} == {
         "four": "asks for 16 GiB, the largest GPU has 15 GiB",
         "single": "",
@@ -50,25 +50,26 @@ async def test_a_placed_pod_is_explained_with_its_gpu_and_why_that_one(seen: Wor
     assert "asks for 16 GiB, the largest GPU has 15 GiB" in text
 
 
-async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
-    # One on each of four GPUs, and two on the fifth: of one node 28 GiB are free, 7 of them together, of the other none.
+async def test_why_a_pod_is_pending_and_what_would_let_it_in(cluster: World) -> None:
+    # One on each of four GPUs, and two on the fifth: one node has 28 GiB free, 7 of them together, the
+    # other none.
     there = [f"there-{number}" for number in range(6)]
-    await seen.create(*(gpu_pod(name, 8) for name in there))
-    await seen.run_all(*there)
+    await cluster.create(*(gpu_pod(name, 8) for name in there))
+    await cluster.run_all(*there)
     labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "3"}
-    await seen.create(gpu_pod("waits", 9), gpu_pod("large", 99), gpu_pod("gang", 2, labels=labels))
-    await refused(seen, "large")
-    await refused(seen, "waits")
-    await refused(seen, "gang")
+    await cluster.create(gpu_pod("waits", 9), gpu_pod("large", 99), gpu_pod("gang", 2, labels=labels))
+    await refused(cluster, "large")
+    await refused(cluster, "waits")
+    await refused(cluster, "gang")
 
-    ran = await seen.kubectl("inspect", "cgpu", "--pending", "-o", "json")
+    ran = await cluster.kubectl("inspect", "cgpu", "--pending", "-o", "json")
     assert ran.code == 0, ran.err
     listed = {one["key"]: one for one in json.loads(ran.out)["waiting"]}
     assert set(listed) == {"default/waits", "default/large", "default/gang"}
-    table = (await seen.kubectl("inspect", "cgpu", "--pending")).out
+    table = (await cluster.kubectl("inspect", "cgpu", "--pending")).out
     assert "default    waits" in table
 
-    if not isinstance(seen.cluster.control, EmbeddedControl):
+    if not isinstance(cluster.playground.control, EmbeddedControl):
         assert "gang default/g needs 3 pods together" in listed["default/gang"]["reason"]
         return
     assert listed["default/large"]["category"] == "size"
@@ -79,43 +80,43 @@ async def test_why_a_pod_waits_and_what_would_let_it_in(seen: World) -> None:
     assert "no single GPU has 9 GiB free" in reason
     assert "node four has that much in total, on several GPUs" in listed["default/waits"]["suggestion"]
     assert listed["default/gang"]["suggestion"] == "2 more pods of gang default/g: 1 of 3 is there"
-    document = await why(seen, "waits")
+    document = await why(cluster, "waits")
     assert document["record"]["waiting"]["reason"] == listed["default/waits"]["reason"]
     assert (document["record"]["answer"]["nodes"], document["record"]["answer"]["fits"]) == (2, 0)
 
-    await seen.delete(there[0], there[1])
-    await seen.run_all("waits")
-    assert (await why(seen, "waits"))["record"]["holds"]["node"] == node_of(seen.pod("waits"))
+    await cluster.delete(there[0], there[1])
+    await cluster.run_all("waits")
+    assert (await why(cluster, "waits"))["record"]["holds"]["node"] == node_of(cluster.pod("waits"))
 
 
-async def waiting(seen: World, name: str) -> Json:
-    return dict((await why(seen, name))["record"]["waiting"])
+async def waiting(cluster: World, name: str) -> Json:
+    return dict((await why(cluster, name))["record"]["waiting"])
 
 
-async def test_a_killed_scheduler_says_what_it_cannot_know(seen: World) -> None:
-    await seen.create(gpu_pod("before", 2))
-    await seen.run_all("before")
-    seen.cluster.kill("extender")
-    await seen.cluster.extender_ready()
+async def test_a_restarted_scheduler_reports_what_it_cannot_know(cluster: World) -> None:
+    await cluster.create(gpu_pod("before", 2))
+    await cluster.run_all("before")
+    cluster.playground.kill("extender")
+    await cluster.playground.extender_ready()
 
-    ran = await seen.kubectl("inspect", "cgpu", "--why", "before")
+    ran = await cluster.kubectl("inspect", "cgpu", "--why", "before")
 
     assert ran.code == 0, ran.err
-    assert f"default/before is on node {node_of(seen.pod('before'))}" in ran.out
-    if isinstance(seen.cluster.control, EmbeddedControl):
+    assert f"default/before is on node {node_of(cluster.pod('before'))}" in ran.out
+    if isinstance(cluster.playground.control, EmbeddedControl):
         assert "the pod was bound before this scheduler led: of that decision there is" in ran.out
 
 
-async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanation(seen: World) -> None:
+async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanation(cluster: World) -> None:
     selects, gated, lost = (gpu_pod(name, 2) for name in ("selects", "gated", "lost"))
     selects["spec"]["nodeSelector"] = {"disk": "fast"}
     gated["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
     lost["spec"]["schedulerName"] = "absent"
     # One that goes: since then the scheduler knows who asks.
-    await seen.create(gpu_pod("goes", 2), selects, gated, lost)
-    await seen.run_all("goes")
+    await cluster.create(gpu_pod("goes", 2), selects, gated, lost)
+    await cluster.run_all("goes")
 
-    words = {
+    messages = {
         "selects": (
             "didn't match Pod's node affinity/selector",
             "a node with what its nodeSelector wants, disk=fast: ",
@@ -124,12 +125,12 @@ async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanat
         "lost": ("none seems to run for schedulerName absent", "the pod recreated with schedulerName "),
     }
     notes = {
-        name: await seen.event(name, "GPUSchedulingPending: waits for aliyun.com/gpu-mem: 2: ", *said)
-        for name, said in words.items()
+        name: await cluster.event(name, "GPUSchedulingPending: waits for aliyun.com/gpu-mem: 2: ", *parts)
+        for name, parts in messages.items()
     }
 
-    if isinstance(seen.cluster.control, EmbeddedControl):
-        ran = await seen.kubectl("inspect", "cgpu", "--pending", "-o", "json")
+    if isinstance(cluster.playground.control, EmbeddedControl):
+        ran = await cluster.kubectl("inspect", "cgpu", "--pending", "-o", "json")
         listed = {one["key"].partition("/")[2]: one for one in json.loads(ran.out)["waiting"]}
         assert {name: one["category"] for name, one in listed.items()} == {
             "selects": "rules",
@@ -137,14 +138,14 @@ async def test_pods_that_kube_scheduler_never_sends_get_an_event_and_an_explanat
             "lost": "unserved",
         }
         for name, note in notes.items():
-            record = (await why(seen, name))["record"]["waiting"]
+            record = (await why(cluster, name))["record"]["waiting"]
             assert record == listed[name]
             assert note.endswith(f"{record['reason']}. What would help: {record['suggestion']}")
 
-    # What was said to help does.
+    # The suggestion helps.
     body = b'{"spec":{"schedulingGates":null}}'
-    await seen.session.request("PATCH", f"{PODS}/gated", body=body, content_type=MERGE_PATCH)
-    await seen.label("four", {"disk": "fast"})
-    await seen.run_all("gated", "selects")
-    await seen.label("four", {"disk": None})
-    assert sum("GPUSchedulingPending" in one for one in seen.events_of("selects")) == 1
+    await cluster.session.request("PATCH", f"{PODS}/gated", body=body, content_type=MERGE_PATCH)
+    await cluster.label("four", {"disk": "fast"})
+    await cluster.run_all("gated", "selects")
+    await cluster.label("four", {"disk": None})
+    assert sum("GPUSchedulingPending" in one for one in cluster.events_of("selects")) == 1

@@ -1,4 +1,4 @@
-"""A whole playground for the tests of this folder, and what can be done to it and asked of it."""
+"""A whole playground for the tests of this folder, with ways to change and query it."""
 
 import asyncio
 import contextlib
@@ -63,7 +63,7 @@ Devices = dict[tuple[str, str], frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A command that has ended."""
+    """A command that has exited."""
 
     code: int
     out: str
@@ -76,7 +76,7 @@ class Ran:
 
 
 async def run(*command: str, env: Mapping[str, str] | None = None, stdin: str = "") -> Ran:
-    """Run a command to its end, within a minute and a half."""
+    """Run a command until it exits, within a minute and a half."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
@@ -101,21 +101,21 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 async def until(
-    reached: Callable[[], Awaitable[T]], what: str, within_s: float = 60.0, tell: Callable[[], object] = str
+    reached: Callable[[], Awaitable[T]], what: str, within_s: float = 60.0, detail: Callable[[], object] = str
 ) -> T:
-    """Wait for a state that nothing announces; returns what ``reached()`` returned that was true."""
+    """Poll for a state; returns the first true result of ``reached()``."""
     deadline = Deadline(within_s)
     while True:
-        asked_s = time.monotonic()
+        polled_s = time.monotonic()
         if found := await reached():
             return found
-        assert not deadline.passed(), f"not within {deadline}: {what}. {tell()}"
-        # What takes long to ask, such as a command, is asked less often: the others need the processors.
-        await asyncio.to_thread(select.select, [], [], [], max(0.02, 2 * (time.monotonic() - asked_s)))
+        assert not deadline.passed(), f"not within {deadline}: {what}. {detail()}"
+        # What takes long, such as a command, is polled less often: the others need the processors.
+        await asyncio.to_thread(select.select, [], [], [], max(0.02, 2 * (time.monotonic() - polled_s)))
 
 
 class Watchful(Cluster):
-    """A cluster whose agents look at their GPUs more often than by default, and whose parts start again sooner."""
+    """A cluster whose agents check their GPUs more often than by default, and whose parts restart sooner."""
 
     part_class = Forked
 
@@ -131,7 +131,7 @@ class World:
     """A running cluster with its pods, nodes and events in view."""
 
     def __init__(self, cluster: Cluster, session: Session, reports: list[str]) -> None:
-        self.cluster = cluster
+        self.playground = cluster
         self.session = session
         self.client = Client(session)
         self.reports = reports
@@ -153,7 +153,7 @@ class World:
     # --- pods ---------------------------------------------------------------------------------
 
     async def create(self, *pods: Json) -> None:
-        """Create pods, all at once."""
+        """Create pods concurrently."""
         await asyncio.gather(
             *(self.session.request("POST", PODS, body=json.dumps(pod).encode()) for pod in pods)
         )
@@ -165,7 +165,7 @@ class World:
         await self.session.request("POST", f"{PODS}/{name}/binding", body=body)
 
     async def delete(self, *pod_names: str, grace_s: int = 1) -> None:
-        """Ask for the deletion of pods; those that are gone already are passed over."""
+        """Delete pods; those that are gone already are skipped."""
 
         async def one(name: str) -> None:
             body = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s})
@@ -175,24 +175,27 @@ class World:
         await asyncio.gather(*(one(name) for name in pod_names))
 
     def pod(self, name: str) -> Json:
-        """The pod as last seen; empty ``spec`` and ``metadata`` when there is none."""
+        """The pod by the last event; empty ``spec`` and ``metadata`` if there is none."""
         return self.pods.items.get(f"default/{name}", {"metadata": {}, "spec": {}})
 
     async def run_all(self, *pod_names: str) -> None:
-        """Wait until all of these pods run, and of several until their records name the GPUs that they have."""
+        """Wait until all of these pods run, and if there are several until their records have the GPUs that
+        they got.
+        """
         await self.pods.until(
             lambda: all(is_running(self.pod(name)) for name in pod_names),
             f"{pod_names} run",
-            tell=lambda: {name: waits_because(self.pod(name)) for name in pod_names},
+            detail=lambda: {name: waits_because(self.pod(name)) for name in pod_names},
         )
         if len(pod_names) > 1:
             await self.settled(*pod_names)
 
     async def settled(self, *pod_names: str) -> None:
-        """Wait until the record of each of these pods (none: of all that run) names the GPUs that the kubelet gave it.
+        """Wait until the record of each of these pods (none: of all that run) has the GPUs that the kubelet
+        allocated.
 
-        Equal pods that are admitted at the same moment may get each other's. The node agent then corrects their
-        records, one after the other.
+        Identical pods that are admitted at the same moment may get each other's. The node agent then
+        corrects their records, one after the other.
         """
         shown: list[str] = []
 
@@ -202,29 +205,29 @@ class World:
             shown[:] = [line async for line in self._elsewhere(running)]
             return not shown
 
-        await until(agree, "records name the GPUs that the kubelets gave", tell=lambda: shown)
+        await until(agree, "records name the GPUs that the kubelets gave", detail=lambda: shown)
 
     async def _elsewhere(self, pods: Mapping[str, Json]) -> AsyncIterator[str]:
-        """Which of the pods have a record that names other GPUs than the kubelet gave them."""
+        """Which of the pods have a record with other GPUs than the kubelet allocated."""
         for node in {node_of(pod) for pod in pods.values()}:
             has: dict[str, set[str]] = {}
             for resource in (names.GPU_MEM, names.GPU_WHOLE):
                 for (key, _), ids in (await self.devices(node, resource)).items():
                     has.setdefault(key, set()).update(one.partition("-")[0] for one in ids)
             for key, pod in pods.items():
-                says = {share["uuid"][4:12] for share in record_of(pod)}
-                if node_of(pod) == node and says != has.get(key, set()):
-                    yield f"{key}: its record says {sorted(says)}, it has {sorted(has.get(key, ()))}"
+                recorded = {share["uuid"][4:12] for share in record_of(pod)}
+                if node_of(pod) == node and recorded != has.get(key, set()):
+                    yield f"{key}: its record says {sorted(recorded)}, it has {sorted(has.get(key, ()))}"
 
     async def delete_all(self, within_s: float = 60.0) -> None:
         """Delete every pod and wait until the last one is gone, and the extender holds nothing for any."""
         await self.delete(*(key.partition("/")[2] for key in self.pods.items))
         await self.pods.until(
-            lambda: not self.pods.items, "all pods are gone", within_s, tell=lambda: list(self.pods.items)
+            lambda: not self.pods.items, "all pods are gone", within_s, detail=lambda: list(self.pods.items)
         )
 
         async def let_go() -> bool:
-            # It hears of pods by a watch of its own, and chooses other GPUs for who comes next until then.
+            # It sees pods by its own watch, and chooses other GPUs for new pods until then.
             return not (await self.metrics()).get("allocated_pods")
 
         await until(let_go, "the extender holds nothing", within_s)
@@ -239,28 +242,28 @@ class World:
             if key not in self._past and _about(one).get("name") == name
         ]
 
-    async def event(self, name: str, *words: str, within_s: float = 60.0) -> str:
-        """Wait for an event about the object of that name that says all of ``words``."""
+    async def event(self, name: str, *parts: str, within_s: float = 60.0) -> str:
+        """Wait for an event about the object of that name that contains all of ``words``."""
 
         def found() -> str:
-            return next((one for one in self.events_of(name) if all(word in one for word in words)), "")
+            return next((one for one in self.events_of(name) if all(part in one for part in parts)), "")
 
-        what = f"an event of {name} that says {words}"
-        return await self.events.until(found, what, within_s, tell=lambda: self.events_of(name))
+        what = f"an event of {name} that says {parts}"
+        return await self.events.until(found, what, within_s, detail=lambda: self.events_of(name))
 
     # --- nodes --------------------------------------------------------------------------------
 
     def allocatable(self, node: str, resource: str = names.GPU_MEM) -> str:
-        """What the node offers of a resource, as a text; ``0`` when nothing."""
+        """The node's allocatable amount of a resource, as a text; ``0`` if there is none."""
         status = self.nodes.items.get(node, {}).get("status", {})
         return str(status.get("allocatable", {}).get(resource, "0"))
 
     async def offers(self, node: str, amount: int, resource: str = names.GPU_MEM) -> None:
-        """Wait until the node offers just that much."""
+        """Wait until the node offers exactly that much."""
         await self.nodes.until(
             lambda: self.allocatable(node, resource) == str(amount),
             f"{node} offers {amount} of {resource}",
-            tell=lambda: self.allocatable(node, resource),
+            detail=lambda: self.allocatable(node, resource),
         )
 
     async def label(self, node: str, labels: Mapping[str, str | None]) -> None:
@@ -269,7 +272,7 @@ class World:
         await self.session.request("PATCH", f"/api/v1/nodes/{node}", body=body, content_type=MERGE_PATCH)
 
     async def devices(self, node: str, resource: str = names.GPU_MEM) -> Devices:
-        """What the node's kubelet says that containers have of GPU memory, or of another resource."""
+        """The containers' devices of GPU memory, or of another resource, by the node's kubelet."""
         async with self._kubelet(node) as stub:
             answer = await stub.List(ListPodResourcesRequest(), timeout=_KUBELET_S, wait_for_ready=True)
         found: Devices = {}
@@ -287,9 +290,10 @@ class World:
         return found
 
     async def can_give(self, node: str, uuid: str) -> None:
-        """Wait until the node's kubelet has devices of this GPU, in service, to give.
+        """Wait until the node's kubelet has healthy devices of this GPU to allocate.
 
-        The node's allocatable shows that only if it changes: while its kubelet restarts it stays as it was.
+        The node's allocatable shows that only if it changes: while its kubelet restarts it stays as it
+        was.
         """
         prefix = f"{uuid.removeprefix('GPU-')[:8]}-"
 
@@ -304,24 +308,24 @@ class World:
 
     @contextlib.asynccontextmanager
     async def _kubelet(self, node: str) -> AsyncIterator[Any]:
-        """To ask the node's kubelet after devices."""
-        path = self.cluster.state / "nodes" / node / "pod-resources" / "kubelet.sock"
+        """A connection to the node's kubelet for its devices."""
+        path = self.playground.state / "nodes" / node / "pod-resources" / "kubelet.sock"
         async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
             yield PodResourcesListerStub(channel)  # type: ignore[no-untyped-call]
 
     async def account(self, node: str) -> str:
-        """Who holds what there, by the records and by the kubelet, for a message."""
+        """Allocations on the node, by the records and by the kubelet, for a message."""
         devices = await self.devices(node)
         lines = []
         for key, pod in self.pods.items.items():
             if node_of(pod) == node and (record_of(pod) or (key, "main") in devices):
                 meta = pod["metadata"]
-                says = [
+                recorded = [
                     f"{one['units']} on GPU {one['index']} ({one['uuid'][4:12]})" for one in record_of(pod)
                 ]
                 ids = sorted(devices.get((key, "main"), ()))
                 lines.append(
-                    f"{key} {phase_of(pod)}{' deleted' if meta.get('deletionTimestamp') else ''}: record {says}, "
+                    f"{key} {phase_of(pod)}{' deleted' if meta.get('deletionTimestamp') else ''}: record {recorded}, "
                     f"has {ids}, version {meta['resourceVersion']}"
                 )
         return "\n".join(lines)
@@ -329,26 +333,26 @@ class World:
     # --- commands and parts ---------------------------------------------------------------------
 
     async def kubectl(self, *arguments: str, stdin: str = "", user: str = "") -> Ran:
-        """Run the real kubectl, as administrator or with the rights of one of our components (``extender``)."""
-        kubeconfig = self.cluster.control.access(user) if user else self.cluster.kubeconfig
+        """Run the real kubectl, as administrator or with the permissions of one of our components (``extender``)."""
+        kubeconfig = self.playground.control.access(user) if user else self.playground.kubeconfig
         return await run("kubectl", *arguments, env={"KUBECONFIG": str(kubeconfig)}, stdin=stdin)
 
     @contextlib.asynccontextmanager
     async def opted_in(self, *options: str) -> AsyncIterator[None]:
         """The extender with more options, as a changed chart value starts it."""
-        extender = self.cluster.parts["extender"]
+        extender = self.playground.parts["extender"]
         before = list(extender.arguments)
         await extender.stop()
         extender.arguments.extend(options)
         extender.start()
-        await self.cluster.extender_ready()
+        await self.playground.extender_ready()
         try:
             yield
         finally:
             await extender.stop()
             extender.arguments[:] = before
             extender.start()
-            await self.cluster.extender_ready()
+            await self.playground.extender_ready()
 
     async def apply(self, *manifests: Json) -> Ran:
         """``kubectl apply -f -``."""
@@ -362,8 +366,10 @@ class World:
         return dict(json.loads(ran.out))
 
     async def metrics(self) -> dict[str, float]:
-        """The extender's metrics without labels by name without ``gpushare_scheduler_``, and the sum of its ``pending_pods``; empty while it is away."""
-        port = (self.cluster.state / "extender.port").read_text().strip()
+        """The extender's metrics without labels by name without ``gpushare_scheduler_``, and the sum of its
+        ``pending_pods``; empty while it is down.
+        """
+        port = (self.playground.state / "extender.port").read_text().strip()
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
             writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -378,8 +384,8 @@ class World:
         }
 
     def logs(self) -> dict[str, str]:
-        """What each part has logged, by part."""
-        folder = self.cluster.state / "log"
+        """Each part's log, by part."""
+        folder = self.playground.state / "log"
         return {path.stem: path.read_text(errors="replace") for path in sorted(folder.glob("*.log"))}
 
     def assert_sound(self) -> None:
@@ -394,7 +400,7 @@ class World:
 
 
 def _about(event: Json) -> Json:
-    """What the event is about."""
+    """The object of the event."""
     return event.get("regarding") or {}
 
 
@@ -418,9 +424,11 @@ async def world(
     isolated: bool = False,
     control: Control | None = None,
 ) -> AsyncIterator[World]:
-    """A cluster of these nodes, started and in view; ends without a trace. ``control``: by default ``control_plane()``.
+    """A cluster of these nodes, started, with its objects in view; it must end without leftovers.
+    ``control``: by default ``control_plane()``.
 
-    The extender alone counts resources that are ``ignored``. ``isolated``: nodes hold containers to their share.
+    Resources that are ``ignored`` are counted by the extender alone. ``isolated``: nodes hold containers to
+    their share.
     """
     assert (DRIVER / "libnvidia-ml.so.1").exists(), "no stand-in driver; build it with: make fakegpu"
     reports: list[str] = []
@@ -439,7 +447,8 @@ async def world(
     ):
         made = World(cluster, session, reports)
         if isinstance(cluster.control, RealControl):
-            # Tests make pods as the extender, which may write records; the embedded server has no rights to give.
+            # Tests create pods as the extender, which may write records; the embedded server has no
+            # permissions to grant.
             rights = ("--clusterrole=edit", "--user=gpushare-extender")
             bound = await made.kubectl("create", "clusterrolebinding", "tests-make-pods", *rights)
             assert bound.code == 0, bound.err
@@ -453,9 +462,9 @@ async def world(
             try:
                 yield made
             except BaseException:
-                # For looking at what went wrong: a folder that gets the logs of all parts.
-                if kept := os.environ.get("GPUSHARE_TEST_KEEP_LOGS"):
-                    shutil.copytree(cluster.state / "log", kept, dirs_exist_ok=True)
+                # For debugging: a folder that gets the logs of all parts.
+                if log_folder := os.environ.get("GPUSHARE_TEST_KEEP_LOGS"):
+                    shutil.copytree(cluster.state / "log", log_folder, dirs_exist_ok=True)
                 raise
 
 
@@ -468,7 +477,7 @@ def gpu_pod(
     labels: Mapping[str, str] | None = None,
 ) -> Json:
     """A pod of one container that requests GPU memory and, by default, sleeps."""
-    asked = {**({} if units is None else {names.GPU_MEM: units}), **(limits or {})}
+    resources = {**({} if units is None else {names.GPU_MEM: units}), **(limits or {})}
     spec: Json = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 1,
@@ -477,7 +486,7 @@ def gpu_pod(
                 "name": "main",
                 "image": "busybox:1.36",
                 "command": list(command) or ["sleep", "infinity"],
-                "resources": {"limits": asked},
+                "resources": {"limits": resources},
             }
         ],
     }

@@ -11,12 +11,12 @@ from gpushare.kube.auth.access import Access
 from gpushare.kube.client.errors import ApiError
 from gpushare.simulate.cluster_source import read_cluster
 from gpushare.simulate.snapshot import ClusterState
-from tests.integration.kube.served import Asked, serving
+from tests.integration.kube.served import Request, serving
 
 ReplyFn = Callable[[str], tuple[int, object]]
 
 
-async def read(reply: ReplyFn) -> tuple[ClusterState, list[Asked]]:
+async def read(reply: ReplyFn) -> tuple[ClusterState, list[Request]]:
     """What is read of a server that answers paths (with their query) so."""
 
     async def answered(request: web.Request) -> web.StreamResponse:
@@ -25,7 +25,7 @@ async def read(reply: ReplyFn) -> tuple[ClusterState, list[Asked]]:
 
     async with serving() as served:
         served.answer(*[answered] * 40)
-        return await read_cluster(Access(served.url)), served.asked
+        return await read_cluster(Access(served.url)), served.requests
 
 
 def listed(*names: str, following: str = "") -> tuple[int, object]:

@@ -1,4 +1,4 @@
-"""What a node that isolates has, and how it can lack it."""
+"""What an isolating node has, and ways in which it can be missing."""
 
 import json
 from dataclasses import replace

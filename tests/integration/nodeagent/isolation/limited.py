@@ -24,7 +24,7 @@ def with_cgroups(world: World, policy: WatchPolicy = "report", *, version: int =
 
 
 def run_process(world: World, pid: int, cgroup: str) -> None:
-    """A process in that cgroup, which is made where it is not there."""
+    """A process in that cgroup, which is created if missing."""
     (world.folder / "cgroup" / cgroup.lstrip("/")).mkdir(parents=True, exist_ok=True)
     folder = world.folder / "proc" / str(pid)
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def directory_of(world: World, admitted: Admitted, container_id: str = CONTAINER
     return f"{world.folder}/cgroup{cgroup_of(admitted, container_id)}"
 
 
-def tell_containers(world: World, name: str, **ids: str) -> None:
+def report_containers(world: World, name: str, **ids: str) -> None:
     """The kubelet writes into the pod's status that these containers run."""
     made: dict[str, Any] = world.api.objects["pods", f"default/{name}"]
     statuses = [{"name": one, "containerID": f"containerd://{its_id}"} for one, its_id in ids.items()]

@@ -15,8 +15,8 @@ from tests.integration.nodeagent.isolation.limited import (
     CONTAINER,
     cgroup_of,
     directory_of,
+    report_containers,
     run_process,
-    tell_containers,
     with_cgroups,
 )
 from tests.integration.nodeagent.scripted_kubelet import Admitted
@@ -31,7 +31,7 @@ def offer(world: World) -> None:
 
 
 def driver_alone(world: World) -> None:
-    """A node that asked for the driver's limits, and has them."""
+    """A node that is configured for the driver's limits, and has them."""
     install(world, asked=AskedIsolation.DRIVER)
     with_cgroups(world)
     offer(world)
@@ -48,25 +48,25 @@ async def limited(world: World, admitted: Admitted, mib: int, on: int = 0) -> No
 async def run_in_cgroup(world: World, name: str, units: int, on: int, pid: int) -> Admitted:
     admitted = await world.run_pod(name, units, on=on)
     run_process(world, pid, cgroup_of(admitted))
-    tell_containers(world, name, c=CONTAINER)
+    report_containers(world, name, c=CONTAINER)
     return admitted
 
 
 async def looked(world: World) -> None:
-    """Until a look has begun and ended that began after now."""
-    seen = [0]
-    asked = world.nvml.can_limit
+    """Wait until a reconciliation has started and ended from now on."""
+    calls = [0]
+    can_limit = world.nvml.can_limit
 
     def counting(root: str) -> object:
-        seen[0] += 1
-        return asked(root)
+        calls[0] += 1
+        return can_limit(root)
 
     world.nvml.can_limit = counting  # type: ignore[method-assign,assignment]
-    await world.changes.until(lambda: seen[0] >= 2, "looked")
-    world.nvml.can_limit = asked  # type: ignore[method-assign]
+    await world.changes.until(lambda: calls[0] >= 2, "looked")
+    world.nvml.can_limit = can_limit  # type: ignore[method-assign]
 
 
-async def test_behind_the_libraries_each_container_is_held_by_the_driver_too(world: World) -> None:
+async def test_each_container_is_limited_by_the_libraries_and_by_the_driver(world: World) -> None:
     install(world)
     with_cgroups(world)
     offer(world)
@@ -91,7 +91,7 @@ async def test_behind_the_libraries_each_container_is_held_by_the_driver_too(wor
     await world.changes.until(
         lambda: metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 2048 << 20
     )
-    # What is set is not set again, also by the agent that comes next.
+    # Limits that are set are not set again, also not by the next agent.
     await looked(world)
     assert len(world.nvml.set_limits) == 2
     await world.stop()
@@ -100,7 +100,7 @@ async def test_behind_the_libraries_each_container_is_held_by_the_driver_too(wor
     assert len(world.nvml.set_limits) == 2
 
 
-async def test_who_begins_is_limited_at_once_and_not_at_the_next_look(world: World) -> None:
+async def test_a_starting_process_is_limited_immediately(world: World) -> None:
     driver_alone(world)
     world.use(pace=replace(world.settings.pace, watch_s=3600.0))
     await world.start(mode="cgpu")
@@ -110,7 +110,7 @@ async def test_who_begins_is_limited_at_once_and_not_at_the_next_look(world: Wor
     await limited(world, b, 4096, on=1)
 
 
-async def test_a_limit_that_the_driver_rounds_is_not_set_again_and_again(world: World) -> None:
+async def test_a_limit_rounded_by_the_driver_is_set_once(world: World) -> None:
     driver_alone(world)
     world.nvml.rounds_to = 3 << 30
     await world.start(mode="cgpu")
@@ -120,13 +120,13 @@ async def test_a_limit_that_the_driver_rounds_is_not_set_again_and_again(world: 
     assert len(world.nvml.set_limits) == 1
 
 
-async def test_the_driver_alone_holds_containers_that_get_nothing_else(world: World) -> None:
+async def test_the_driver_alone_limits_containers_without_libraries(world: World) -> None:
     driver_alone(world)
     await world.start(mode="core_mem")
     a = await world.kubelet.admit(world.bind("a", container("c", 3, 30), on=0))
     assert not mounted(a)
     run_process(world, 41, cgroup_of(a))
-    tell_containers(world, "a", c=CONTAINER)
+    report_containers(world, "a", c=CONTAINER)
     await limited(world, a, 3072)
     await world.changes.until(
         lambda: (
@@ -153,7 +153,7 @@ async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(wor
     run_process(world, 51, "/system.slice/sshd.service")
     await looked(world)
     assert not world.nvml.limits  # until the kubelet reports which is which
-    tell_containers(world, "a", **ids)
+    report_containers(world, "a", **ids)
     await world.changes.until(lambda: len(world.nvml.limits) == 2, "limited")
     await looked(world)
     assert world.nvml.limits == {
@@ -162,14 +162,14 @@ async def test_only_containers_with_a_share_are_limited_in_their_own_cgroups(wor
     }
 
 
-async def test_a_limit_that_the_driver_refuses_is_one_event_on_the_pod_and_counted(world: World) -> None:
+async def test_a_limit_refused_by_the_driver_is_one_event_on_the_pod_and_counted(world: World) -> None:
     driver_alone(world)
     await world.start(mode="cgpu")
     a = await world.run_pod("a", 2, on=0)
     where = directory_of(world, a)
     world.nvml.refused[where] = "Operating System call failed"
     run_process(world, 41, cgroup_of(a))
-    tell_containers(world, "a", c=CONTAINER)
+    report_containers(world, "a", c=CONTAINER)
     await world.changes.until(lambda: world.api.reported("FailedSettingGPULimit"), "reported")
     await looked(world)
     [event] = world.api.reported("FailedSettingGPULimit")
@@ -185,7 +185,7 @@ async def test_a_limit_that_the_driver_refuses_is_one_event_on_the_pod_and_count
     await limited(world, a, 2048)
 
 
-async def test_a_gpu_that_is_broken_and_a_container_that_ends_are_no_faults_of_limits(world: World) -> None:
+async def test_broken_gpus_and_ended_containers_are_not_reported_as_refused_limits(world: World) -> None:
     driver_alone(world)
     await world.start(mode="cgpu")
     a = await world.run_pod("a", 2, on=0)
@@ -193,7 +193,7 @@ async def test_a_gpu_that_is_broken_and_a_container_that_ends_are_no_faults_of_l
     world.nvml.refused[where] = "GPU is lost"
     world.nvml.refused_with = pynvml.NVML_ERROR_GPU_IS_LOST
     run_process(world, 41, cgroup_of(a))
-    tell_containers(world, "a", c=CONTAINER)
+    report_containers(world, "a", c=CONTAINER)
     await looked(world)
 
     def ends(cgroup: str) -> None:
@@ -209,7 +209,7 @@ async def test_a_gpu_that_is_broken_and_a_container_that_ends_are_no_faults_of_l
 
 
 @pytest.mark.parametrize("lacking", ["older driver", "cgroup v1"])
-async def test_a_node_set_to_driver_limits_that_has_none_offers_nothing_and_says_why(
+async def test_a_node_set_to_driver_limits_without_any_offers_nothing_and_reports_why(
     world: World, lacking: str
 ) -> None:
     install(world, asked=AskedIsolation.DRIVER)
@@ -230,7 +230,7 @@ async def test_a_node_set_to_driver_limits_that_has_none_offers_nothing_and_says
 
 
 @pytest.mark.parametrize(
-    ("mode", "asked", "policy"),
+    ("mode", "isolation", "policy"),
     [
         ("share", AskedIsolation.AUTO, "report"),
         ("mps", AskedIsolation.MPS, "report"),
@@ -238,10 +238,10 @@ async def test_a_node_set_to_driver_limits_that_has_none_offers_nothing_and_says
         ("cgpu", AskedIsolation.AUTO, "off"),
     ],
 )
-async def test_where_something_else_or_nothing_isolates_containers_no_driver_limit_is_set(
-    world: World, mode: str, asked: AskedIsolation, policy: WatchPolicy
+async def test_no_driver_limit_is_set_with_another_isolation_or_none(
+    world: World, mode: str, isolation: AskedIsolation, policy: WatchPolicy
 ) -> None:
-    install(world, asked=asked)
+    install(world, asked=isolation)
     mps = world.folder / "usr" / "bin" / "nvidia-cuda-mps-control"
     mps.parent.mkdir(parents=True)
     mps.write_text("#!/bin/sh\nexec cat\n")
@@ -251,10 +251,10 @@ async def test_where_something_else_or_nothing_isolates_containers_no_driver_lim
     world.use(host_root=world.folder)
     await world.start(mode=mode)
     made = world.bind("a", container("c", 2), on=0)
-    tell_containers(world, "a", c=CONTAINER)
+    report_containers(world, "a", c=CONTAINER)
     path = f"/kubepods/burstable/pod{made['metadata']['uid']}/{CONTAINER}"
     run_process(world, 41, path)
-    if asked is AskedIsolation.NONE or policy == "off":
+    if isolation is AskedIsolation.NONE or policy == "off":
         assert BEHIND not in active(world)
     else:
         await looked(world)

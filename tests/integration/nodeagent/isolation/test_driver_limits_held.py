@@ -1,4 +1,6 @@
-"""The driver's own limits on the stand-in driver: the agent sets them, programs that know nothing of us meet them."""
+"""The driver's own limits on the fake driver: the agent sets them, and programs that do not load our
+libraries are held to them.
+"""
 
 import asyncio
 import ctypes
@@ -26,8 +28,8 @@ from tests.integration.nodeagent.isolation.limited import (
     CONTAINER,
     cgroup_of,
     directory_of,
+    report_containers,
     run_process,
-    tell_containers,
     with_cgroups,
 )
 from tests.integration.nodeagent.node.test_stand_in_driver import LIBRARY, command, described, library
@@ -38,14 +40,15 @@ MIB = 1 << 20
 OUT_OF_MEMORY = 2
 NOT_FOUND_BY_OS = pynvml.NVML_ERROR_OPERATING_SYSTEM
 UUID = preset("t4", NODE).gpus[0].uuid
-#: Of no process: above the kernel's maximum.
+#: A PID of no process: above the kernel's maximum.
 PIDS = itertools.count((1 << 22) + 1)
 
 pytestmark = pytest.mark.skipif(
     not (LIBRARY / "libcuda.so.1").exists(), reason="needs the stand-in driver's CUDA half"
 )
 
-#: Waits until it may begin, prints the result of making a context, then allocates on request (MiB), or prints free and total MiB.
+#: Waits for a line, prints the result of creating a context, then allocates on request (MiB), or prints
+#: free and total MiB.
 PROGRAM = """
 import ctypes, sys
 sys.stdin.readline()
@@ -62,7 +65,7 @@ for line in sys.stdin:
 """
 
 
-#: Runs a program as a container's, whose own cgroup is the root of all that it sees.
+#: Runs a program as a container's, which sees its own cgroup as the root.
 INSIDE = """
 read line
 exec unshare --cgroup --mount sh -c 'umount "$0" && mount -t cgroup2 none "$0" && exec "$@"' "$FAKEGPU_CGROUPS" "$@"
@@ -70,24 +73,24 @@ exec unshare --cgroup --mount sh -c 'umount "$0" && mount -t cgroup2 none "$0" &
 
 
 class Program:
-    """One on GPU 0, which calls the driver and no library of ours."""
+    """A program on GPU 0 that calls the driver and loads no library of ours."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.pid = process.pid
 
-    async def says(self, line: str) -> None:
+    async def send(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
         await self._process.stdin.drain()
 
-    async def asked(self, line: str) -> list[int]:
-        await self.says(line)
+    async def request(self, line: str) -> list[int]:
+        await self.send(line)
         assert self._process.stdout is not None
         return [int(word) for word in (await asyncio.wait_for(self._process.stdout.readline(), 30.0)).split()]
 
-    async def takes(self, mib: int) -> int:
-        return (await self.asked(str(mib)))[0]
+    async def allocate(self, mib: int) -> int:
+        return (await self.request(str(mib)))[0]
 
     async def end(self) -> None:
         if self._process.returncode is None:
@@ -102,7 +105,7 @@ async def programs(world: World) -> AsyncIterator[AsyncExitStack]:
 
 
 async def started(programs: AsyncExitStack, *before: str) -> Program:
-    """One that waits before it does anything."""
+    """A program that waits before it does anything."""
     process = await asyncio.create_subprocess_exec(
         *(*before, sys.executable, "-c", PROGRAM),
         env={**os.environ, "LD_LIBRARY_PATH": str(library())},
@@ -117,7 +120,7 @@ async def started(programs: AsyncExitStack, *before: str) -> Program:
 async def begun(world: World, programs: AsyncExitStack, cgroup: str) -> Program:
     program = await started(programs)
     run_process(world, program.pid, cgroup)
-    assert await program.asked("") == [0]
+    assert await program.request("") == [0]
     return program
 
 
@@ -127,12 +130,12 @@ async def admitted_pod(world: World, name: str, units: int) -> Admitted:
     world.api.put_pod(made)
     admitted = await world.kubelet.admit(made)
     run_process(world, next(PIDS), cgroup_of(admitted))  # its first process, which uses no GPU
-    tell_containers(world, name, c=CONTAINER)
+    report_containers(world, name, c=CONTAINER)
     return admitted
 
 
 class Nvml:
-    """The stand-in's library in this process."""
+    """The fake driver's library in this process."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(str(library() / "libnvidia-ml.so.1"))
@@ -141,20 +144,24 @@ class Nvml:
         assert self._library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self._handle)) == 0
 
     def limits(self, cgroup: str) -> tuple[int, int, int]:
-        """What the call came to, the hard limit, and what is used, in MiB."""
-        asked = pynvml.c_nvmlGetMemoryLimits_v1_t()
-        asked.nameSpace = cgroup.encode()
-        result = self._library.nvmlDeviceGetMemoryLimits_v1(self._handle, ctypes.byref(asked))
+        """The call's result, the hard limit, and the usage, in MiB."""
+        arguments = pynvml.c_nvmlGetMemoryLimits_v1_t()
+        arguments.nameSpace = cgroup.encode()
+        result = self._library.nvmlDeviceGetMemoryLimits_v1(self._handle, ctypes.byref(arguments))
         return (
             result,
-            asked.hardLimit if asked.hardLimit == NO_LIMIT else asked.hardLimit // MIB,
-            (asked.currentUsed // MIB),
+            arguments.hardLimit if arguments.hardLimit == NO_LIMIT else arguments.hardLimit // MIB,
+            (arguments.currentUsed // MIB),
         )
 
     def set_limit(self, cgroup: str, hard_bytes: int, soft_bytes: int = 0) -> int:
-        asked = pynvml.c_nvmlSetMemoryLimits_v1_t()
-        asked.nameSpace, asked.softLimit, asked.hardLimit = cgroup.encode(), soft_bytes, hard_bytes
-        result: int = self._library.nvmlDeviceSetMemoryLimits_v1(self._handle, ctypes.byref(asked))
+        arguments = pynvml.c_nvmlSetMemoryLimits_v1_t()
+        arguments.nameSpace, arguments.softLimit, arguments.hardLimit = (
+            cgroup.encode(),
+            soft_bytes,
+            hard_bytes,
+        )
+        result: int = self._library.nvmlDeviceSetMemoryLimits_v1(self._handle, ctypes.byref(arguments))
         return result
 
     def close(self) -> None:
@@ -163,7 +170,7 @@ class Nvml:
 
 @pytest.fixture
 def gpus(world: World, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A T4 whose driver has limits by cgroup, and cgroups for it to have them on."""
+    """A T4 whose driver has limits by cgroup, and the cgroups for them."""
     root = with_cgroups(world)
     path = described(world, replace(preset("t4", NODE), driver="615.71.05", cuda="13.4"))
     monkeypatch.setenv("FAKEGPU_NODE", str(path))
@@ -200,7 +207,7 @@ async def until_limited(world: World, nvml: Nvml, admitted: Admitted, mib: int) 
     await world.changes.until(lambda: nvml.limits(where)[1] == mib, "limited", 30.0)
 
 
-async def test_who_calls_the_driver_without_our_library_gets_no_more_than_the_share(
+async def test_a_program_without_our_library_gets_no_more_than_the_share(
     world: World, gpus: Path, nvml: Nvml, programs: AsyncExitStack
 ) -> None:
     async with agent(world, gpus, "--isolation", "driver"):
@@ -211,14 +218,14 @@ async def test_who_calls_the_driver_without_our_library_gets_no_more_than_the_sh
         first = await begun(world, programs, cgroup_of(a))
         second = await begun(world, programs, f"{cgroup_of(a)}/inner")
         neighbour = await begun(world, programs, cgroup_of(b))
-        assert await first.takes(2000) == 0
-        # What is left: the share, without two contexts and what the other process has.
-        assert await second.asked("memory") == [3072 - 2 * 256 - 2000, 3072]
-        assert await second.takes(1000) == OUT_OF_MEMORY
-        assert await second.takes(500) == 0
+        assert await first.allocate(2000) == 0
+        # The rest of the share, without two contexts and the other process's memory.
+        assert await second.request("memory") == [3072 - 2 * 256 - 2000, 3072]
+        assert await second.allocate(1000) == OUT_OF_MEMORY
+        assert await second.allocate(500) == 0
         assert nvml.limits(directory_of(world, a)) == (0, 3072, 3012)
-        assert await neighbour.takes(12288 - 256) == 0
-        assert await neighbour.takes(2) == OUT_OF_MEMORY
+        assert await neighbour.allocate(12288 - 256) == 0
+        assert await neighbour.allocate(2) == OUT_OF_MEMORY
         assert not world.api.reported("GPUMemoryExceeded")
 
 
@@ -229,7 +236,7 @@ async def test_a_limit_ends_with_its_container_and_applies_to_no_other(
         a = await admitted_pod(world, "a", 3)
         await until_limited(world, nvml, a, 3072)
         program = await begun(world, programs, cgroup_of(a))
-        assert await program.takes(1000) == 0
+        assert await program.allocate(1000) == 0
         await program.end()
         where = directory_of(world, a)
         shutil.rmtree(where)
@@ -244,10 +251,10 @@ async def test_a_limit_ends_with_its_container_and_applies_to_no_other(
         )  # recreated by another program; it is no container's now
         assert nvml.limits(where) == (0, NO_LIMIT, 0)
         program = await begun(world, programs, cgroup_of(a))
-        assert await program.takes(8000) == 0
+        assert await program.allocate(8000) == 0
 
 
-async def test_limits_outlive_an_agent_that_is_killed_and_the_next_one_goes_on(
+async def test_limits_outlive_a_killed_agent_and_the_next_one_continues(
     world: World, gpus: Path, nvml: Nvml, programs: AsyncExitStack
 ) -> None:
     async with agent(world, gpus, "--isolation", "driver") as process:
@@ -257,13 +264,13 @@ async def test_limits_outlive_an_agent_that_is_killed_and_the_next_one_goes_on(
         await asyncio.wait_for(process.wait(), 15.0)
     await world.changes.until(world.kubelet.is_alone, "the kubelet has noticed")
     program = await begun(world, programs, cgroup_of(a))
-    assert await program.takes(2900) == OUT_OF_MEMORY
-    assert await program.takes(2800) == 0
-    # Meanwhile it is lifted.
+    assert await program.allocate(2900) == OUT_OF_MEMORY
+    assert await program.allocate(2800) == 0
+    # Meanwhile it is removed.
     assert nvml.set_limit(directory_of(world, a), NO_LIMIT) == 0
     async with agent(world, gpus, "--isolation", "driver"):
         await until_limited(world, nvml, a, 3072)
-        assert await program.takes(100) == OUT_OF_MEMORY
+        assert await program.allocate(100) == OUT_OF_MEMORY
         b = await admitted_pod(world, "b", 2)
         await until_limited(world, nvml, b, 2048)
 
@@ -292,33 +299,33 @@ def kernels_cgroups(world: World, gpus: Path, monkeypatch: pytest.MonkeyPatch) -
         subprocess.run(["umount", "--lazy", root], check=True)
 
 
-async def test_on_the_kernels_own_cgroups_a_container_is_held_wherever_it_thinks_it_is(
+async def test_with_real_cgroups_a_container_is_limited_also_in_its_own_cgroup_namespace(
     world: World, kernels_cgroups: Path, gpus: Path, nvml: Nvml
 ) -> None:
     watch = world.settings.isolation.watch
     world.use(isolation=replace(world.settings.isolation, watch=replace(watch, proc=Path("/proc"))))
-    # Ended before their cgroup can go.
+    # Killed before their cgroup can be removed.
     async with AsyncExitStack() as programs, agent(world, gpus, "--isolation", "driver"):
         made = pod("a", container("c", 3))
         decide(made, [replace(gpu(0), uuid=UUID, total_mib=15360)], 0)
         world.api.put_pod(made)
         admitted = await world.kubelet.admit(made)
         where = Path(f"{kernels_cgroups}{cgroup_of(admitted)}")
-        tell_containers(world, "a", c=CONTAINER)
+        report_containers(world, "a", c=CONTAINER)
         first, second = await started(programs), await started(programs, "sh", "-c", INSIDE, "sh")
         enter(where, first.pid, second.pid)
         await world.changes.until(lambda: nvml.limits(str(where))[1] == 3072, "limited", 30.0)
-        assert await first.asked("") == [0]
-        await second.says("")  # for the shell
-        assert await second.asked("") == [0]
-        assert await first.takes(1500) == 0
-        assert await second.takes(1500) == OUT_OF_MEMORY
-        assert await second.asked("memory") == [3072 - 2 * 256 - 1500, 3072]
-        assert await second.takes(1000) == 0
+        assert await first.request("") == [0]
+        await second.send("")  # for the shell
+        assert await second.request("") == [0]
+        assert await first.allocate(1500) == 0
+        assert await second.allocate(1500) == OUT_OF_MEMORY
+        assert await second.request("memory") == [3072 - 2 * 256 - 1500, 3072]
+        assert await second.allocate(1000) == 0
         assert nvml.limits(str(where)) == (0, 3072, 3012)
 
 
-async def test_behind_our_libraries_the_driver_holds_who_gets_past_them(
+async def test_the_driver_limits_programs_that_bypass_our_libraries(
     world: World, gpus: Path, nvml: Nvml, programs: AsyncExitStack
 ) -> None:
     libraries = LIBRARY.parent / "isolation"
@@ -340,11 +347,11 @@ async def test_behind_our_libraries_the_driver_holds_who_gets_past_them(
         a = await admitted_pod(world, "a", 3)
         await until_limited(world, nvml, a, 3072)
         program = await begun(world, programs, cgroup_of(a))
-        assert await program.takes(2900) == OUT_OF_MEMORY
-        assert await program.takes(2800) == 0
+        assert await program.allocate(2900) == OUT_OF_MEMORY
+        assert await program.allocate(2800) == 0
 
 
-def test_the_stand_in_refuses_what_the_driver_would(world: World, nvml: Nvml) -> None:
+def test_the_fake_driver_refuses_what_the_driver_would(world: World, nvml: Nvml) -> None:
     root = world.settings.isolation.watch.cgroups
     (root / "a").mkdir()
     where = str(root / "a")

@@ -1,4 +1,4 @@
-"""Containers of isolated nodes: what is mounted into them, and what stays of it."""
+"""Containers of isolated nodes: what is mounted into them, and what remains of them."""
 
 import json
 import shutil
@@ -73,7 +73,7 @@ def limited(world: World, name: str, units: int, limit: str) -> dict[str, Any]:
     return made
 
 
-async def test_a_container_that_may_use_more_gets_what_is_free_as_a_file_that_changes(world: World) -> None:
+async def test_a_burstable_container_gets_its_allowance_as_a_file_that_changes(world: World) -> None:
     install(world)
     await world.start(mode="cgpu")
     limit, total_mib = "40Gi", gpu(0).total_mib
@@ -90,7 +90,9 @@ async def test_a_container_that_may_use_more_gets_what_is_free_as_a_file_that_ch
 
 
 @pytest.mark.parametrize("mode", ["share", "cgpu"])
-async def test_where_memory_above_the_request_cannot_be_had_the_pod_says_so(world: World, mode: str) -> None:
+async def test_memory_above_the_request_that_is_unavailable_is_reported_on_the_pod(
+    world: World, mode: str
+) -> None:
     install(world, watch=Watch("off"))
     await world.start(mode=mode)
     found = mounted(await world.kubelet.admit(limited(world, "bursting", 3, "6Gi")))
@@ -121,7 +123,7 @@ async def test_an_mps_node_reports_its_backend_in_annotation_metrics_and_log(
     assert "containers are held to their share by: mps: mode mps" in caplog.text
 
 
-async def test_with_cdi_ours_stand_in_place(world: World) -> None:
+async def test_with_cdi_our_libraries_replace_the_drivers(world: World) -> None:
     install(world)
     describe(world)
     made = node("cgpu")
@@ -144,7 +146,7 @@ async def test_with_cdi_ours_stand_in_place(world: World) -> None:
     assert paths["/run/gpushare/driver/libcuda.so"] == "/usr/lib64/libcuda.so.535"
 
 
-async def test_with_cdi_the_driver_is_where_the_description_says(world: World) -> None:
+async def test_with_cdi_the_driver_is_at_the_described_path(world: World) -> None:
     install(world)
     describe(world)
     without_driver(world)
@@ -164,7 +166,7 @@ async def test_with_cdi_the_driver_is_where_the_description_says(world: World) -
 
 
 @pytest.mark.parametrize("mode", ["share", "cgpu"])
-async def test_by_default_nothing_is_done_and_the_node_says_so(world: World, mode: str) -> None:
+async def test_by_default_nothing_is_isolated_and_the_node_reports_it(world: World, mode: str) -> None:
     await world.start(mode=mode)
     assert not mounted(await world.run_pod("a", 3, on=0))
     await world.changes.until(lambda: active(world).startswith("none: "))
@@ -175,22 +177,22 @@ async def test_by_default_nothing_is_done_and_the_node_says_so(world: World, mod
 async def test_a_restarted_agent_takes_over_existing_container_directories(world: World) -> None:
     install(world)
     await world.start(mode="cgpu")
-    kept = mounted(await world.run_pod("a", 3, on=0))["/run/gpushare/limits"][0].parent
+    container_folder = mounted(await world.run_pod("a", 3, on=0))["/run/gpushare/limits"][0].parent
     await world.run_pod("b", 3, on=1)
     await world.stop()
-    # What a killed agent leaves in the middle of things, and a pod that ended meanwhile.
+    # Leftovers of a killed agent, and a pod that ended meanwhile.
     (world.settings.isolation.folder / ".new-1").mkdir()
     (world.settings.isolation.folder / ".gone-1").mkdir()
     world.end_pod("b")
     await world.start(mode="cgpu")
     await world.changes.until(
-        lambda: [one.name for one in world.settings.isolation.folder.iterdir()] == [kept.name],
+        lambda: [one.name for one in world.settings.isolation.folder.iterdir()] == [container_folder.name],
         "only what is used is left",
     )
     await world.changes.until(lambda: world.agent.metrics.isolated_containers.value() == 1.0)
 
 
-async def test_what_another_agent_makes_beside_it_is_kept_and_removed_as_well(world: World) -> None:
+async def test_directories_made_by_a_concurrent_agent_are_kept_and_removed_as_well(world: World) -> None:
     install(world)
     await world.start(mode="cgpu")
     await world.run_pod("a", 3, on=0)

@@ -1,4 +1,4 @@
-"""What the node agent makes for a container, used as the container does: by the real libraries, on the stand-in driver."""
+"""The files that the node agent makes for a container, used by the real libraries on the fake driver."""
 
 import asyncio
 import os
@@ -57,7 +57,7 @@ async def described(world: World, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-async def test_the_libraries_are_tried_on_the_driver_before_any_container_gets_them(
+async def test_the_libraries_are_tested_on_the_driver_before_any_container_gets_them(
     world: World, described: Path
 ) -> None:
     await world.start(mode="cgpu")
@@ -102,27 +102,27 @@ async def test_the_memory_of_a_context_is_measured_by_containers_and_written_on_
     world.end_pod("a")
     await world.changes.until(lambda: little.limits.stat().st_nlink == 1, "removed")
     await world.stop()
-    # The next agent finds no container that could say it.
+    # The next agent finds no container that could report it.
     await world.start(mode="cgpu")
     assert context_mib() == 256
 
 
-async def test_on_a_node_that_limits_compute_the_arbiter_runs_and_is_started_again(
+async def test_on_a_node_that_limits_compute_the_arbiter_runs_and_is_restarted(
     world: World, described: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(Child.__init__.__kwdefaults__, "steady_s", 0.1)
     await asyncio.to_thread(build, "all")
     world.use(isolation=replace(world.settings.isolation, library_folder=BUILT))
     await world.start(mode="core_mem")
-    said = "preload (by /etc/ld.so.preload): mode core_mem"
+    backend = "preload (by /etc/ld.so.preload): mode core_mem"
 
     def active() -> str:
         return world.api.annotations("nodes", NODE).get(names.ANN_ISOLATION, "")
 
     def runs() -> bool:
-        return active().startswith(said) and "arbiter" not in active()
+        return active().startswith(backend) and "arbiter" not in active()
 
-    # The node says so as soon as nothing speaks against it, which may be before the arbiter was started.
+    # The node reports it as soon as nothing contradicts it, which may be before the arbiter was started.
     await world.changes.until(lambda: runs() and children("arbiter"), "it runs", 30.0)
     (pid,) = children("arbiter")
     os.kill(pid, signal.SIGKILL)
@@ -145,9 +145,7 @@ def children(name: str) -> list[int]:
     return found
 
 
-async def test_what_the_tenant_makes_of_its_usage_file_harms_the_tenant_alone(
-    world: World, described: Path
-) -> None:
+async def test_damage_to_the_usage_file_harms_only_its_tenant(world: World, described: Path) -> None:
     await world.start(mode="cgpu")
     one = in_container(world, await world.run_pod("a", 2, on=0), described)
     one.usage.write_bytes(b"\xff" * 4096)

@@ -1,4 +1,4 @@
-"""Nodes that cannot hold containers to their share: what they offer, and what they say."""
+"""Nodes that cannot hold containers to their share: what they offer, and what they report."""
 
 import os
 from dataclasses import replace
@@ -28,7 +28,7 @@ from tests.integration.nodeagent.scripted_kubelet import AdmissionFailed
 
 
 @pytest.mark.parametrize("breaking", [without_library, without_driver, without_folder])
-async def test_a_node_that_isolates_as_it_can_and_cannot_gives_shares_without_and_says_so(
+async def test_with_isolation_auto_a_node_without_isolation_gives_shares_and_reports_it(
     world: World, breaking: Any
 ) -> None:
     install(world)
@@ -52,7 +52,7 @@ async def test_a_node_that_isolates_as_it_can_and_cannot_gives_shares_without_an
         ),
         "annotated",
     )
-    # It mends itself, for those who come then.
+    # It recovers, for new pods.
     if breaking is without_folder:
         world.settings.isolation.folder.unlink()
     install(world)
@@ -61,7 +61,7 @@ async def test_a_node_that_isolates_as_it_can_and_cannot_gives_shares_without_an
     assert agent.metrics.degraded.value("IsolationUnavailable") == 0.0
 
 
-async def test_libraries_that_selinux_keeps_from_containers_are_given_to_none(
+async def test_libraries_that_selinux_blocks_are_mounted_into_no_container(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(*_: Any, **__: Any) -> None:
@@ -79,7 +79,7 @@ async def test_libraries_that_selinux_keeps_from_containers_are_given_to_none(
     await world.changes.until(lambda: world.api.reported("IsolationAvailable"), "reported")
 
 
-async def test_a_node_that_could_isolate_once_offers_nothing_rather_than_unenforced_shares(
+async def test_a_node_that_could_isolate_before_offers_nothing_instead_of_unenforced_shares(
     world: World,
 ) -> None:
     install(world)
@@ -89,28 +89,28 @@ async def test_a_node_that_could_isolate_once_offers_nothing_rather_than_unenfor
     await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
     assert "so no pod gets a GPU of this node" in world.api.reported("IsolationUnavailable")[0]["note"]
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "nothing is offered")
-    # The next agent finds that containers were held here, and does not let go either.
+    # The next agent finds that containers were held here, and does not stop isolating either.
     await world.stop()
     await world.start(mode="cgpu")
     await world.changes.until(lambda: active(world).startswith("preload"), "not none")
     assert world.kubelet.allocatable(names.GPU_MEM) == 0
 
 
-@pytest.mark.parametrize("asked", [AskedIsolation.AUTO, AskedIsolation.PRELOAD])
+@pytest.mark.parametrize("isolation", [AskedIsolation.AUTO, AskedIsolation.PRELOAD])
 async def test_libraries_that_fail_with_the_driver_are_mounted_into_no_container(
-    world: World, monkeypatch: pytest.MonkeyPatch, asked: AskedIsolation
+    world: World, monkeypatch: pytest.MonkeyPatch, isolation: AskedIsolation
 ) -> None:
     async def breaks(*_: Any) -> selftest.Verdict:
         return selftest.Verdict("failed", "cuInit answers 999, and 0 without them")
 
     monkeypatch.setattr(selftest, "try_libraries", breaks)
-    install(world, asked=asked)
+    install(world, asked=isolation)
     await world.start(mode="cgpu")
     await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
     note = world.api.reported("IsolationUnavailable")[0]["note"]
     assert "do not work with this node's driver: cuInit answers 999, and 0 without them" in note
     assert world.agent.metrics.selftest.value("failed") == 1.0
-    if asked is AskedIsolation.AUTO:
+    if isolation is AskedIsolation.AUTO:
         assert not mounted(await world.run_pod("a", 3, on=0))
         await world.changes.until(lambda: "none: mode cgpu" in active(world), "annotated")
     else:
@@ -120,7 +120,7 @@ async def test_libraries_that_fail_with_the_driver_are_mounted_into_no_container
 
 @pytest.mark.parametrize("breaking", [without_library, without_driver, without_folder])
 @pytest.mark.parametrize("mode", ["cgpu", "core_mem"])
-async def test_a_node_with_a_configured_backend_that_is_unavailable_offers_nothing_and_says_why(
+async def test_a_node_whose_configured_backend_is_unavailable_offers_nothing_and_reports_why(
     world: World, breaking: Any, mode: str
 ) -> None:
     install(world, asked=AskedIsolation.PRELOAD)
@@ -137,7 +137,7 @@ async def test_a_node_with_a_configured_backend_that_is_unavailable_offers_nothi
     await world.changes.until(lambda: why in active(world), "annotated")
     with pytest.raises(AdmissionFailed):
         await world.kubelet.admit(world.bind("a", container("c", 3), on=0))
-    # It mends itself.
+    # It recovers.
     if breaking is without_folder:
         world.settings.isolation.folder.unlink()
     install(world, asked=AskedIsolation.PRELOAD)
@@ -148,9 +148,9 @@ async def test_a_node_with_a_configured_backend_that_is_unavailable_offers_nothi
     assert "/run/gpushare/limits" in mounted(await world.run_pod("b", 3, on=0))
 
 
-@pytest.mark.parametrize("asked", [Asked.AUTO, Asked.CDI])
-async def test_a_driver_removed_file_by_file_is_reported_as_that_and_holds_up_no_roll_out(
-    world: World, monkeypatch: pytest.MonkeyPatch, asked: Asked
+@pytest.mark.parametrize("runtime", [Asked.AUTO, Asked.CDI])
+async def test_a_driver_removed_file_by_file_is_reported_and_blocks_no_rollout(
+    world: World, monkeypatch: pytest.MonkeyPatch, runtime: Asked
 ) -> None:
     missed: list[NoDriver] = []
 
@@ -164,7 +164,7 @@ async def test_a_driver_removed_file_by_file_is_reported_as_that_and_holds_up_no
     monkeypatch.setattr(preload_readiness, "driver_on_host", looked)
     install(world)
     describe(world)
-    world.use(container_runtime=asked)
+    world.use(container_runtime=runtime)
     made = node("cgpu")
     made["status"]["nodeInfo"] = {
         "containerRuntimeVersion": "containerd://2.4.2",
@@ -187,14 +187,14 @@ async def test_a_driver_removed_file_by_file_is_reported_as_that_and_holds_up_no
     await world.changes.until(lambda: agent.missing() == [], "the pod is ready")
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "nothing is offered")
     install(world)
-    world.use(container_runtime=asked)
+    world.use(container_runtime=runtime)
     describe(world)
     world.nvml.driver = True
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
     await world.changes.until(lambda: "by CDI" in active(world), "in place")
 
 
-async def test_a_share_node_needs_none_of_it(world: World) -> None:
+async def test_a_share_node_needs_no_isolation(world: World) -> None:
     install(world)
     without_library(world)
     await world.start(mode="share")

@@ -1,4 +1,4 @@
-"""The isolation libraries, and ones that break, tried on the stand-in driver as a node agent tries them."""
+"""The isolation libraries, and broken ones, tested on the fake driver as a node agent tests them."""
 
 import os
 import shutil
@@ -14,13 +14,13 @@ from gpushare_playground.gpus import preset, write
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import BUILT, OPEN, build
 
-#: Without the right to mount, the libraries that are shipped cannot be tried.
+#: Without permission to mount, the shipped libraries cannot be tested.
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The stand-in driver with its GPUs, whose UUIDs are returned."""
+    """The fake driver with its GPUs, whose UUIDs are returned."""
     described = preset("v100-16160", "n")
     path = tmp_path / "node.gpus"
     write(path, described)
@@ -38,14 +38,14 @@ def driver() -> dict[str, Path]:
 @pytest.mark.parametrize(
     "folder", [pytest.param(BUILT, marks=ROOT, id="shipped"), pytest.param(OPEN, id="open")]
 )
-async def test_ours_hold_on_the_stand_in_driver(node: list[str], tmp_path: Path, folder: Path) -> None:
+async def test_our_libraries_hold_on_the_fake_driver(node: list[str], tmp_path: Path, folder: Path) -> None:
     build("libraries")
     release = deliver(folder, tmp_path / "lib")
     assert await selftest.try_libraries(release, driver(), node) == selftest.Verdict("passed")
 
 
 def broken(folder: Path, source: str) -> Release:
-    """A release whose libcuda.so.1 is made of ``source``."""
+    """A release whose libcuda.so.1 is built from ``source``."""
     build("libraries")
     release = deliver(OPEN, folder / "lib")
     made = folder / "libcuda.so"
@@ -60,7 +60,7 @@ def broken(folder: Path, source: str) -> Release:
 
 
 def short_selftest_timeout(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The program that has the libraries is never through; the one without them may take as long as ever."""
+    """The program with the libraries times out; the one without them has as long as ever."""
     run, patience_s = selftest._run, selftest.TRIAL_S
 
     async def hasty(way: str, *more: Any) -> selftest.Ended:
@@ -84,7 +84,7 @@ def short_selftest_timeout(monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
     ids=["crashes", "refuses", "lacks", "hangs"],
 )
-async def test_one_that_breaks_is_found_out(
+async def test_a_broken_library_is_detected(
     node: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, why: str
 ) -> None:
     if "pause" in source:
@@ -94,7 +94,7 @@ async def test_one_that_breaks_is_found_out(
     assert why in verdict.why
 
 
-async def test_a_driver_that_fails_by_itself_says_nothing_about_ours(
+async def test_a_driver_that_fails_by_itself_is_not_blamed_on_our_libraries(
     node: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build("libraries")

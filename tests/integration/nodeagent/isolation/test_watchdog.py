@@ -1,4 +1,4 @@
-"""Use of processes by the driver, compared with their containers' shares."""
+"""Memory and compute used by processes by the driver's count, compared with their containers' shares."""
 
 import os
 import re
@@ -56,7 +56,7 @@ def exported(world: World, name: str, container: str = "c") -> float | None:
     return float(found[1]) if found else None
 
 
-def tell_container(world: World, name: str, container: str = "c") -> None:
+def report_container(world: World, name: str, container: str = "c") -> None:
     """The kubelet writes the container's ID into the pod's status."""
     made: dict[str, Any] = world.api.objects["pods", f"default/{name}"]
     status = {
@@ -77,16 +77,16 @@ async def test_a_container_above_its_share_is_an_event_on_the_pod_and_counted(wo
     await world.start(mode="cgpu")
     admitted = await world.run_pod("a", 3, on=0)
     await world.until_assigned("a")
-    tell_container(world, "a")
+    report_container(world, "a")
     process(world, 41, contained(admitted))
     process(world, 42, contained(admitted))
     uses(world, (41, 3000, 10), (42, 200, 20))
     await world.changes.until(lambda: world.api.reported("GPUMemoryExceeded"), "reported")
     (event,) = world.api.reported("GPUMemoryExceeded")
-    # Before the agent has seen which container it is, the pod is judged.
-    says = " uses 3200 MiB of GPU 0, its share is 3072 MiB (processes 41, 42 on the node)"
+    # Before the agent knows which container it is, the pod is judged.
+    note = " uses 3200 MiB of GPU 0, its share is 3072 MiB (processes 41, 42 on the node)"
     assert event["note"].partition(" uses ")[0] in ("container c", "the pod")
-    assert says in event["note"]
+    assert note in event["note"]
     assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Pod", "a")
     agent = world.agent
     await world.changes.until(lambda: exported(world, "memory_used_bytes") == 3200 << 20)
@@ -94,14 +94,14 @@ async def test_a_container_above_its_share_is_an_event_on_the_pod_and_counted(wo
     assert agent.metrics.exceeded.value("memory") >= 1.0
     await world.changes.until(lambda: event.get("series", {}).get("count", 1) > 1, "counted when it goes on")
     assert len(world.api.reported("GPUMemoryExceeded")) == 1
-    # What is used above a share is not free either.
+    # Memory used above a share is not free either.
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 128, "described")
     assert first_gpu(world).foreign_by == "pod default/a (above its share)"
     uses(world)
     await world.changes.until(lambda: exported(world, "memory_used_bytes") == 0)
 
 
-async def test_until_the_containers_are_known_the_pod_is_judged_as_a_whole(world: World) -> None:
+async def test_until_its_containers_are_known_the_pod_is_judged_as_a_whole(world: World) -> None:
     watch(world)
     await world.start(mode="cgpu")
     admitted = await world.run_pod("a", 3, on=0)
@@ -121,7 +121,7 @@ async def test_on_a_share_node_containers_are_trusted(world: World) -> None:
     assert not world.api.reported("GPUMemoryExceeded")
 
 
-async def test_compute_above_the_share_is_reported_when_it_lasts(world: World) -> None:
+async def test_sustained_compute_above_the_share_is_reported(world: World) -> None:
     watch(world, "kill")
     await world.start(mode="core_mem")
     admitted = await world.run_pod("a", 3, on=0, core=30)
@@ -134,14 +134,14 @@ async def test_compute_above_the_share_is_reported_when_it_lasts(world: World) -
     )
 
 
-async def test_by_policy_the_processes_are_ended_after_the_grace(world: World) -> None:
+async def test_by_policy_the_processes_are_killed_after_the_grace_period(world: World) -> None:
     watch(world, "kill")
     await world.start(mode="cgpu")
     agent = world.agent
-    ended: list[tuple[int, Owner]] = []
+    killed: list[tuple[int, Owner]] = []
 
-    def end(pid: int, whose: Owner, proc: Path) -> str:
-        ended.append((pid, whose))
+    def end(pid: int, owner: Owner, proc: Path) -> str:
+        killed.append((pid, owner))
         return "" if pid == 41 else "Operation not permitted"
 
     agent._watchdog._end = end
@@ -156,11 +156,11 @@ async def test_by_policy_the_processes_are_ended_after_the_grace(world: World) -
     assert world.api.reported("GPUMemoryKilled")[0]["note"].endswith(
         "; killed by the node agent: 41; could not be killed: 42 (Operation not permitted)"
     )
-    assert {pid for pid, _ in ended} == {41, 42}
+    assert {pid for pid, _ in killed} == {41, 42}
     assert agent.metrics.killed.value() >= 1.0
 
 
-async def test_use_by_unmanaged_processes_is_reported_and_not_offered(world: World) -> None:
+async def test_memory_of_unmanaged_processes_is_reported_and_not_offered(world: World) -> None:
     watch(world)
     await world.start(mode="share")
     process(world, 41)
@@ -185,7 +185,7 @@ async def test_use_by_unmanaged_processes_is_reported_and_not_offered(world: Wor
     await world.changes.until(lambda: world.api.reported("UnmanagedGPUUsageResolved"), "reported")
 
 
-async def test_processes_that_serve_all_are_not_foreign(world: World) -> None:
+async def test_system_processes_are_not_unmanaged(world: World) -> None:
     watch(world)
     await world.start(mode="mps")
     process(world, 42, name="nvidia-cuda-mps")
@@ -194,7 +194,7 @@ async def test_processes_that_serve_all_are_not_foreign(world: World) -> None:
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 128, "described")
 
 
-async def test_memory_of_a_process_that_no_longer_exists_is_not_free_as_long_as_the_driver_counts_it(
+async def test_memory_of_an_exited_process_is_not_free_while_the_driver_counts_it(
     world: World,
 ) -> None:
     watch(world)
@@ -203,8 +203,8 @@ async def test_memory_of_a_process_that_no_longer_exists_is_not_free_as_long_as_
     uses(world, (4711, 9000, 0))
     await world.changes.until(lambda: first_gpu(world).foreign_by == "process 4711 (in no pod)", "described")
     shutil.rmtree(world.folder / "proc" / "4711")
-    ended = "process 4711 (ended, its memory is not freed)"
-    await world.changes.until(lambda: first_gpu(world).foreign_by == ended, "described again")
+    exited_process = "process 4711 (ended, its memory is not freed)"
+    await world.changes.until(lambda: first_gpu(world).foreign_by == exited_process, "described again")
     assert first_gpu(world).foreign_mib == 9024
     # The driver no longer lists the process, and still counts its memory.
     uses(world)
@@ -218,7 +218,7 @@ async def test_memory_of_a_process_that_no_longer_exists_is_not_free_as_long_as_
     assert (first_gpu(world).foreign_mib, first_gpu(world).foreign_by) == (0, "")
 
 
-async def test_memory_that_the_driver_counts_is_that_of_the_pods_that_use_it(world: World) -> None:
+async def test_memory_counted_by_the_driver_belongs_to_the_pods_that_use_it(world: World) -> None:
     watch(world)
     world.nvml.reading_of = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=4016)}
     await world.start(mode="cgpu")
@@ -229,7 +229,7 @@ async def test_memory_that_the_driver_counts_is_that_of_the_pods_that_use_it(wor
     await world.changes.until(lambda: first_gpu(world).foreign_mib == 1024, "described")
 
 
-async def test_a_restarted_agent_knows_unmanaged_use_before_it_advertises(world: World) -> None:
+async def test_a_restarted_agent_knows_unmanaged_usage_before_it_advertises(world: World) -> None:
     watch(world)
     process(world, 41)
     uses(world, (41, 1000, 0))
@@ -238,7 +238,7 @@ async def test_a_restarted_agent_knows_unmanaged_use_before_it_advertises(world:
     assert first_gpu(world).foreign_mib == 1024
 
 
-async def test_switched_off_nothing_is_looked_at(world: World) -> None:
+async def test_switched_off_nothing_is_checked(world: World) -> None:
     watch(world, "off")
     process(world, 41)
     uses(world, (41, 1000, 0))
@@ -266,13 +266,13 @@ def sleeper() -> Any:
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open")
-def test_a_process_is_ended_only_while_it_is_whose_it_was(sleeper: Any) -> None:
+def test_a_process_is_killed_only_while_its_owner_is_unchanged(sleeper: Any) -> None:
     found = owners([sleeper.pid, 1 << 22])
     assert list(found) == [sleeper.pid]
-    whose = found[sleeper.pid]
-    assert whose is not None
+    owner = found[sleeper.pid]
+    assert owner is not None
     assert kill(sleeper.pid, Owner("another", "x")) == "the PID is another process's now"
     assert sleeper.poll() is None
-    assert kill(sleeper.pid, whose) == ""
+    assert kill(sleeper.pid, owner) == ""
     assert sleeper.wait(10.0) == -9
     assert kill(sleeper.pid, OUTSIDE) == "No such process"

@@ -1,7 +1,7 @@
-"""The node agent as a process of its own, on scripted GPUs, for tests that kill it.
+"""The node agent as its own process, on scripted GPUs, for tests that kill it.
 
-Usage: ``python agent_process.py API_URL KUBELET_DIR POD_RESOURCES GPUS [UNIT [ISOLATION]]``; ``ISOLATION`` is a
-folder with our libraries in ``image`` and the driver in ``driver``, for containers to be isolated.
+Usage: ``python agent_process.py API_URL KUBELET_DIR POD_RESOURCES GPUS [UNIT [ISOLATION]]``; ``ISOLATION``
+is a folder with our libraries in ``image`` and the driver in ``driver``, for containers to be isolated.
 """
 
 import sys

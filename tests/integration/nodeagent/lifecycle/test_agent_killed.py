@@ -1,4 +1,6 @@
-"""``kill -9`` of the node agent while pods come and go: the records stay what the containers have."""
+"""``kill -9`` of the node agent while pods are created and deleted: the records keep matching what the
+containers have.
+"""
 
 import asyncio
 import os
@@ -60,7 +62,7 @@ class AgentProcess:
 
 
 def limits_of(admitted: Admitted) -> Path:
-    """Where the host has the limits that the container's answer mounts."""
+    """The limits file on the host that the container's response mounts."""
     paths = {one.container_path: Path(one.host_path) for one in admitted.answers["c"].mounts}
     return paths["/run/gpushare/limits"]
 

@@ -1,4 +1,4 @@
-"""A node whose clock is set forwards and back while pods come and go."""
+"""A node whose clock is set forwards and back while pods are created and deleted."""
 
 import time
 
@@ -10,12 +10,12 @@ from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.scripted_nvml import gpu
 
 YEARS_S = 10 * 365 * 86400
-#: Passes only when a test says so.
+#: Advances only when a test advances it.
 QUIET_S = 1000.0
 
 
 class JumpingClock(SystemClock):
-    """The wall clock is wrong by ``off_s`` seconds; time passes as ever, and ``passed_s`` more."""
+    """The wall clock is wrong by ``off_s`` seconds; time passes normally, plus ``passed_s``."""
 
     def __init__(self) -> None:
         self.off_s = 0
@@ -29,7 +29,7 @@ class JumpingClock(SystemClock):
 
 
 @pytest.mark.parametrize("jumps", [(YEARS_S, 0), (-YEARS_S, 0), (YEARS_S, -YEARS_S)])
-async def test_pods_records_health_and_events_go_on(world: World, jumps: tuple[int, int]) -> None:
+async def test_pods_records_health_and_events_continue(world: World, jumps: tuple[int, int]) -> None:
     clock = world.clock = JumpingClock()
     world.use(xid_recovery_s=QUIET_S)
     await world.start()

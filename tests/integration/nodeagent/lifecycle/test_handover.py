@@ -1,4 +1,4 @@
-"""A new agent beside the old one, as in a rolling update that starts it first."""
+"""A new agent next to the old one, as in a rolling update that starts it first."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ class Agents:
         self.processes: list[asyncio.subprocess.Process] = []
 
     async def start(self, *unit: str) -> asyncio.subprocess.Process:
-        """Another agent, which the kubelet has when this returns."""
+        """Start another agent; returns when it has registered with the kubelet."""
         kubelet, before = self._world.kubelet, len(self._world.kubelet.registrations)
         process = await self.begin(*unit)
         await self._world.changes.until(
@@ -38,7 +38,7 @@ class Agents:
         return process
 
     async def begin(self, *unit: str) -> asyncio.subprocess.Process:
-        """Another agent, still unknown to the others when this returns."""
+        """Start another agent, still unknown to the others when this returns."""
         kubelet = self._world.kubelet
         process = await asyncio.create_subprocess_exec(
             *(
@@ -65,7 +65,7 @@ class Agents:
 
 @pytest.fixture(params=["v1.36.3", "v1.37.2"])
 async def agents(world: World, request: pytest.FixtureRequest) -> AsyncIterator[Agents]:
-    """On a kubelet that takes the end of any list for the last agent's, and on one that keeps them apart."""
+    """On a kubelet that takes the end of any list for the last agent's, and on one that distinguishes them."""
     world.kubelet.apart = request.param == "v1.37.2"
     world.api.put("nodes", NODE, node("share", nodeInfo={"kubeletVersion": request.param}))
     made = Agents(world)
@@ -77,7 +77,7 @@ def sockets(world: World) -> set[str]:
     return {path.name.rpartition("-")[2] for path in world.kubelet.plugins_dir.glob("gpushare-*.sock")}
 
 
-async def test_nothing_is_unadvertised_for_a_moment_however_often_the_agent_is_replaced(
+async def test_resources_stay_advertised_however_often_the_agent_is_replaced(
     world: World, agents: Agents
 ) -> None:
     agent = await agents.start()
@@ -92,15 +92,13 @@ async def test_nothing_is_unadvertised_for_a_moment_however_often_the_agent_is_r
     assert world.kubelet.allocatable(names.GPU_MEM) == 30
     await world.until_assigned("p0", "p1", "p2", "p3")
     assert len(sockets(world)) == 1
-    # The last one has no successor to leave them to.
+    # The last one has no successor to hand over to.
     await agents.end(agent)
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "gone")
     assert sockets(world) == set()
 
 
-async def test_a_pod_that_is_admitted_while_the_old_agent_leaves_is_served(
-    world: World, agents: Agents
-) -> None:
+async def test_a_pod_admitted_while_the_old_agent_stops_is_served(world: World, agents: Agents) -> None:
     old = await agents.start()
     await agents.start()
     leaving = asyncio.create_task(agents.end(old))
@@ -114,12 +112,12 @@ async def test_a_pod_that_is_admitted_while_the_old_agent_leaves_is_served(
     assert world.kubelet.disconnections == []
 
 
-async def test_an_agent_that_leaves_waits_for_the_next_one_that_is_there_and_does_not_serve_yet(
+async def test_a_stopping_agent_waits_for_a_successor_that_does_not_serve_yet(
     world: World, agents: Agents
 ) -> None:
     old = await agents.start()
     new = await agents.begin()
-    # By then it has met the old one.
+    # By then it has noticed the old one.
     await world.changes.until(
         lambda: len([*world.kubelet.plugins_dir.glob("gpushare-mem-*.sock")]) == 2,
         "it is there",
@@ -131,10 +129,10 @@ async def test_an_agent_that_leaves_waits_for_the_next_one_that_is_there_and_doe
     assert new.returncode is None
 
 
-async def test_an_agent_that_leaves_hands_over_to_one_that_comes_while_it_makes_sure_that_it_may(
+async def test_a_stopping_agent_hands_over_to_one_that_starts_during_its_last_checks(
     world: World, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An agent that is not ready is ended before the next one is started."""
+    """An agent that is not ready is stopped before the next one is started."""
     isolation = world.folder / "gpushare" / "containers"
     isolation.mkdir(parents=True)
     await world.start()
@@ -157,7 +155,9 @@ async def test_an_agent_that_leaves_hands_over_to_one_that_comes_while_it_makes_
     await server.stop(None)
 
 
-async def test_an_old_agent_that_is_killed_is_missed_for_a_moment_only(world: World, agents: Agents) -> None:
+async def test_after_a_killed_old_agent_resources_are_missing_only_briefly(
+    world: World, agents: Agents
+) -> None:
     old = await agents.start()
     await agents.start()
     await agents.end(old, signal.SIGKILL)
@@ -167,14 +167,14 @@ async def test_an_old_agent_that_is_killed_is_missed_for_a_moment_only(world: Wo
     await world.run_pod("a", 3, on=1)
 
 
-async def test_the_old_agent_acts_again_when_the_new_one_dies(world: World, agents: Agents) -> None:
+async def test_the_old_agent_resumes_when_the_new_one_dies(world: World, agents: Agents) -> None:
     old = await agents.start()
     new = await agents.start("128MiB")
     assert world.kubelet.allocatable(names.GPU_MEM) == 240
     await agents.end(new, signal.SIGKILL)
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "the old one's units")
     await world.run_pod("a", 3, on=1)
-    # The next one clears up what was left.
+    # The next one cleans up the leftovers.
     last = await agents.start()
     assert await agents.end(old) == 0
     assert len(sockets(world)) == 1

@@ -1,4 +1,4 @@
-"""An agent that the kubelet hangs up on again and again takes its time; who it is by then may be another."""
+"""An agent that the kubelet disconnects repeatedly backs off; meanwhile another agent may have taken over."""
 
 import asyncio
 from contextlib import suppress
@@ -15,7 +15,7 @@ from tests.integration.nodeagent.scripted_kubelet import ScriptedKubelet
 
 
 class HeldClock(SystemClock):
-    """Time stands still, and its sleeps last until they are ended."""
+    """Time stands still, and its sleeps last until a test ends them."""
 
     def __init__(self, changes: Changes) -> None:
         self.sleeping = 0
@@ -27,21 +27,23 @@ class HeldClock(SystemClock):
 
     async def sleep(self, seconds: float) -> None:
         self.sleeping += 1
-        self._changes.tell()
+        self._changes.notify()
         await self.ended.wait()
 
 
-async def test_who_holds_back_while_a_newer_agent_comes_leaves_the_kubelet_to_it(short_folder: Path) -> None:
-    """Else the kubelet would ask the older one from then on, over a connection without a reader once that has ended."""
+async def test_an_agent_in_back_off_leaves_the_kubelet_to_a_newer_one(short_folder: Path) -> None:
+    """Otherwise the kubelet would use the older one from then on, over a connection without a reader once
+    that has ended.
+    """
     changes = Changes()
     kubelet, clock, newest = ScriptedKubelet(short_folder, changes), HeldClock(changes), True
     await kubelet.start()
-    asked = 0
+    checks = 0
 
     def acts() -> bool:
-        nonlocal asked
-        asked += 1
-        changes.tell()
+        nonlocal checks
+        checks += 1
+        changes.notify()
         return newest
 
     server = ResourceServer(
@@ -59,9 +61,9 @@ async def test_who_holds_back_while_a_newer_agent_comes_leaves_the_kubelet_to_it
             await changes.until(lambda times=times: len(kubelet.registrations) == times and server.registered)
             await kubelet._hang_up(names.GPU_MEM)
         await changes.until(lambda: clock.sleeping == 1, "it holds back")
-        newest, before = False, asked
+        newest, before = False, checks
         clock.ended.set()
-        await changes.until(lambda: asked > before or server.registered, "it goes on")
+        await changes.until(lambda: checks > before or server.registered, "it goes on")
         assert len(kubelet.registrations) == 2
     finally:
         running.cancel()

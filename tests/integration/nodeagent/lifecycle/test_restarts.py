@@ -28,7 +28,7 @@ async def test_a_restarted_kubelet_that_wipes_the_sockets_gets_the_resources_aga
     assert admitted.envs["c"][names.ENV_MEM_INDEX] == "1"
 
 
-async def test_a_kubelet_that_is_not_there_yet_is_waited_for(world: World) -> None:
+async def test_the_agent_waits_for_a_kubelet_that_is_not_running_yet(world: World) -> None:
     await world.kubelet.stop()
     await world.start(ready=False)
     await world.changes.until(lambda: world.api.capacity("n1").get(names.GPU_COUNT) == "2")
@@ -39,21 +39,21 @@ async def test_a_kubelet_that_is_not_there_yet_is_waited_for(world: World) -> No
 async def test_a_pod_served_while_nothing_could_be_written_is_marked_by_the_next_agent(world: World) -> None:
     await world.start()
     made = world.bind("a", container("c", 3), on=0)
-    twin = world.bind("twin", container("c", 3), on=1)
+    second = world.bind("twin", container("c", 3), on=1)
     await world.run_pod("known", 5, on=0)
     await world.until_assigned("known")  # so the informer has seen the pods before it
     world.api.refusing = True
-    world.changes.tell()
+    world.changes.notify()
     await world.kubelet.admit(made)
     await world.stop()
     world.api.refusing = False
     await world.start()
     await world.until_assigned("a")
     assert not world.assigned("twin")
-    assert (await world.kubelet.admit(twin)).envs["c"][names.ENV_MEM_INDEX] == "1"
+    assert (await world.kubelet.admit(second)).envs["c"][names.ENV_MEM_INDEX] == "1"
 
 
-async def test_ids_stay_when_the_driver_numbers_the_gpus_otherwise(world: World) -> None:
+async def test_ids_stay_when_the_driver_renumbers_the_gpus(world: World) -> None:
     await world.start()
     before = set(world.kubelet.endpoints[names.GPU_MEM].devices)
     await world.run_pod("a", 3, on=0)
@@ -68,7 +68,7 @@ async def test_ids_stay_when_the_driver_numbers_the_gpus_otherwise(world: World)
     assert world.recorded("a").gpus[0].uuid == gpu(0).uuid
 
 
-async def test_a_gpu_with_an_xid_stays_out_of_service_until_it_was_without_one_for_long_enough(
+async def test_a_gpu_with_an_xid_stays_out_of_service_until_long_enough_without_one(
     world: World,
 ) -> None:
     world.use(xid_recovery_s=1000.0)
@@ -89,7 +89,7 @@ async def test_a_gpu_with_an_xid_stays_out_of_service_until_it_was_without_one_f
     await world.changes.until(lambda: world.api.reported("GPURecovered"))
 
 
-async def test_the_api_server_away_at_start_is_waited_for(world: World) -> None:
+async def test_the_agent_waits_for_an_api_server_that_is_down_at_start(world: World) -> None:
     world.api.refusing = True
     await world.start(ready=False)
     agent = world.agent
@@ -121,10 +121,10 @@ async def test_no_pod_is_refused_before_a_kubelet_that_allocates_early_has_liste
 
 @pytest.mark.parametrize("mode", ["share", "core_mem"])
 @pytest.mark.parametrize("when", ["unasked", "unanswered"])
-async def test_a_kubelet_that_hangs_up_on_who_just_registered_has_the_devices_soon(
+async def test_the_devices_return_soon_after_the_kubelet_disconnects_a_new_plugin(
     world: World, mode: str, when: HangsUp
 ) -> None:
-    """As it does when the list of an agent before ends in that moment: it shows in no connection of ours, or too early."""
+    """As happens when an earlier agent's list ends in that moment: no connection of ours shows it, or too early."""
     resources = [one.name for one in rules_of(MODES[mode]).plugins]
     world.kubelet.hangs_up = [when] * len(resources)
     await world.start(mode=mode)
@@ -135,7 +135,7 @@ async def test_a_kubelet_that_hangs_up_on_who_just_registered_has_the_devices_so
     assert len(world.kubelet.registrations) == 2 * len(resources)
 
 
-async def test_an_agent_is_not_ready_until_the_kubelet_asks_for_its_devices(
+async def test_an_agent_is_not_ready_until_the_kubelet_requests_its_devices(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, "_ASKS_FIRST_S", 0.2)
@@ -150,14 +150,14 @@ async def test_an_agent_is_not_ready_until_the_kubelet_asks_for_its_devices(
         )
     )
     await world.ready()
-    # More on a machine where the kubelet takes longer to ask than the timeout.
+    # More on a machine where the kubelet takes longer to call than the timeout.
     assert len(world.kubelet.registrations) >= 4
 
 
-async def test_a_kubelet_that_died_before_it_noted_an_init_container_may_ask_for_it_again_at_once(
+async def test_a_kubelet_that_died_before_recording_an_init_container_may_allocate_again(
     world: World,
 ) -> None:
-    """It lists nothing of init containers: only its restart shows whether it has the answer."""
+    """It lists nothing of init containers: only its restart shows whether it received the response."""
     await world.start()
     made = world.bind("a", container("c", 3), on=0, init=(container("i", 2),))
     await world.kubelet._allocate(Admitted(made), made["spec"]["initContainers"][0], {}, ())

@@ -1,6 +1,7 @@
-"""The kubelet's side of DRA over real gRPC sockets: it watches its folder of plugins, registers, prepares and unprepares.
+"""The kubelet's side of DRA over real gRPC sockets: it watches its folder of plugins, registers, prepares
+and unprepares.
 
-Source of its ways: k8s.io/kubernetes ``pkg/kubelet/pluginmanager`` and ``pkg/kubelet/cm/dra``.
+Based on k8s.io/kubernetes ``pkg/kubelet/pluginmanager`` and ``pkg/kubelet/cm/dra``.
 """
 
 from collections.abc import AsyncIterator
@@ -20,7 +21,7 @@ _CALL_S = 30.0
 
 
 class PrepareFailed(Exception):
-    """What the plugin said of the claim."""
+    """The plugin's error for the claim."""
 
 
 class DraKubelet:
@@ -37,7 +38,7 @@ class DraKubelet:
         )
 
     async def register(self, refusal: str = "") -> registration.PluginInfo:
-        """Wait for the only plugin's socket, ask what it is, and tell it that it is registered, or why not."""
+        """Wait for the only plugin's socket, get its information, and report that it is registered, or why not."""
         await self.changes.until(lambda: len(self.sockets()) == 1, "a plugin's socket")
         async with self._channel() as channel:
             stub = RegistrationStub(channel)
@@ -67,7 +68,7 @@ class DraKubelet:
             raise PrepareFailed(error)
 
     async def health(self, service: str) -> AsyncIterator[dict[str, tuple[str, str]]]:
-        """Health and message by device, of each report. ``service`` is that by which kubelets of a version ask."""
+        """Health and message by device, of each report. ``service`` is the one that kubelets of a version use."""
         async with self._channel() as channel:
             watch = channel.unary_stream(
                 f"/{service}/NodeWatchResources",

@@ -1,4 +1,4 @@
-"""Containers that get their GPU by CDI, and nodes that cannot give it so."""
+"""Containers that get their GPU by CDI, and nodes where that is impossible."""
 
 import asyncio
 import errno
@@ -50,7 +50,7 @@ def on_containerd(world: World, mode: str = "share", **info: str) -> None:
     world.api.put("nodes", NODE, made)
 
 
-async def test_where_the_runtime_can_and_every_gpu_is_described_it_is_cdi(world: World) -> None:
+async def test_cdi_is_used_where_the_runtime_supports_it_and_every_gpu_is_described(world: World) -> None:
     describe(world, 0, 1)
     on_containerd(world)
     await world.start()
@@ -102,7 +102,7 @@ def with_device_nodes(world: World) -> None:
 
 @pytest.mark.parametrize("mode", ["share", "topology"])
 async def test_by_nvidias_runtime_the_kubelet_passes_the_gpus_device_nodes(world: World, mode: str) -> None:
-    """Else ``systemctl daemon-reload`` takes the GPU away from running containers."""
+    """Otherwise ``systemctl daemon-reload`` takes the GPU away from running containers."""
     with_device_nodes(world)
     on_containerd(world, mode, containerRuntimeVersion="containerd://1.7.27")
     await world.start(mode=mode)
@@ -132,7 +132,7 @@ async def test_by_cdi_the_description_has_the_device_nodes_and_the_kubelet_passe
     assert described["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidia1"}]
 
 
-async def test_a_description_that_comes_later_and_goes_is_followed(world: World) -> None:
+async def test_a_description_that_appears_later_and_disappears_is_followed(world: World) -> None:
     on_containerd(world)
     await world.start()
     assert not (await world.run_pod("before", 1, on=0)).answers["c"].cdi_devices
@@ -142,11 +142,11 @@ async def test_a_description_that_comes_later_and_goes_is_followed(world: World)
     (world.settings.cdi_folders[0] / "nvidia.json").unlink()
     agent = world.agent
     await world.changes.until(lambda: agent.metrics.runtime.value("nvidia", "auto") == 1.0, "back")
-    # Containers with a device name from it may be started again.
+    # Containers with a device name from it may be restarted.
     assert ours(world).exists()
 
 
-async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(world: World) -> None:
+async def test_without_a_description_nothing_is_offered_where_cdi_is_configured(world: World) -> None:
     world.use(container_runtime=Asked.CDI)
     on_containerd(world)
     await world.start(ready=False)
@@ -169,7 +169,7 @@ async def test_without_a_description_nothing_is_offered_where_cdi_was_asked_for(
     assert len(world.api.reported("CDIUnavailable")) == 1
 
 
-async def test_a_gpu_that_is_lost_changes_nothing_for_the_others(world: World) -> None:
+async def test_a_lost_gpu_changes_nothing_for_the_others(world: World) -> None:
     describe(world, 0, 1)
     on_containerd(world)
     await world.start()
@@ -180,7 +180,9 @@ async def test_a_gpu_that_is_lost_changes_nothing_for_the_others(world: World) -
     assert (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
 
 
-async def test_ours_goes_when_the_node_shares_no_more_and_no_pod_holds_a_share(world: World) -> None:
+async def test_our_description_is_removed_once_the_node_shares_nothing_and_no_pod_holds_a_share(
+    world: World,
+) -> None:
     describe(world, 0, 1)
     on_containerd(world)
     await world.start()
@@ -193,7 +195,7 @@ async def test_ours_goes_when_the_node_shares_no_more_and_no_pod_holds_a_share(w
     await world.changes.until(lambda: not ours(world).exists(), "removed")
 
 
-async def test_an_agent_that_ends_leaves_ours_for_containers_that_start_again(world: World) -> None:
+async def test_a_stopping_agent_leaves_our_description_for_restarting_containers(world: World) -> None:
     describe(world, 0, 1)
     on_containerd(world)
     await world.start()
@@ -201,7 +203,7 @@ async def test_an_agent_that_ends_leaves_ours_for_containers_that_start_again(wo
     assert ours(world).exists()
 
 
-async def test_while_a_folder_is_tried_again_containers_go_on_as_they_did(
+async def test_while_a_folder_is_retried_containers_are_served_as_before(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trying, go_on, tries = threading.Event(), threading.Event(), itertools.count()
@@ -226,16 +228,16 @@ async def test_while_a_folder_is_tried_again_containers_go_on_as_they_did(
         go_on.set()
 
 
-@pytest.mark.parametrize("asked", [Asked.AUTO, Asked.CDI])
-async def test_a_folder_that_cannot_be_written(world: World, asked: Asked) -> None:
+@pytest.mark.parametrize("runtime", [Asked.AUTO, Asked.CDI])
+async def test_an_unwritable_folder(world: World, runtime: Asked) -> None:
     blocked: Any = world.folder / "cdi-blocked"
     blocked.write_text("a file where the folder should be")
-    world.use(container_runtime=asked, cdi_folders=(world.settings.cdi_folders[0], blocked))
+    world.use(container_runtime=runtime, cdi_folders=(world.settings.cdi_folders[0], blocked))
     describe(world, 0, 1)
     on_containerd(world)
     await world.start()
     agent = world.agent
-    if asked is Asked.AUTO:
+    if runtime is Asked.AUTO:
         assert agent.missing() == []
         assert not (await world.run_pod("a", 3, on=0)).answers["c"].cdi_devices
     else:

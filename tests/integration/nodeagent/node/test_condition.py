@@ -1,4 +1,4 @@
-"""The node's condition GPUShareReady follows the driver, the GPUs and the mode, and goes with the sharing."""
+"""The node's condition GPUShareReady follows the driver, the GPUs and the mode, and is removed when sharing ends."""
 
 from typing import Any
 
@@ -13,11 +13,11 @@ def conditions(world: World) -> dict[str, Any]:
 
 
 def ready(world: World) -> tuple[str, str, str]:
-    said = conditions(world).get(names.CONDITION_READY, {})
-    return said.get("status", ""), said.get("reason", ""), said.get("message", "")
+    condition = conditions(world).get(names.CONDITION_READY, {})
+    return condition.get("status", ""), condition.get("reason", ""), condition.get("message", "")
 
 
-async def test_a_cordoned_gpu_is_named_and_does_not_count(world: World) -> None:
+async def test_a_cordoned_gpu_is_reported_and_does_not_count(world: World) -> None:
     await world.start()
     await world.changes.until(lambda: ready(world)[1] == "Sharing", "shares")
     node = world.api.objects["nodes", NODE]
@@ -32,7 +32,7 @@ async def test_a_cordoned_gpu_is_named_and_does_not_count(world: World) -> None:
     await world.changes.until(lambda: ", 2 of 2 GPUs in service, " in ready(world)[2], "counts again")
 
 
-async def test_the_condition_goes_with_the_sharing_and_others_stay(world: World) -> None:
+async def test_the_condition_is_removed_with_the_sharing_and_others_stay(world: World) -> None:
     await world.start()
     await world.changes.until(lambda: ready(world)[1] == "Sharing", "shares")
     node = world.api.objects["nodes", NODE]

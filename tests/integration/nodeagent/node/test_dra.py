@@ -56,7 +56,7 @@ def slices(world: World) -> list[dict[str, Any]]:
 
 
 def taints(world: World) -> dict[str, tuple[str, str, str]]:
-    """Key, value and effect by device, of those that have a taint."""
+    """Key, value and effect of each device's taint, if it has one."""
     return {
         device["name"]: (taint["key"], taint.get("value", ""), taint["effect"])
         for one in slices(world)
@@ -79,7 +79,7 @@ def put(world: World, claim: dict[str, Any]) -> dict[str, Any]:
 
 
 def edits(world: World, claim: dict[str, Any]) -> dict[str, Any]:
-    """What the claim's CDI file does to its containers."""
+    """The CDI file's edits for the claim's containers."""
     (device,) = json.loads(cdi_file(world, claim).read_text())["devices"]
     assert device["name"] == claim["metadata"]["uid"]
     found: dict[str, Any] = device["containerEdits"]
@@ -94,7 +94,7 @@ def host_paths(world: World, claim: dict[str, Any]) -> dict[str, Path]:
     return {one["containerPath"]: Path(one["hostPath"]) for one in edits(world, claim)["mounts"]}
 
 
-async def test_a_node_publishes_its_gpus_and_takes_them_back_with_the_mode(world: World) -> None:
+async def test_a_node_publishes_its_gpus_and_withdraws_them_with_the_mode(world: World) -> None:
     await started(world)
     (found,) = slices(world)
     assert found["metadata"]["ownerReferences"][0]["uid"] == "node-uid"
@@ -111,7 +111,7 @@ async def test_a_node_publishes_its_gpus_and_takes_them_back_with_the_mode(world
     await world.changes.until(lambda: not slices(world), "no slice")
 
 
-async def test_the_slice_is_written_when_it_changes_and_not_else(world: World) -> None:
+async def test_the_slice_is_written_only_when_it_changes(world: World) -> None:
     await started(world)
     assert len(writes(world)) == 1
     world.nvml.faults[gpu(1).uuid] = "GPU is lost"
@@ -176,7 +176,7 @@ async def test_the_kubelet_gets_gpu_health_when_it_changes_and_periodically(
     await reports.aclose()
 
 
-async def test_where_taints_are_off_a_gpu_that_takes_nothing_new_leaves_the_slice(world: World) -> None:
+async def test_where_taints_are_off_a_cordoned_gpu_is_removed_from_the_slice(world: World) -> None:
     world.api.taints_devices = False
     await started(world)
     world.nvml.faults[gpu(1).uuid] = "GPU is lost"
@@ -246,7 +246,7 @@ async def test_where_nvidias_runtime_brings_the_driver_the_claim_has_the_gpus_de
     ]
 
 
-async def test_asked_again_a_claim_gets_the_same_and_running_containers_keep_their_files(
+async def test_preparing_a_claim_again_gives_the_same_and_running_containers_keep_their_files(
     world: World,
 ) -> None:
     kubelet = await started(world)
@@ -262,7 +262,7 @@ async def test_asked_again_a_claim_gets_the_same_and_running_containers_keep_the
     assert usage.stat().st_ino == inode
 
 
-async def test_a_reboot_takes_the_cdi_files_and_the_kubelet_prepares_again(world: World) -> None:
+async def test_after_a_reboot_removed_the_cdi_files_the_kubelet_prepares_again(world: World) -> None:
     kubelet = await started(world)
     claim = put(world, allocated("share", (FIRST, "3Gi", 30)))
     before = await kubelet.prepare(claim)
@@ -300,7 +300,7 @@ async def test_a_claims_parameters_reach_its_limits(world: World) -> None:
     assert "core_percent=30 core_policy=idle core_class=latency\n" in text
 
 
-async def test_admin_access_sees_the_gpu_without_a_limit_and_holds_nothing_of_it(world: World) -> None:
+async def test_admin_access_sees_the_gpu_without_a_limit_and_allocates_nothing(world: World) -> None:
     kubelet = await started(world, in_place=True)
     claim = put(world, allocated("monitor", (FIRST, "0", 0), adminAccess=True))
     (device,) = await kubelet.prepare(claim)
@@ -348,7 +348,7 @@ async def test_files_of_a_prepared_claim_stay_and_those_of_no_claim_go(world: Wo
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-async def test_what_cannot_be_prepared_is_refused_with_the_reason(
+async def test_an_unpreparable_claim_is_refused_with_the_reason(
     world: World, claim: dict[str, Any], why: str
 ) -> None:
     kubelet = await started(world)
@@ -391,7 +391,7 @@ async def test_a_kubelet_that_refuses_the_driver_is_an_event_on_the_node(world: 
     assert "the version is not supported" in world.api.reported("ClaimsUnavailable")[0]["note"]
 
 
-async def test_a_gpu_with_a_claim_is_kept_back_in_another_mode_until_it_is_released(world: World) -> None:
+async def test_a_gpu_with_a_claim_is_withheld_in_another_mode_until_it_is_released(world: World) -> None:
     kubelet = await started(world)
     claim = put(world, allocated("share", (FIRST, "3Gi", 30)))
     await kubelet.prepare(claim)
@@ -401,7 +401,7 @@ async def test_a_gpu_with_a_claim_is_kept_back_in_another_mode_until_it_is_relea
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
 
 
-async def test_claims_get_what_pods_from_another_mode_leave_of_a_gpu_until_these_end(world: World) -> None:
+async def test_claims_get_the_rest_of_a_gpu_until_pods_from_another_mode_end(world: World) -> None:
     install(world)
     kubelet_of(world)
     await world.start(mode="core_mem")
@@ -426,7 +426,7 @@ async def test_claims_get_what_pods_from_another_mode_leave_of_a_gpu_until_these
     )
 
 
-async def test_sockets_of_agents_that_died_are_removed(world: World) -> None:
+async def test_sockets_of_dead_agents_are_removed(world: World) -> None:
     kubelet = kubelet_of(world)
     dead = kubelet.folder / "gpushare.dev-0000000000000001.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as left:

@@ -1,4 +1,4 @@
-"""A node in mode ``dra``: what containers use through claims, in metrics and by the watchdog."""
+"""A node in mode ``dra``: usage by containers through claims, in metrics and by the watchdog."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,9 @@ def container_id(pod: str, container: str) -> str:
 
 
 def put_pod(world: World, name: str, claim: str, *, template: bool = False) -> None:
-    """A running pod with containers ``main`` and ``side``, of which ``main`` uses the claim, as the API server has it."""
+    """A running pod with containers ``main`` and ``side``, of which ``main`` uses the claim, as the API
+    server has it.
+    """
     entry = {
         "name": "gpu",
         **({"resourceClaimTemplateName": "t"} if template else {"resourceClaimName": claim}),
@@ -73,7 +75,7 @@ async def prepared(
     return kubelet, claim
 
 
-async def test_metrics_say_what_claims_hold_and_what_their_containers_use(world: World) -> None:
+async def test_metrics_report_claims_allocations_and_their_containers_usage(world: World) -> None:
     watch(world)
     kubelet, claim = await prepared(world, "pair", (FIRST, "3Gi", 30), (SECOND, "1Gi", 0))
     put_pod(world, "a", "pair", template=True)
@@ -85,28 +87,28 @@ async def test_metrics_say_what_claims_hold_and_what_their_containers_use(world:
     )
     assert sample(world, "gpushare_container_compute_used_ratio", **container) == 0.2
     assert sample(world, "gpushare_container_memory_allocated_bytes", **container) == 3 << 30
-    of_claim = {"namespace": "default", "claim": "pair"}
+    claim_labels = {"namespace": "default", "claim": "pair"}
     for uuid, memory, compute in ((gpu(0).uuid, 3 << 30, 0.3), (gpu(1).uuid, 1 << 30, 0.0)):
-        assert sample(world, "gpushare_claim_memory_allocated_bytes", **of_claim, UUID=uuid) == memory
-        assert sample(world, "gpushare_claim_compute_allocated_ratio", **of_claim, UUID=uuid) == compute
+        assert sample(world, "gpushare_claim_memory_allocated_bytes", **claim_labels, UUID=uuid) == memory
+        assert sample(world, "gpushare_claim_compute_allocated_ratio", **claim_labels, UUID=uuid) == compute
         assert sample(world, "gpushare_gpu_memory_allocated_bytes", UUID=uuid) == memory
         assert sample(world, "gpushare_gpu_pods", UUID=uuid) == 1
     usage(host_paths(world, claim)["/run/gpushare/usage"])
-    charged = {**of_claim, "UUID": gpu(0).uuid}
+    charged = {**claim_labels, "UUID": gpu(0).uuid}
     assert sample(world, "gpushare_claim_memory_charged_bytes", **charged) == 1000 * 256
     assert sample(world, "gpushare_claim_gpu_seconds_total", **charged) == 1.5
     assert first_gpu(world).foreign_mib == 0
     await kubelet.unprepare(claim)
-    assert sample(world, "gpushare_claim_memory_allocated_bytes", **of_claim) is None
+    assert sample(world, "gpushare_claim_memory_allocated_bytes", **claim_labels) is None
     assert sample(world, "gpushare_gpu_memory_allocated_bytes", UUID=gpu(0).uuid) == 0
 
 
-async def test_pods_that_use_one_claim_have_one_limit_and_each_is_told(world: World) -> None:
+async def test_pods_that_share_a_claim_have_one_limit_and_each_gets_an_event(world: World) -> None:
     watch(world, "kill")
-    ended: list[int] = []
+    killed: list[int] = []
 
     def end(pid: int, whose: Owner, proc: Path) -> str:
-        ended.append(pid)
+        killed.append(pid)
         return ""
 
     await prepared(world, "shared", (FIRST, "3Gi", 30))
@@ -123,7 +125,7 @@ async def test_pods_that_use_one_claim_have_one_limit_and_each_is_told(world: Wo
         "it is killed if that lasts for 0.05 s"
     }
     assert world.api.reported("GPUMemoryKilled")[0]["note"].endswith("; killed by the node agent: 41, 42")
-    assert set(ended) == {41, 42}
+    assert set(killed) == {41, 42}
 
 
 async def test_a_claim_is_watched_by_the_agent_that_follows(world: World) -> None:

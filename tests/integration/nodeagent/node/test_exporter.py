@@ -1,4 +1,4 @@
-"""What the agent's two pages of figures say of GPUs, containers and processes: in our names, and in DCGM's and ACK's."""
+"""The agent's two pages of metrics about GPUs, containers and processes: in our names, and in DCGM's and ACK's."""
 
 import struct
 from dataclasses import replace
@@ -19,7 +19,7 @@ from tests.integration.nodeagent.conftest import World
 from tests.integration.nodeagent.isolation.test_watchdog import (
     contained,
     process,
-    tell_container,
+    report_container,
     uses,
     watch,
 )
@@ -47,7 +47,7 @@ def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
-            # The parser adds the ending of counters to DCGM's, which have none.
+            # The parser adds the suffix of counters to DCGM's, which have none.
             name = sample.name if sample.name in FAMILIES else sample.name.removesuffix("_total")
             if name in FAMILIES:
                 labels = FAMILIES[name][2]
@@ -56,10 +56,10 @@ def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
-async def until(world: World, said: Any, what: str) -> dict[str, dict[tuple[str, ...], float]]:
+async def until(world: World, condition: Any, what: str) -> dict[str, dict[tuple[str, ...], float]]:
     def looked() -> bool:
         try:
-            return bool(said(scraped(world)))
+            return bool(condition(scraped(world)))
         except KeyError:
             return False
 
@@ -79,7 +79,7 @@ async def test_each_gpus_metrics_have_our_names_and_dcgms(world: World) -> None:
     }
     await world.start()
     labels = ("0", G0, gpu(0).pci_bus_id, "nvidia0", "Tesla T4", NODE, DRIVER, *NOWHERE)
-    series = await until(world, lambda said: said["DCGM_FI_DEV_GPU_UTIL"], "readings")
+    series = await until(world, lambda families: families["DCGM_FI_DEV_GPU_UTIL"], "readings")
     for name, value in (
         ("DCGM_FI_DEV_GPU_UTIL", 30.0),
         ("DCGM_FI_DEV_MEM_COPY_UTIL", 12.0),
@@ -118,16 +118,16 @@ async def test_each_gpus_metrics_have_our_names_and_dcgms(world: World) -> None:
     assert series["gpushare_gpu_memory_capacity_bytes"][NODE, "0", G0] == 15360.0 * MIB
 
 
-async def test_a_driver_that_has_gone_leaves_no_old_figures_behind(world: World) -> None:
+async def test_a_removed_driver_leaves_no_stale_metrics(world: World) -> None:
     watch(world)
     world.nvml.reading_of = {G0: GpuReading(G0, 30, 12, 4096, 11264, 61, 71500, DRIVER)}
     await world.start(mode="core_mem")
     admitted = await world.run_pod("a", 3, on=0, core=30)
     await world.until_assigned("a")
-    tell_container(world, "a")
+    report_container(world, "a")
     process(world, 41, contained(admitted))
     uses(world, (41, 1000, 10))
-    of_the_driver = (
+    driver_families = (
         "gpushare_gpu_utilization_ratio",
         "gpushare_gpu_memory_used_bytes",
         "gpushare_container_memory_used_bytes",
@@ -136,20 +136,22 @@ async def test_a_driver_that_has_gone_leaves_no_old_figures_behind(world: World)
         "DCGM_FI_DEV_FB_USED",
         "DCGM_CUSTOM_PROCESS_MEM_USED",
     )
-    await until(world, lambda said: said.keys() >= set(of_the_driver), "all metrics")
+    await until(world, lambda families: families.keys() >= set(driver_families), "all metrics")
     world.nvml.driver, world.nvml.exchanged = False, True
-    await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 0.0, "out of service")
+    await until(
+        world, lambda families: families["gpushare_gpu_healthy"][NODE, "0", G0] == 0.0, "out of service"
+    )
     series = scraped(world)
-    assert not series.keys() & set(of_the_driver)
+    assert not series.keys() & set(driver_families)
     assert series["gpushare_gpu_memory_allocated_bytes"][NODE, "0", G0] > 0
     world.nvml.driver = True
-    await until(world, lambda said: said.keys() >= set(of_the_driver), "all metrics again")
+    await until(world, lambda families: families.keys() >= set(driver_families), "all metrics again")
 
 
 async def test_without_the_watchdog_no_process_is_reported_as_unmanaged(world: World) -> None:
     watch(world, policy="off")
     await world.start()
-    series = await until(world, lambda said: said["gpushare_gpu_healthy"], "GPUs")
+    series = await until(world, lambda families: families["gpushare_gpu_healthy"], "GPUs")
     assert "gpushare_gpu_unmanaged_processes" not in series
 
 
@@ -158,29 +160,29 @@ async def test_xids_are_counted_and_the_last_one_is_reported(world: World) -> No
     for xid in (31, 79, 31):
         world.nvml.send_xid(G0, xid)
     series = await until(
-        world, lambda said: sum(said["gpushare_gpu_xid_errors_total"].values()) == 3, "three XIDs"
+        world, lambda families: sum(families["gpushare_gpu_xid_errors_total"].values()) == 3, "three XIDs"
     )
     assert series["gpushare_gpu_xid_errors_total"] == {(NODE, "0", G0, "31"): 2.0, (NODE, "0", G0, "79"): 1.0}
     assert {labels[1]: value for labels, value in series["DCGM_FI_DEV_XID_ERRORS"].items()}[G0] == 31.0
     assert series["gpushare_gpu_last_xid"][NODE, "0", G0] == 31.0
-    await until(world, lambda said: said["gpushare_gpu_healthy"][NODE, "0", G0] == 1.0, "well again")
+    await until(world, lambda families: families["gpushare_gpu_healthy"][NODE, "0", G0] == 1.0, "well again")
 
 
-async def test_allocations_of_containers_and_their_use_by_the_driver_are_metrics(world: World) -> None:
+async def test_containers_allocations_and_usage_by_the_driver_are_metrics(world: World) -> None:
     watch(world)
     await world.start(mode="core_mem")
     admitted = await world.run_pod("a", 3, on=0, core=30)
     await world.until_assigned("a")
-    tell_container(world, "a")
+    report_container(world, "a")
     process(world, 41, contained(admitted), name='tra"in\\er')
     process(world, 42, contained(admitted))
     process(world, 77, name="Xorg")
     uses(world, (41, 1000, 10), (42, 200, 15), (77, 640, -1))
     series = await until(
         world,
-        lambda said: (
-            "c" in {labels[2] for labels in said["gpushare_container_memory_used_bytes"]}
-            and said["gpushare_gpu_memory_unmanaged_bytes"][NODE, "0", G0]
+        lambda families: (
+            "c" in {labels[2] for labels in families["gpushare_container_memory_used_bytes"]}
+            and families["gpushare_gpu_memory_unmanaged_bytes"][NODE, "0", G0]
         ),
         "use of the container",
     )
@@ -218,12 +220,14 @@ async def test_allocations_of_containers_and_their_use_by_the_driver_are_metrics
     assert "DCGM_CUSTOM_ILLEGAL_PROCESS_SM_UTIL" not in series, "the driver does not tell it"
 
 
-async def test_what_a_process_has_the_other_engines_do(world: World) -> None:
+async def test_usage_of_the_other_engines_is_reported_by_process(world: World) -> None:
     watch(world)
     await world.start(mode="cgpu")
     process(world, 77)
     world.nvml.running = [GpuProcess(G0, 77, 640, 0, "C+G", 4, 30, 0)]
-    series = await until(world, lambda said: said["gpushare_process_engine_used_ratio"], "the process")
+    series = await until(
+        world, lambda families: families["gpushare_process_engine_used_ratio"], "the process"
+    )
     its = ("", "", "", NODE, "0", G0, "77", "python3", "C+G")
     assert series["gpushare_process_engine_used_ratio"] == {
         (*its, "memory_bus"): 0.04,
@@ -243,7 +247,9 @@ async def test_pods_that_count_gpus_have_all_of_them(world: World) -> None:
     await world.start(mode="topology")
     await world.kubelet.admit(world.bind("w", wants(1), on=1))
     uuid = gpu(1).uuid
-    series = await until(world, lambda said: said["gpushare_container_memory_allocated_bytes"], "the pod")
+    series = await until(
+        world, lambda families: families["gpushare_container_memory_allocated_bytes"], "the pod"
+    )
     assert series["gpushare_container_memory_allocated_bytes"] == {
         ("default", "w", "c", NODE, "1", uuid): 15360.0 * MIB
     }
@@ -256,7 +262,7 @@ async def test_pods_that_count_gpus_have_all_of_them(world: World) -> None:
     assert series["gpushare_gpu_exclusive_pods"] == {(NODE, "0", G0): 0.0, (NODE, "1", uuid): 1.0}
 
 
-async def test_the_pool_and_the_kind_of_instance_are_those_of_the_nodes_labels(world: World) -> None:
+async def test_pool_and_instance_type_come_from_the_nodes_labels(world: World) -> None:
     await world.start()
     node = objects.node("share")
     node["metadata"]["labels"] |= {
@@ -266,13 +272,17 @@ async def test_the_pool_and_the_kind_of_instance_are_those_of_the_nodes_labels(w
     }
     world.api.put("nodes", NODE, node)
     total = "DCGM_CUSTOM_DEV_FB_TOTAL"
-    series = await until(world, lambda said: "np1" in {labels[2] for labels in said[total]}, "the labels")
+    series = await until(
+        world, lambda families: "np1" in {labels[2] for labels in families[total]}, "the labels"
+    )
     assert {labels[1:4] for labels in series[total]} == {(NODE, "np1", "ecs")}
     assert {labels[-3:] for labels in series["DCGM_FI_DEV_XID_ERRORS"]} == {(NODE, "np1", "ecs")}
 
 
-async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
-    """By container as soon as the kubelet reports which is which, before that by pod; on a GPU of others it is unmanaged."""
+async def test_usage_of_pods_with_whole_gpus(world: World) -> None:
+    """By container as soon as the kubelet reports which is which, before that by pod; on a GPU of others it
+    is unmanaged.
+    """
     watch(world)
     await world.start(mode="topology")
     admitted = await world.kubelet.admit(world.bind("w", wants(1), on=1))
@@ -286,11 +296,11 @@ async def test_what_those_use_that_have_whole_gpus(world: World) -> None:
     ]
     used = "gpushare_container_memory_used_bytes"
     pod = ("default", "w", "", NODE, "1", mine)
-    series = await until(world, lambda said: pod in said[used], "its pod")
+    series = await until(world, lambda families: pod in families[used], "its pod")
     assert series[used] == {pod: 9000.0 * MIB}
-    tell_container(world, "w")
+    report_container(world, "w")
     its = ("default", "w", "c", NODE, "1", mine)
-    series = await until(world, lambda said: its in said[used], "its container")
+    series = await until(world, lambda families: its in families[used], "its container")
     assert series[used] == {its: 9000.0 * MIB}
     assert series["gpushare_container_compute_used_ratio"] == {its: 0.7}
     assert series["gpushare_gpu_unmanaged_processes"] == {(NODE, "0", others): 1.0, (NODE, "1", mine): 1.0}
@@ -306,39 +316,39 @@ async def test_a_container_without_a_process_uses_nothing_unless_that_is_unknown
     await world.until_assigned("idle")
     admitted = await world.run_pod("a", 3, on=0, core=30)
     await world.until_assigned("a")
-    tell_container(world, "idle")
-    tell_container(world, "a")
+    report_container(world, "idle")
+    report_container(world, "a")
     process(world, 41, contained(admitted))
     used, busy = "gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"
     idle, its = (("default", pod, "c", NODE, "0", G0) for pod in ("idle", "a"))
-    series = await until(world, lambda said: idle in said[used], "the idle one")
+    series = await until(world, lambda families: idle in families[used], "the idle one")
     assert (series[used][idle], series[busy][idle]) == (0.0, 0.0)
     uses(world, (41, 1000, 10))
-    series = await until(world, lambda said: said[used][its], "the other's process")
+    series = await until(world, lambda families: families[used][its], "the other's process")
     assert series[used] == {idle: 0.0, its: 1000.0 * MIB}
     uses(world, (41, -1, 10))
     series = await until(
-        world, lambda said: its not in said[used], "memory that the driver does not report them"
+        world, lambda families: its not in families[used], "memory that the driver does not report them"
     )
     assert (series[used], series[busy][its]) == ({idle: 0.0}, 0.1)
 
 
-async def test_use_of_a_gpu_that_does_not_answer_is_not_reported_as_zero(world: World) -> None:
+async def test_usage_of_an_unresponsive_gpu_is_not_reported_as_zero(world: World) -> None:
     watch(world)
     await world.start(mode="share")
     for name, index in (("on-lost", 0), ("on-well", 1)):
         await world.run_pod(name, 3, on=index)
         await world.until_assigned(name)
-        tell_container(world, name)
+        report_container(world, name)
     used, busy = "gpushare_container_memory_used_bytes", "gpushare_container_compute_used_ratio"
     strangers = "gpushare_gpu_unmanaged_processes"
     lost, well = (
         ("default", name, "c", NODE, str(index), gpu(index).uuid)
         for name, index in (("on-lost", 0), ("on-well", 1))
     )
-    await until(world, lambda said: said[used].keys() == {lost, well}, "both")
+    await until(world, lambda families: families[used].keys() == {lost, well}, "both")
     world.nvml.faults = {G0: "GPU is lost"}
-    series = await until(world, lambda said: lost not in said[used], "the lost one is not known")
+    series = await until(world, lambda families: lost not in families[used], "the lost one is not known")
     assert (series[used], series[busy]) == ({well: 0.0}, {well: 0.0})
     assert series[strangers] == {(NODE, "1", gpu(1).uuid): 0.0}
     assert series["gpushare_container_memory_allocated_bytes"].keys() == {lost, well}
@@ -349,14 +359,16 @@ async def test_on_a_node_that_shares_no_gpu_no_process_is_unmanaged(world: World
     await world.start(mode="share")
     process(world, 77)
     uses(world, (77, 640, 5))
-    await until(world, lambda said: said["gpushare_process_memory_used_bytes"], "the process")
+    await until(world, lambda families: families["gpushare_process_memory_used_bytes"], "the process")
     world.api.put("nodes", NODE, objects.node("default"))
     await until(
-        world, lambda said: "gpushare_process_memory_used_bytes" not in said, "another plugin's business"
+        world,
+        lambda families: "gpushare_process_memory_used_bytes" not in families,
+        "another plugin's business",
     )
 
 
-async def test_what_the_library_in_a_container_counts(world: World) -> None:
+async def test_counters_of_the_library_in_a_container(world: World) -> None:
     isolation = replace(world.settings.isolation, asked=AskedIsolation.AUTO)
     world.use(isolation=isolation)
     await world.start(mode="core_mem")
@@ -370,7 +382,9 @@ async def test_what_the_library_in_a_container_counts(world: World) -> None:
         )
         usage(directories.make(claimed, "hard") / "usage")
     series = await until(
-        world, lambda said: said["gpushare_container_memory_charged_bytes"], "the directory is adopted"
+        world,
+        lambda families: families["gpushare_container_memory_charged_bytes"],
+        "the directory is adopted",
     )
     ours = ("default", "a", "c", NODE, "0", G0)
     assert series["gpushare_container_memory_charged_bytes"] == {ours: 1000.0 * 256}

@@ -1,4 +1,4 @@
-"""GPUs that break and mend, and nodes that have none."""
+"""GPUs that fail and recover, and nodes that have none."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ async def test_a_driver_without_xid_events_is_watched_by_probes(world: World) ->
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
 
 
-async def test_a_gpu_that_vanishes_stays_described_as_not_healthy(world: World) -> None:
+async def test_a_gpu_that_vanishes_stays_described_as_unhealthy(world: World) -> None:
     await world.start()
     opened = world.nvml.opened
     world.nvml.faults[gpu(1).uuid] = "GPU is lost"
@@ -89,14 +89,14 @@ async def test_a_node_whose_only_gpu_is_lost_is_not_advised_to_drop_its_label(wo
     )
     assert "label" not in note
     agent = world.agent
-    # What comes while the first is on its way is counted on it.
+    # Events that arrive while the first is being sent are counted on it.
     await world.changes.until(lambda: not agent._recorder.waiting, "it is written")
     world.nvml.gpus, world.nvml.unreadable = [gpu(0, mig=True)], ()
     await world.changes.until(lambda: "nvidia-smi -i 0 -mig 0" in world.api.reported("NoGPU")[-1]["note"])
     assert "dmesg" not in world.api.reported("NoGPU")[-1]["note"]
 
 
-async def test_a_gpu_in_mig_mode_is_left_out_and_named(world: World) -> None:
+async def test_a_gpu_in_mig_mode_is_excluded_and_reported(world: World) -> None:
     world.nvml.gpus = [gpu(0), gpu(1, mig=True)]
     await world.start()
     assert world.kubelet.capacity(names.GPU_MEM) == 15
@@ -104,7 +104,7 @@ async def test_a_gpu_in_mig_mode_is_left_out_and_named(world: World) -> None:
     assert "nvidia-smi -i 1 -mig 0" in world.api.reported("GPUExcluded")[0]["note"]
 
 
-async def test_all_calls_of_nvml_come_from_one_thread(world: World) -> None:
+async def test_all_nvml_calls_come_from_one_thread(world: World) -> None:
     await world.start()
     world.nvml.send_xid(gpu(0).uuid, 48)
     await world.changes.until(lambda: world.api.reported("GPUUnhealthy"))

@@ -1,4 +1,6 @@
-"""MIG instances on demand in mode ``dra``: offered as placements, created for claims, destroyed after them; whoever is killed meanwhile."""
+"""MIG instances on demand in mode ``dra``: offered as placements, created for claims, destroyed after them;
+also over kills.
+"""
 
 import asyncio
 import threading
@@ -59,20 +61,20 @@ def share(name: str, *devices: str) -> dict[str, Any]:
 async def test_placements_consume_counters_of_their_gpu_in_slices_of_one_generation(
     world: World, kubelet: DraKubelet
 ) -> None:
-    by_name = {one["metadata"]["name"]: one["spec"] for one in slices(world)}
-    assert {name: one["pool"] for name, one in by_name.items()} == {
+    specs = {one["metadata"]["name"]: one["spec"] for one in slices(world)}
+    assert {name: one["pool"] for name, one in specs.items()} == {
         f"n1-gpushare.dev{part}": {"name": "n1", "generation": 1, "resourceSliceCount": 3}
         for part in ("-counters-0", "", "-mig-0")
     }
-    (counters,) = by_name["n1-gpushare.dev-counters-0"]["sharedCounters"]
+    (counters,) = specs["n1-gpushare.dev-counters-0"]["sharedCounters"]
     assert counters["name"] == PARENT.uuid.lower()
     assert len(counters["counters"]) == 9
     assert (counters["counters"]["memory-slice-7"], counters["counters"]["compute-slices"]) == (
         {"value": "1"},
         {"value": "7"},
     )
-    assert [one["name"] for one in by_name["n1-gpushare.dev"]["devices"]] == [gpu(0).uuid.lower()]
-    partitions = by_name["n1-gpushare.dev-mig-0"]["devices"]
+    assert [one["name"] for one in specs["n1-gpushare.dev"]["devices"]] == [gpu(0).uuid.lower()]
+    partitions = specs["n1-gpushare.dev-mig-0"]["devices"]
     assert [one["name"].rpartition("-mig-")[2] for one in partitions] == [
         *(f"19-{start}" for start in range(7)),
         *("9-4", "9-0", "0-0"),
@@ -113,7 +115,7 @@ async def test_an_instance_exists_from_its_first_claim_to_its_last(world: World,
     assert len(writes(world)) == written, "what is offered does not depend on what exists"
 
 
-async def test_an_instance_that_a_process_uses_is_destroyed_when_it_has_ended(
+async def test_an_instance_in_use_is_destroyed_when_its_process_has_ended(
     world: World, kubelet: DraKubelet
 ) -> None:
     claim = put(world, share("claim", SMALL.name))
@@ -128,7 +130,7 @@ async def test_an_instance_that_a_process_uses_is_destroyed_when_it_has_ended(
     assert occupied(world) == []
 
 
-async def test_instances_of_somebody_else_are_left_alone_and_nothing_is_offered_over_them(
+async def test_instances_of_others_are_left_alone_and_nothing_is_offered_over_them(
     world: World, kubelet: DraKubelet
 ) -> None:
     world.nvml.divide(PARENT.uuid, SMALL)
@@ -160,7 +162,7 @@ async def test_a_gpu_with_a_critical_error_takes_no_new_instances(world: World) 
     assert gpu(0).uuid.lower() not in taints(world)
 
 
-async def test_where_counters_are_off_nothing_is_allocated_and_the_node_says_why(world: World) -> None:
+async def test_where_counters_are_off_nothing_is_allocated_and_the_node_reports_why(world: World) -> None:
     world.api.partitions_devices = False
     world.nvml.gpus = [PARENT]
     world.use(mig_dynamic=True)
@@ -173,7 +175,7 @@ async def test_where_counters_are_off_nothing_is_allocated_and_the_node_says_why
 
 
 class Stop:
-    """A step at which the agent is killed: whoever gets there goes no further."""
+    """A step at which the agent is killed: a caller that reaches it does not continue."""
 
     def __init__(self, world: World) -> None:
         self._changes, self._loop = world.changes, asyncio.get_running_loop()
@@ -184,7 +186,7 @@ class Stop:
         if self.released.is_set():
             return
         self.reached = True
-        self._loop.call_soon_threadsafe(self._changes.tell)
+        self._loop.call_soon_threadsafe(self._changes.notify)
         self.released.wait(60.0)
 
 
@@ -263,7 +265,7 @@ async def killed(
 
 @pytest.mark.parametrize("arrange", PREPARING.values(), ids=PREPARING)
 @pytest.mark.parametrize("goes_on", [True, False], ids=["prepared again", "unprepared"])
-async def test_an_agent_killed_while_it_prepares_leaves_what_the_next_one_finds(
+async def test_the_next_agent_finds_what_one_killed_while_preparing_left(
     world: World,
     kubelet: DraKubelet,
     stop: Stop,
@@ -285,7 +287,7 @@ async def test_an_agent_killed_while_it_prepares_leaves_what_the_next_one_finds(
 
 
 @pytest.mark.parametrize("arrange", UNPREPARING.values(), ids=UNPREPARING)
-async def test_an_agent_killed_while_it_unprepares_leaves_what_the_next_one_ends(
+async def test_the_next_agent_completes_what_one_killed_while_unpreparing_left(
     world: World, kubelet: DraKubelet, stop: Stop, monkeypatch: pytest.MonkeyPatch, arrange: Arrange
 ) -> None:
     claim = put(world, share("claim", SMALL.name))
@@ -296,7 +298,7 @@ async def test_an_agent_killed_while_it_unprepares_leaves_what_the_next_one_ends
     assert not list(world.settings.cdi_folders[-1].glob("gpushare.dev-claim-*"))
 
 
-async def test_an_instance_that_containers_cannot_get_yet_is_prepared_later(
+async def test_an_instance_not_yet_available_to_containers_is_prepared_later(
     world: World, kubelet: DraKubelet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claim_instances, "_READY_S", 0.1)

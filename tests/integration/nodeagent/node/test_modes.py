@@ -24,7 +24,7 @@ SLICE = "example.com/gpu-slice"
 
 
 class Slices:
-    """Who answers for slices of GPUs."""
+    """The allocator of slices of GPUs."""
 
     async def prefer(
         self, resource: str, amount: int, available: Sequence[str], must: Sequence[str]
@@ -61,7 +61,7 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeMode]:
     del MODES["slices"]
 
 
-async def test_a_made_up_mode_is_served_by_its_entry_and_its_rules(world: World, slices: NodeMode) -> None:
+async def test_an_invented_mode_is_served_by_its_entry_and_its_rules(world: World, slices: NodeMode) -> None:
     await world.start(mode="share")
     await world.run_pod("a", 3, on=0)
     relabel(world, "slices")
@@ -79,7 +79,7 @@ async def test_a_made_up_mode_is_served_by_its_entry_and_its_rules(world: World,
     await world.changes.until(lambda: world.kubelet.capacity(SLICE) == 0)
 
 
-def test_what_each_mode_advertises_has_a_plugin_whose_socket_has_no_longer_a_name_than_was_checked() -> None:
+def test_each_modes_resources_have_plugins_whose_socket_names_fit_the_checked_length() -> None:
     served = {mode: {one.name for one in rules.plugins} for mode, rules in RULES.items()}
     assert served == {one.value: {*one.resources} - {names.GPU_COUNT} for one in MODES.values()}
     assert all(len(one.socket) <= len(PRESENCE) for one in all_plugins().values())
@@ -94,7 +94,7 @@ def described(world: World) -> tuple[NodeMode, MemoryUnit, int] | None:
     return None if found is None else (found[0], found[1], len(found[2]))
 
 
-async def test_resources_of_the_old_mode_go_to_zero_and_those_of_the_new_appear(world: World) -> None:
+async def test_the_old_modes_resources_go_to_zero_and_the_new_ones_appear(world: World) -> None:
     await world.start(mode="core_mem")
     relabel(world, "share")
     await world.changes.until(lambda: world.kubelet.capacity(names.GPU_CORE) == 0)
@@ -113,7 +113,7 @@ async def test_resources_of_the_old_mode_go_to_zero_and_those_of_the_new_appear(
 
 
 @pytest.mark.parametrize("off", [None, "default", "typo"])
-async def test_a_node_that_shares_no_longer_is_described_until_no_pod_holds_a_share(
+async def test_a_node_that_stops_sharing_is_described_until_no_pod_holds_a_share(
     world: World, off: str | None
 ) -> None:
     await world.start(mode="share")
@@ -163,7 +163,7 @@ async def test_a_gpu_held_whole_is_not_shared_until_its_pod_has_ended(world: Wor
     await world.changes.until(lambda: "List" in world.kubelet.calls, "the agent has seen what is held")
     relabel(world, "share")
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15)
-    # The kubelet was asked, and its answer may come after the label: then the node is described twice.
+    # The kubelet's response may arrive after the label: then the node is described twice.
     await world.changes.until(
         lambda: (
             "held whole by pod default/whole until it ends"
@@ -183,7 +183,7 @@ async def test_a_gpu_held_whole_is_not_shared_until_its_pod_has_ended(world: Wor
     world.kubelet.remove("default/whole")
 
 
-async def test_gpus_that_another_plugin_has_allocated_are_kept_back_and_reported(world: World) -> None:
+async def test_gpus_allocated_by_another_plugin_are_withheld_and_reported(world: World) -> None:
     await world.start(mode="share")
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30)
     other = {
@@ -191,7 +191,7 @@ async def test_gpus_that_another_plugin_has_allocated_are_kept_back_and_reported
         "spec": {"containers": [{"name": "c"}]},
         "status": {"phase": "Running"},
     }
-    # As NVIDIA's plugin names a time slice of a GPU.
+    # How NVIDIA's plugin names a time slice of a GPU.
     held = {"c": {"nvidia.com/gpu": [f"{gpu(0).uuid}::1"]}}
     world.kubelet.admitted["default/other"] = Admitted(other, devices=held, whole=True)
     node = world.api.objects["nodes", NODE]

@@ -1,4 +1,4 @@
-"""One fault of a node is one event, also over restarts of its agent; a fault that comes back is another."""
+"""One fault of a node is one event, also over restarts of its agent; a fault that recurs is another."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ from tests.integration.nodeagent.isolation.test_watchdog import (
     exported,
     first_gpu,
     process,
-    tell_container,
+    report_container,
     uses,
     watch,
 )
@@ -22,12 +22,12 @@ from tests.integration.nodeagent.scripted_nvml import gpu
 
 
 def node_events(world: World) -> list[str]:
-    """The reasons of all events of the node, in the order in which they came."""
+    """The reasons of all events of the node, in order."""
     return [one["reason"] for one in world.api.events if one["regarding"]["name"] == NODE]
 
 
 def reasons(world: World) -> list[str]:
-    """Why each GPU that is described is out of service; empty where it is not."""
+    """The reason why each described GPU is out of service; empty where it is not."""
     found = described_devices(decode_node(world.api.objects["nodes", NODE]))
     return [] if found is None else [device.reason for device in found[2]]
 
@@ -75,7 +75,7 @@ async def test_a_lost_gpu_is_one_event_however_often_nvml_and_the_agent_restart(
     assert node_events(world) == ["GPUUnhealthy", "GPURecovered", "GPUUnhealthy"]
 
 
-async def test_a_driver_that_fails_is_one_event_and_so_it_is_to_the_next_agent(world: World) -> None:
+async def test_a_failing_driver_is_one_event_also_across_agent_restarts(world: World) -> None:
     await world.start()
     world.nvml.refuses, world.nvml.exchanged = "Driver/library version mismatch", True
     await world.changes.until(lambda: ready(world)[1] == "DriverFailed", "said")
@@ -102,7 +102,7 @@ async def test_an_unknown_mode_is_in_the_condition_and_one_event(world: World) -
     await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "shares")
 
 
-async def test_an_agent_that_ends_without_a_successor_reports_the_node_as_unattended(world: World) -> None:
+async def test_an_agent_that_stops_without_a_successor_reports_the_node_as_unattended(world: World) -> None:
     await world.start()
     await world.changes.until(lambda: ready(world)[1] == "Sharing", "shares")
     agent = world.agent
@@ -121,7 +121,7 @@ async def test_ongoing_overuse_and_unmanaged_use_are_one_event_across_agent_rest
     await world.start(mode="cgpu")
     admitted = await world.run_pod("a", 3, on=0)
     await world.until_assigned("a")
-    tell_container(world, "a")
+    report_container(world, "a")
     process(world, 41, contained(admitted))
     process(world, 42)
     uses(world, (41, 100, 0))

@@ -1,4 +1,4 @@
-"""The command itself, with the stand-in NVML library: discovery, health and clear messages."""
+"""The command itself, with the fake NVML library: discovery, health and clear messages."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from tests.integration.nodeagent.scripted_nvml import gpu
 
 ROOT = Path(__file__).parents[4]
 LIBRARY = ROOT / "build" / "fakegpu"
-#: What a GPU reports, except the energy that it drew: the stand-in does not count that.
+#: A GPU's metrics, except its energy: the fake driver does not count that.
 READINGS = {
     f"DCGM_FI_DEV_{name}"
     for name in (
@@ -78,7 +78,7 @@ def described(world: World, what: GpuNode) -> Path:
     return path
 
 
-async def test_a_v100_of_the_stand_in_driver_is_discovered_shared_and_served(world: World) -> None:
+async def test_a_v100_of_the_fake_driver_is_discovered_shared_and_served(world: World) -> None:
     what = preset("v100-16384", NODE)
     world.api.put("nodes", NODE, node("share"))
     async with command(world, described(world, what)):
@@ -95,14 +95,14 @@ async def test_a_v100_of_the_stand_in_driver_is_discovered_shared_and_served(wor
         assert what.gpus[0].model in annotation
         assert '"pci":"00000000:3B:00.0"' in annotation
         assert '"mib":16384' in annotation
-        # What the driver keeps for itself (224 MiB) is of no use where programs are held to their shares.
+        # The driver's own reserve (224 MiB) is not usable where programs are held to their shares.
         world.api.label_node(NODE, {names.LABEL_MODE: "cgpu"})
         await world.changes.until(
             lambda: '"mib":16160' in world.api.annotations("nodes", NODE)[names.ANN_DEVICES]
         )
 
 
-async def test_a_fault_that_is_switched_on_live_is_seen_and_its_end_too(world: World) -> None:
+async def test_a_fault_is_detected_live_and_so_is_its_end(world: World) -> None:
     what = preset("core-mem-4", NODE)
     world.api.put("nodes", NODE, node("core_mem"))
     path = described(world, what)
@@ -117,7 +117,7 @@ async def test_a_fault_that_is_switched_on_live_is_seen_and_its_end_too(world: W
         )
 
 
-async def test_an_xid_of_the_stand_in_driver_takes_its_gpu_out(world: World) -> None:
+async def test_an_xid_of_the_fake_driver_takes_its_gpu_out_of_service(world: World) -> None:
     what = preset("core-mem-4", NODE)
     world.api.put("nodes", NODE, node("share"))
     path = described(world, what)
@@ -129,7 +129,7 @@ async def test_an_xid_of_the_stand_in_driver_takes_its_gpu_out(world: World) -> 
         await world.changes.until(lambda: world.api.reported("GPURecovered"), "it was quiet")
 
 
-async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again(world: World) -> None:
+async def test_a_driver_under_the_nodes_root_may_appear_later_disappear_and_return(world: World) -> None:
     [port] = free_ports(1)
     there, folder = library() / "libnvidia-ml.so.1", world.folder / "host/usr/lib64"
     folder.mkdir(parents=True)
@@ -143,8 +143,8 @@ async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again
     ):
         await world.changes.until(lambda: world.api.reported("DriverNotFound"), "no driver yet", 30.0)
         # It does all that an agent can do there, so no roll-out waits for it.
-        assert (await asked(port, "/readyz"))[0] == 200
-        assert 'gpushare_nodeagent_degraded{reason="DriverNotFound"} 1' in (await asked(port, "/metrics"))[1]
+        assert (await get(port, "/readyz"))[0] == 200
+        assert 'gpushare_nodeagent_degraded{reason="DriverNotFound"} 1' in (await get(port, "/metrics"))[1]
         shutil.copy(there, installed)
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "served", 40.0)
         await world.changes.until(lambda: world.api.reported("DriverReady"), "reported")
@@ -155,13 +155,13 @@ async def test_a_driver_under_the_nodes_root_is_found_later_lost_and_found_again
         (folder / "newer").rename(installed)
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "back", 40.0)
         await world.changes.until(lambda: len(world.api.reported("DriverReady")) == 2, "reported again")
-        # It went and came back; nothing is reported about its GPU in addition.
+        # It disappeared and returned; nothing is reported about its GPU in addition.
         assert len(world.api.reported("DriverNotFound")) == 2
         assert not world.api.reported("GPUUnhealthy")
 
 
 @pytest.mark.parametrize("fault", ["driver-not-loaded", "version-mismatch"])
-async def test_a_driver_that_fails_under_a_running_agent_is_one_event_and_not_one_per_gpu(
+async def test_a_driver_failing_under_a_running_agent_is_one_event_not_one_per_gpu(
     world: World, fault: str
 ) -> None:
     world.api.put("nodes", NODE, node("share"))
@@ -186,11 +186,11 @@ async def test_probes_and_metrics_are_served(world: World) -> None:
     world.api.put("nodes", NODE, node("share"))
     async with command(world, described(world, preset("t4", NODE)), "--metrics-listen", f"127.0.0.1:{port}"):
         await world.changes.until(lambda: world.kubelet.is_served(names.GPU_MEM), "served", 30.0)
-        assert (await asked(port, "/healthz"))[0] == 200
-        # The kubelet has its list before its answer to the registration has come.
+        assert (await get(port, "/healthz"))[0] == 200
+        # The kubelet has its list before its response to the registration has arrived.
         await until_answered(port, "/readyz", 200, "")
-        assert (await asked(port, "/nowhere"))[0] == 404
-        status, text = await asked(port, "/metrics")
+        assert (await get(port, "/nowhere"))[0] == 404
+        status, text = await get(port, "/metrics")
         families = {one.name: one for one in text_string_to_metric_families(text)}
         assert status == 200
         [healthy] = [
@@ -201,25 +201,25 @@ async def test_probes_and_metrics_are_served(world: World) -> None:
         readings: set[str] = set()
         async with asyncio.timeout(20):
             while not readings >= READINGS:
-                found = text_string_to_metric_families((await asked(port, "/metrics/dcgm"))[1])
+                found = text_string_to_metric_families((await get(port, "/metrics/dcgm"))[1])
                 readings = {one.name for one in found if one.samples}
         world.api.refusing = True
-        world.changes.tell()
-        # The watch of the node ends beside it, maybe sooner.
+        world.changes.notify()
+        # The watch of the node ends as well, maybe sooner.
         await until_answered(port, "/readyz", 503, "pods of this node not watched: /api/v1/pods: ")
 
 
-async def until_answered(port: int, path: str, status: int, words: str) -> None:
+async def until_answered(port: int, path: str, status: int, text: str) -> None:
     answer = (0, "")
     try:
         async with asyncio.timeout(30):
-            while answer[0] != status or words not in answer[1]:
-                answer = await asked(port, path)
+            while answer[0] != status or text not in answer[1]:
+                answer = await get(port, path)
     except TimeoutError:
-        raise AssertionError(f"{path} does not come to {status} {words!r}: {answer}") from None
+        raise AssertionError(f"{path} does not come to {status} {text!r}: {answer}") from None
 
 
-async def asked(port: int, path: str) -> tuple[int, str]:
+async def get(port: int, path: str) -> tuple[int, str]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     async with asyncio.timeout(5):

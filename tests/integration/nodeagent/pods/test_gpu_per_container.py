@@ -44,7 +44,7 @@ async def test_each_container_gets_its_own_gpu_and_its_own_limits(world: World) 
     assert world.api.reported("GPUAllocationReconciled") == []
 
 
-async def test_after_a_restart_each_container_still_has_its_own(world: World) -> None:
+async def test_after_a_restart_each_container_still_has_its_own_gpu(world: World) -> None:
     await start(world)
     made = world.bind("a", container("first", 10), container("second", 10), on=(0, 2), labels=APART)
     await world.kubelet.admit(made)
@@ -62,7 +62,7 @@ async def test_after_a_restart_each_container_still_has_its_own(world: World) ->
 @pytest.mark.parametrize("apart_first", [True, False], ids=["apart is older", "apart is younger"])
 @pytest.mark.parametrize("listed", [True, False], ids=["listed", "unlisted"])
 @pytest.mark.parametrize(("mode", "core"), [("share", 0), ("core_mem", 30)])
-async def test_beside_an_ordinary_pod_with_the_same_wish_no_container_leaves_its_gpu(
+async def test_an_ordinary_pod_with_the_same_request_moves_no_container_off_its_gpu(
     world: World, apart_first: bool, listed: bool, mode: str, core: int
 ) -> None:
     """The older is admitted first, as kubelets do."""

@@ -1,4 +1,4 @@
-"""Users seldom may read nodes: a pod gets an event when its GPU goes out of service, and when it is back."""
+"""Users can seldom read nodes: a pod gets an event when its GPU goes out of service, and when it is back."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ OUT, BACK = "PodGPUUnhealthy", "PodGPURecovered"
 
 
 def pod_events(world: World) -> list[tuple[str, str]]:
-    """Pod and reason of all events of pods, in the order in which they came."""
+    """Pod and reason of all events of pods, in order."""
     return [
         (one["regarding"]["name"], one["reason"])
         for one in world.api.events
@@ -57,7 +57,7 @@ async def test_a_pod_with_whole_gpus_gets_an_event_for_each(world: World, gpus: 
     assert gpu(0).uuid in world.api.reported(OUT)[0]["note"]
 
 
-async def test_a_driver_that_fails_is_one_event_of_the_node_and_one_of_each_pod(world: World) -> None:
+async def test_a_failing_driver_is_one_event_of_the_node_and_one_of_each_pod(world: World) -> None:
     await world.start()
     await admit(world, "a", container("c", 3), 1)
     world.nvml.driver = False

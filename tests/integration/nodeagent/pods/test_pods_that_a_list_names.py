@@ -16,7 +16,7 @@ LIST = "GET /api/v1/pods"
 
 @asynccontextmanager
 async def listing(world: World) -> AsyncIterator[None]:
-    """Meanwhile a list of the node's pods is under way, as before an unknown pod is refused."""
+    """A list of the node's pods is in progress, as before an unknown pod is refused."""
 
     async def refused() -> None:
         with pytest.raises(AdmissionFailed):
@@ -36,7 +36,7 @@ def known(world: World) -> set[str]:
     return {allocated.bound.name for allocated in world.agent._book.pods}
 
 
-async def test_a_pod_that_goes_while_it_is_listed_is_gone(world: World) -> None:
+async def test_a_pod_deleted_during_a_list_stays_deleted(world: World) -> None:
     await world.start()
     await world.run_pod("gone", 3, on=0)
     await world.until_assigned("gone")
@@ -44,12 +44,12 @@ async def test_a_pod_that_goes_while_it_is_listed_is_gone(world: World) -> None:
         world.end_pod("gone")
         await world.changes.until(lambda: not known(world), "the watch has delivered it")
     assert not known(world)
-    # A node that shares no more is described for as long as any pod holds what it gave.
+    # A node that stops sharing is described for as long as any pod holds an allocation.
     world.api.label_node(NODE, {})
     await world.changes.until(lambda: names.ANN_DEVICES not in world.api.annotations("nodes", NODE))
 
 
-async def test_a_record_that_is_written_while_it_is_listed_stays_known(world: World) -> None:
+async def test_a_record_written_during_a_list_stays_known(world: World) -> None:
     await world.start()
     made = world.bind("a", container("c", 3), on=0)
     agent = world.agent
@@ -66,10 +66,10 @@ async def test_a_record_that_is_written_while_it_is_listed_stays_known(world: Wo
     assert place() == [1]
 
 
-async def test_a_pod_that_the_watch_never_shows_is_asked_for_again(
+async def test_a_pod_that_the_watch_never_shows_is_read_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It came and went while the watch was cut, and was named by a list in between."""
+    """It was created and deleted while the watch was cut, and listed in between."""
     monkeypatch.setattr("gpushare.nodeagent.allocate.allocator.SHOWN_S", 0.05)
     await world.start()
     await world.run_pod("stays", 3, on=0)
@@ -86,7 +86,9 @@ async def test_a_pod_that_the_watch_never_shows_is_asked_for_again(
 async def test_a_pod_recreated_under_its_name_before_the_watch_shows_it_gets_its_own_allocation(
     world: World,
 ) -> None:
-    """As those of a StatefulSet do. The kubelet lists the new one, without devices, where the agent knows the one before."""
+    """As those of a StatefulSet are. The kubelet lists the new one, without devices, where the agent knows
+    the one before.
+    """
     await world.start()
     first = await world.run_pod("s-0", 3, on=0)
     await world.until_assigned("s-0")

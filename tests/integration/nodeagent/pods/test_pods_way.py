@@ -1,4 +1,4 @@
-"""One pod's way through the node agent: the scheduler's decision becomes the container's environment."""
+"""One pod's way through the node agent: the scheduler's allocation becomes the container's environment."""
 
 import pytest
 
@@ -59,7 +59,7 @@ async def test_a_pod_that_the_informer_has_not_seen_is_found_by_a_live_list(worl
     assert admitted.envs["c"][names.ENV_MEM_INDEX] == "1"
 
 
-async def test_a_pod_that_our_scheduler_did_not_place_is_refused_with_the_reason(world: World) -> None:
+async def test_a_pod_not_placed_by_our_scheduler_is_refused_with_the_reason(world: World) -> None:
     await world.start()
     made = world.bind("foreign", container("c", 3), on=None)
     with pytest.raises(AdmissionFailed, match=r"default/foreign: set spec.schedulerName to ack-co-scheduler"):
@@ -68,21 +68,21 @@ async def test_a_pod_that_our_scheduler_did_not_place_is_refused_with_the_reason
     assert world.api.reported("FailedGPUAllocation")[0]["regarding"]["name"] == "foreign"
 
 
-async def test_an_api_server_that_is_away_delays_a_known_pod_not_at_all(world: World) -> None:
+async def test_an_unreachable_api_server_does_not_delay_a_known_pod(world: World) -> None:
     await world.start()
     made = world.bind("known", container("c", 3), on=0)
     # Known once a refusal of another amount shows that the informer has passed it.
     with pytest.raises(AdmissionFailed):
         await world.kubelet.admit(pod("x", container("c", 9)))
     world.api.refusing = True
-    world.changes.tell()
+    world.changes.notify()
     admitted = await world.kubelet.admit(made)
     assert admitted.envs["c"][names.ENV_MEM_INDEX] == "0"
     world.api.refusing = False
     await world.until_assigned("known")
 
 
-async def test_several_gpu_containers_of_a_pod_lie_on_one_gpu(world: World) -> None:
+async def test_several_gpu_containers_of_a_pod_are_on_one_gpu(world: World) -> None:
     await world.start()
     world.bind("single", container("c", 3), on=0)
     made = world.bind("pair", container("a", 3), container("b", 4), on=1)
@@ -92,7 +92,7 @@ async def test_several_gpu_containers_of_a_pod_lie_on_one_gpu(world: World) -> N
     await world.until_assigned("pair")
 
 
-async def test_an_app_container_goes_on_with_its_init_containers_devices(world: World) -> None:
+async def test_an_app_container_reuses_its_init_containers_devices(world: World) -> None:
     await world.start()
     made = world.bind("a", container("app", 10), on=1, init=(container("init", 8),))
     admitted = await world.kubelet.admit(made)

@@ -1,4 +1,6 @@
-"""The kubelet does not always take the preferred IDs: records follow what containers have, and no GPU looks free in between."""
+"""The kubelet does not always take the preferred IDs: records follow what containers have, and no GPU looks
+free in between.
+"""
 
 from typing import Any
 
@@ -72,7 +74,7 @@ async def test_two_pods_that_have_each_others_gpu(world: World) -> None:
     assert {event["type"] for event in world.api.reported("GPUAllocationReconciled")} == {"Normal"}
 
 
-async def test_a_pod_that_has_the_gpu_of_one_that_still_waits(world: World) -> None:
+async def test_a_pod_that_got_the_gpu_of_a_pod_not_yet_admitted(world: World) -> None:
     counted = Counted(world)
     await world.start()
     world.bind("waiting", container("c", 9), on=0)
@@ -106,14 +108,14 @@ async def test_writes_that_fail_in_between_leave_no_gap_either(world: World, fai
     assert counted.least == {0: 9, 1: 9}
 
 
-async def test_an_agent_that_died_in_between_goes_on_where_it_was(world: World) -> None:
+async def test_an_agent_that_died_in_between_continues_where_it_was(world: World) -> None:
     await world.start()
     quick = world.bind("quick", container("c", 9), on=1)
     take_from(world, 0)
     await world.kubelet.admit(quick)
     await world.until_assigned("quick")
     await world.stop()
-    # As left by an agent that had brought the record up to date, but for what was counted beside it.
+    # As left by an agent that had brought the record up to date, but for what was counted in addition.
     pod = world.api.objects["pods", "default/quick"]
     marks = {**pod["metadata"]["annotations"]}
     marks[names.ANN_ALSO] = marks[names.ANN_SHARE]
@@ -123,7 +125,7 @@ async def test_an_agent_that_died_in_between_goes_on_where_it_was(world: World) 
     assert world.assigned("quick")
 
 
-async def test_a_lone_pod_may_move_to_another_gpu_that_has_room(world: World) -> None:
+async def test_a_single_pod_may_move_to_another_gpu_with_enough_free_memory(world: World) -> None:
     await world.start()
     made = world.bind("lone", container("c", 3), on=0)
     take_from(world, 1)
@@ -131,7 +133,7 @@ async def test_a_lone_pod_may_move_to_another_gpu_that_has_room(world: World) ->
     await world.changes.until(lambda: world.recorded("lone").gpus[0].index == 1)
 
 
-async def test_a_pod_is_not_moved_to_where_another_was_promised_the_memory(world: World) -> None:
+async def test_a_pod_is_not_moved_to_memory_reserved_for_another(world: World) -> None:
     await world.start()
     made = world.bind("mover", container("c", 3), on=0)
     world.bind("promised", container("c", 13), on=1)
@@ -159,7 +161,7 @@ async def test_a_pod_whose_devices_went_to_a_deleted_one_is_served_in_its_turn(w
     await world.start()
     gone = world.bind("gone", container("c", 3), on=0)
     following = world.bind("next", container("c", 3), on=on)
-    # The API server has forgotten it, and the agent knows; the kubelet does not yet.
+    # It is deleted from the API server, and the agent knows; the kubelet does not yet.
     world.api.drop("pods", "default/gone")
     await world.run_pod("other", 2, on=0)
     await world.kubelet.admit(gone)

@@ -1,4 +1,6 @@
-"""Whole GPUs through the agent and a scripted kubelet: the decision is followed, and the record follows the kubelet."""
+"""Whole GPUs through the agent and a scripted kubelet: the decision is followed, and the record follows the
+kubelet.
+"""
 
 from typing import Any
 
@@ -29,7 +31,7 @@ def indices(found: Allocation | None) -> list[int]:
     return [] if found is None else [share.index for share in found.gpus]
 
 
-async def test_a_pod_gets_the_gpus_that_the_scheduler_decided_for(world: World) -> None:
+async def test_a_pod_gets_the_gpus_chosen_by_the_scheduler(world: World) -> None:
     world.nvml.gpus[:] = [gpu(index) for index in range(4)]
     await world.start(mode="topology")
     made = world.bind("a", wants(2), on=(1, 3))
@@ -43,7 +45,7 @@ async def test_a_pod_gets_the_gpus_that_the_scheduler_decided_for(world: World) 
     assert admitted.envs["c"][names.ENV_VISIBLE_DEVICES].split(",") == [gpu(1).uuid, gpu(3).uuid]
     other = await world.kubelet.admit(world.bind("b", wants(1), on=None))
     assert other.envs["c"][names.ENV_VISIBLE_DEVICES] == gpu(0).uuid
-    # That pod had no decision: its allocation is recorded, so that the scheduler counts it.
+    # That pod had no allocation: what it got is recorded, so that the scheduler counts it.
     await world.changes.until(lambda: indices(record(world, "b")) == [0], "recorded")
     assert indices(record(world, "a")) == [1, 3]
     await world.changes.until(lambda: world.api.reported("GPUAllocationReconciled"), "reported")
@@ -62,8 +64,8 @@ async def test_a_pod_without_a_decision_gets_no_cordoned_gpu_while_another_is_fr
     world.api.put("nodes", NODE, there)
 
     def named() -> bool:
-        said = world.api.objects["nodes", NODE]["status"]["conditions"]
-        return any(one["message"].startswith("GPU 0: cordoned; mode ") for one in said)
+        conditions = world.api.objects["nodes", NODE]["status"]["conditions"]
+        return any(one["message"].startswith("GPU 0: cordoned; mode ") for one in conditions)
 
     await world.changes.until(named, "the agent has seen it")
     admitted = await world.kubelet.admit(world.bind("a", wants(1), on=None))
@@ -84,7 +86,7 @@ async def test_a_node_is_described_until_its_whole_gpus_are_released(world: Worl
     await world.changes.until(lambda: mode() is None, "not described any more")
 
 
-async def test_a_gpu_that_does_not_answer_any_more_is_as_near_as_it_was(world: World) -> None:
+async def test_an_unresponsive_gpu_keeps_its_distances(world: World) -> None:
     one, two, three = gpus = [gpu(index) for index in range(3)]
     world.nvml.gpus[:] = gpus
     world.nvml.near |= {(one.uuid, two.uuid): 100, (two.uuid, three.uuid): 50}
@@ -119,7 +121,7 @@ async def test_the_fake_drivers_topology_is_written_on_the_node(world: World) ->
         links = {(a, b): found.near[a][b] for a in range(8) for b in range(8) if a != b}
         assert {links[a, b] for a, b in links if a // 4 == b // 4} == {100}
         assert {links[a, b] for a, b in links if a // 4 != b // 4} == {1}
-        # It has no decision, and the kubelet offers the GPUs in any order: an island is found.
+        # It has no allocation, and the kubelet offers the GPUs in any order: an island is found.
         admitted = await world.kubelet.admit(world.bind("a", wants(4), on=None))
         uuids = admitted.envs["c"][names.ENV_VISIBLE_DEVICES].split(",")
         assert len({index // 4 for index, one in enumerate(found.devices) if one.uuid in uuids}) == 1

@@ -346,7 +346,7 @@ async def test_a_refused_pod_is_tried_again_once_another_ends() -> None:
         running = [asyncio.create_task(task) for _, task in framework.tasks()]
         pods.remove(*records[0])
         async with asyncio.timeout(30):
-            while not any("/pods/second" in one.path and one.method == "PATCH" for one in api.asked):
+            while not any("/pods/second" in one.path and one.method == "PATCH" for one in api.requests):
                 await clock.turn(1.0)
                 await asyncio.sleep(0)
         for one in running:
