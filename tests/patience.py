@@ -1,6 +1,7 @@
 """Deadlines that scale with the machine: time for which it was short of processors does not count."""
 
 import re
+import subprocess
 import time
 from pathlib import Path
 from typing import Final
@@ -41,3 +42,20 @@ class Deadline:
 
     def __str__(self) -> str:
         return f"{self._seconds:g} s"
+
+
+def communicate(process: "subprocess.Popen[str]", stdin: str, timeout_s: float) -> tuple[str, str]:
+    """``process.communicate(stdin)`` with a deadline that scales; kills the process when it passes.
+
+    Raises ``subprocess.TimeoutExpired``.
+    """
+    deadline = Deadline(timeout_s)
+    while True:
+        try:
+            return process.communicate(stdin, timeout=max(deadline.left_s(), 0.0))
+        except subprocess.TimeoutExpired as error:
+            if deadline.passed():
+                error.timeout = timeout_s
+                process.kill()
+                process.communicate()
+                raise

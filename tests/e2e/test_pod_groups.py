@@ -117,7 +117,7 @@ async def test_of_two_competing_groups_one_runs_completely_and_the_other_follows
     def running() -> list[list[str]]:
         return [[name for name in side if is_running(gangs.pod(name))] for side in sides]
 
-    await gangs.pods.until(lambda: sorted(map(len, running())) == [0, 4], "one group runs", tell=running)
+    await gangs.pods.until(lambda: sorted(map(len, running())) == [0, 4], "one group runs", detail=running)
     gone, pending = sides if running()[0] else sides[::-1]
     assert not any(node_of(gangs.pod(name)) for name in pending)
     await gangs.delete(*gone)

@@ -17,6 +17,7 @@ from gpushare.kube.auth.access import load_access
 from gpushare.kube.auth.tls import tls_context
 from tests.e2e.cluster.https import ask
 from tests.e2e.cluster.waiting import wait_for
+from tests.patience import communicate
 
 Json = dict[str, Any]
 
@@ -80,17 +81,17 @@ class Product:
         environment: Mapping[str, str] | None = None,
     ) -> Ran:
         """Run a command as the user would, in the folder of the checkout; ``environment`` has what differs."""
-        done = subprocess.run(
+        process = subprocess.Popen(
             argv,
-            input=stdin,
             env={**self._environment, **(environment or {})},
             cwd=CHECKOUT,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=timeout_s,
-            check=False,
         )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        out, err = communicate(process, stdin, timeout_s)
+        return Ran(process.returncode, out, err)
 
     def start(self, *argv: str) -> "subprocess.Popen[str]":
         """Start a command that keeps running, in the folder of the checkout; both of its streams are its
