@@ -1,4 +1,4 @@
-"""What a pod asks for is counted as Kubernetes counts it, for every resource."""
+"""A pod's requests are counted as in Kubernetes, for every resource."""
 
 from typing import Any
 
@@ -20,21 +20,21 @@ def amounts(*containers: dict[str, Any], init: tuple[dict[str, Any], ...] = ()) 
     )
 
 
-def test_requests_count_and_where_there_are_none_limits_do() -> None:
+def test_requests_count_and_otherwise_limits() -> None:
     assert amounts(container({"cpu": 2, "aliyun.com/gpu-mem": "3"}, {"cpu": "500m"})) == {
         "cpu": 500,
         "aliyun.com/gpu-mem": 3000,
     }
 
 
-def test_apps_add_up_and_the_largest_init_container_counts_beside_sidecars() -> None:
+def test_apps_add_up_and_the_largest_init_container_counts_next_to_sidecars() -> None:
     app = container({"aliyun.com/gpu-mem": 2})
     sidecar = container({"aliyun.com/gpu-mem": 1}, restartPolicy="Always")
     large = container({"aliyun.com/gpu-mem": 7, "memory": "1Ki"})
     assert amounts(app, app, init=(sidecar, large)) == {"aliyun.com/gpu-mem": 8000, "memory": 1024_000}
 
 
-def test_what_the_runtime_takes_for_itself_comes_on_top() -> None:
+def test_the_overhead_of_the_runtime_is_added() -> None:
     large = container({"cpu": 7})
     spec = {
         "containers": [container({"cpu": 2})],
@@ -44,7 +44,7 @@ def test_what_the_runtime_takes_for_itself_comes_on_top() -> None:
     assert amounts_of(decode_pod({"spec": spec})) == {"cpu": 7250, "memory": 1024_000}
 
 
-def test_what_a_pod_asks_for_as_a_whole_counts_in_place_of_what_its_containers_do() -> None:
+def test_requests_of_the_pod_replace_those_of_its_containers() -> None:
     spec = {
         "containers": [container({"cpu": 2, "aliyun.com/gpu-mem": 3}), container({"cpu": 3})],
         "initContainers": [container({"memory": "9Ki"})],
@@ -58,7 +58,7 @@ def test_what_a_pod_asks_for_as_a_whole_counts_in_place_of_what_its_containers_d
     }
 
 
-def test_who_asks_for_nothing_or_nonsense_counts_as_nothing() -> None:
+def test_absent_or_invalid_requests_count_as_nothing() -> None:
     assert amounts({"name": "c"}) == {}
     assert amounts(container({"cpu": "much", "memory": "-5"})) == {"cpu": 0, "memory": 0}
 
@@ -81,5 +81,5 @@ def test_equal_pods_share_one_value() -> None:
         ("ephemeral-storage", 2**42 * 1000, "4Ti"),
     ],
 )
-def test_amounts_are_written_as_people_write_them(resource: str, thousandths: int, text: str) -> None:
+def test_amounts_are_formatted_for_readers(resource: str, thousandths: int, text: str) -> None:
     assert written(resource, thousandths) == text

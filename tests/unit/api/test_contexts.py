@@ -1,4 +1,4 @@
-"""Whose share a CUDA context does not fit into, by what one was measured to take."""
+"""Shares too small for a CUDA context, by its measured size."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def node(
     return NodeDevices(name, mode, MemoryUnit.MIB_128, devices, isolation=isolation)
 
 
-def asking(*units: int, init: int = 0, labels: dict[str, str] | None = None) -> Request:
+def requesting(*units: int, init: int = 0, labels: dict[str, str] | None = None) -> Request:
     def one(name: str, amount: int) -> dict[str, Any]:
         return {"name": name, "resources": {"limits": {names.GPU_MEM: str(amount)}}}
 
@@ -44,13 +44,13 @@ def there(node: NodeDevices, request: Request) -> list[str]:
     return too_small_there(node, allocate_over(node, node.devices[: request.gpu_count], request))
 
 
-def test_what_is_held_to_less_than_a_context_is_named_with_what_would_do() -> None:
-    assert there(node(H200), asking(4)) == [
+def test_a_limit_below_a_context_is_reported_with_a_sufficient_one() -> None:
+    assert there(node(H200), requesting(4)) == [
         "container c0 has 512 MiB of GPU 0 of node n, less than the 518 MiB that a CUDA context takes there; a program that "
         "needs the GPU cannot start with that: ask for 5 units of 128MiB or more of each GPU"
     ]
-    assert there(node(H200), asking(5)) == []
-    assert there(node(512), asking(4)) == []
+    assert there(node(H200), requesting(5)) == []
+    assert there(node(512), requesting(4)) == []
 
 
 @pytest.mark.parametrize(
@@ -66,44 +66,44 @@ def test_what_is_held_to_less_than_a_context_is_named_with_what_would_do() -> No
     ids=["not measured", "share", "MPS", "not mounted", "switched off", "held"],
 )
 def test_without_isolation_or_a_measurement_there_is_no_remark(which: NodeDevices, expected: int) -> None:
-    assert len(there(which, asking(2))) == expected
-    assert len(too_small_anywhere([which], asking(2))) == expected
+    assert len(there(which, requesting(2))) == expected
+    assert len(too_small_anywhere([which], requesting(2))) == expected
 
 
-def test_each_container_counts_by_itself_init_containers_too() -> None:
-    found = there(node(H200), asking(3, 8, init=2))
+def test_each_container_counts_separately_init_containers_too() -> None:
+    found = there(node(H200), requesting(3, 8, init=2))
     assert [one.split(" ")[1] for one in found] == ["init", "c0"]
-    assert [one.split(" ")[1] for one in too_small_anywhere([node(H200)], asking(3, 8, init=2))] == [
+    assert [one.split(" ")[1] for one in too_small_anywhere([node(H200)], requesting(3, 8, init=2))] == [
         "init",
         "c0",
     ]
 
 
 def test_of_several_gpus_the_part_of_each_counts() -> None:
-    over_two = asking(8, labels={names.LABEL_POD_GPU_COUNT: "2"})
+    over_two = requesting(8, labels={names.LABEL_POD_GPU_COUNT: "2"})
     assert "has 512 MiB of GPU 1" in there(node(T4, H200), over_two)[0]
-    apart = asking(4, 4, labels={names.LABEL_POD_APART: "true"})
+    apart = requesting(4, 4, labels={names.LABEL_POD_APART: "true"})
     assert [one.partition(" of node")[0] for one in there(node(T4, H200), apart)] == [
         "container c1 has 512 MiB of GPU 1"
     ]
 
 
-def test_who_has_a_gpu_whole_has_room_for_a_context() -> None:
-    whole = asking(2, labels={names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE})
+def test_a_pod_with_a_whole_gpu_has_room_for_a_context() -> None:
+    whole = requesting(2, labels={names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE})
     assert there(node(H200), whole) == too_small_anywhere([node(H200)], whole) == []
 
 
-def test_of_who_waits_it_is_said_where_no_measured_gpu_would_do_and_names_the_least() -> None:
+def test_a_pending_pod_is_reported_if_no_measured_gpu_suffices_with_the_smallest() -> None:
     large, small = node(600, name="large"), node(H200, name="small")
-    (said,) = too_small_anywhere([large, small, node(0, name="new")], asking(4))
-    assert said.startswith(
+    (report,) = too_small_anywhere([large, small, node(0, name="new")], requesting(4))
+    assert report.startswith(
         "container c0 would get 512 MiB of a GPU of node small, less than the 518 MiB that a CUDA context takes there, the "
         "least of 2 GPUs where that is known; a program that needs the GPU cannot start with that"
     )
-    assert too_small_anywhere([large, small, node(T4, name="t4")], asking(4)) == []
+    assert too_small_anywhere([large, small, node(T4, name="t4")], requesting(4)) == []
 
 
-def test_nodes_need_be_read_for_small_shares_alone() -> None:
+def test_nodes_are_read_for_small_shares_only() -> None:
     assert (can_be_too_small([512]), can_be_too_small([4096, 2048]), can_be_too_small([])) == (
         True,
         False,

@@ -1,4 +1,4 @@
-"""A node's GPUs are read as written, from ours or another agent's words, or refused by name."""
+"""A node's GPUs are read from our annotations or another agent's, or refused by name."""
 
 from typing import Any
 
@@ -56,13 +56,13 @@ devices = st.lists(
 
 
 @given(mode=st.sampled_from(list(MODES.values())), unit=st.sampled_from(MemoryUnit), found=devices)
-def test_what_the_node_agent_writes_is_read_back_the_same(
+def test_the_node_agents_description_is_read_back_unchanged(
     mode: NodeMode, unit: MemoryUnit, found: tuple[Device, ...]
 ) -> None:
     assert described_devices(node(annotation=devices_annotation(mode, unit, found))) == (mode, unit, found)
 
 
-def test_how_near_gpus_are_is_read_in_the_order_of_their_indices() -> None:
+def test_proximity_of_gpus_is_read_in_the_order_of_their_indices() -> None:
     near = matrix(3, lambda a, b: 10 * (a + 1) + b + 1 if a > b else 10 * (b + 1) + a + 1)
     there = tuple(Device(index, f"GPU-{index}", 15360) for index in range(3))
     text = devices_annotation(NodeMode.TOPOLOGY, MemoryUnit.GIB, there, near)
@@ -75,13 +75,13 @@ def test_how_near_gpus_are_is_read_in_the_order_of_their_indices() -> None:
     )
     assert backwards != text
     assert node_devices(node({"ack.node.gpu.schedule": "topology"}, backwards)) == read
-    # A description of before says nothing of it, and a reader of before passes over it.
+    # An earlier description lacks it, and an earlier reader ignores it.
     older = devices_annotation(NodeMode.TOPOLOGY, MemoryUnit.GIB, there)
     assert '"near"' not in older
     assert described_devices(node(annotation=text)) == described_devices(node(annotation=older))
 
 
-def test_nearness_of_other_gpus_than_are_described_is_refused() -> None:
+def test_proximity_of_gpus_other_than_the_described_is_refused() -> None:
     text = devices_annotation(NodeMode.TOPOLOGY, MemoryUnit.GIB, (T4,), ((0, 5), (5, 0)))
     with pytest.raises(
         MalformedDevices, match="nearness of 1 GPU is listed in rows of 0 to 0 numbers; a node agent"
@@ -109,7 +109,7 @@ def test_another_agents_node_is_divided_evenly_over_its_gpus() -> None:
     ]
 
 
-def test_a_node_without_gpus_is_none_of_ours() -> None:
+def test_a_node_without_gpus_is_not_ours() -> None:
     assert node_devices(node()) is None
     assert node_devices(node({"ack.node.gpu.schedule": "topology"})) is None
 
@@ -145,7 +145,7 @@ def test_capacity_zero_is_not_taken_for_having_no_gpus() -> None:
         ),
     ],
 )
-def test_a_node_that_is_not_ready_for_pods_says_why(spec: Node, refusal: str) -> None:
+def test_a_node_that_is_not_ready_for_pods_gives_the_reason(spec: Node, refusal: str) -> None:
     read = node_devices(spec)
     assert read is not None
     assert read.refusal == refusal
@@ -176,7 +176,7 @@ def with_condition(spec: Node, status: str = "False", reason: str = "DriverFaile
     ],
 )
 @pytest.mark.parametrize("reason", ["DriverFailed", "DriverNotFound", "NoGPU"])
-def test_a_node_without_a_working_driver_says_what_its_agent_found(spec: Node, reason: str) -> None:
+def test_a_node_without_a_working_driver_reports_what_its_agent_found(spec: Node, reason: str) -> None:
     read = node_devices(with_condition(spec, reason=reason))
     assert read is not None
     assert read.refusal == f"node has no working GPU ({NOT_LOADED})"
@@ -186,14 +186,14 @@ def test_a_node_without_a_working_driver_says_what_its_agent_found(spec: Node, r
 @pytest.mark.parametrize(
     ("status", "reason"), [("True", "Sharing"), ("Unknown", "AgentStopped"), ("False", "GPUUnhealthy")]
 )
-def test_other_conditions_leave_the_node_as_it_is_described(status: str, reason: str) -> None:
+def test_other_conditions_do_not_change_the_nodes_description(status: str, reason: str) -> None:
     described = node(SHARED, devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,)))
     read = node_devices(with_condition(described, status, reason))
     assert read is not None
     assert read.refusal == ""
 
 
-def test_a_condition_that_our_agent_left_says_nothing_of_another_agents_gpus() -> None:
+def test_a_condition_left_by_our_agent_does_not_apply_to_another_agents_gpus() -> None:
     foreign = node(capacity={"aliyun.com/gpu-mem": "60", "aliyun.com/gpu-count": "4"})
     read = node_devices(with_condition(foreign))
     assert read is not None
@@ -210,7 +210,7 @@ def test_a_condition_that_our_agent_left_says_nothing_of_another_agents_gpus() -
         ({"ack.node.gpu.schedule": "core_mem", "ack.node.gpu.max-pod": "2"}, 2),
     ],
 )
-def test_pods_per_gpu_are_capped_by_label_and_by_what_isolation_holds(
+def test_pods_per_gpu_are_capped_by_label_and_by_the_limit_of_isolation(
     labels: dict[str, str], cap: int | None
 ) -> None:
     mode = MODES[labels["ack.node.gpu.schedule"]]
@@ -219,7 +219,7 @@ def test_pods_per_gpu_are_capped_by_label_and_by_what_isolation_holds(
     assert read.max_pods == cap
 
 
-def test_pods_per_node_are_capped_by_a_label_of_ours() -> None:
+def test_pods_per_node_are_capped_by_our_label() -> None:
     text = devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,))
     labels = {"ack.node.gpu.schedule": "share"}
     free = node_devices(node(labels, text))
@@ -236,7 +236,7 @@ def test_pods_per_node_are_capped_by_a_label_of_ours() -> None:
         ("1", [1]),
         (" 1 , 0 ", [0, 1]),
         ("GPU-b,", [1]),
-        # One that the node does not have, or not at present.
+        # One that the node does not have, or does not have at present.
         ("7,GPU-z,n1/5", []),
     ],
 )
@@ -267,7 +267,7 @@ def test_a_malformed_cordon_keeps_new_pods_away_from_the_node(text: str) -> None
     )
 
 
-def test_what_an_agent_describes_cordons_nothing() -> None:
+def test_another_agents_description_cordons_nothing() -> None:
     annotation = devices_annotation(
         NodeMode.SHARE, MemoryUnit.GIB, (Device(0, "GPU-a", 1024, cordoned=True),)
     )
@@ -292,7 +292,7 @@ MANY = devices_annotation(
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "message"),
     [
         (node(annotation="{"), "cannot be read .*; a node agent"),
         (node(annotation='{"version":1,"unit":"3GiB","mode":"share","gpus":[]}'), "unknown GPU memory unit"),
@@ -307,14 +307,14 @@ MANY = devices_annotation(
         (node(capacity={"aliyun.com/gpu-mem": "99999999999", "aliyun.com/gpu-count": "1"}), "cannot be true"),
     ],
 )
-def test_a_node_that_cannot_be_understood_is_refused_by_name(spec: Node, says: str) -> None:
-    with pytest.raises(MalformedDevices, match=says) as caught:
+def test_an_invalid_node_is_refused_by_name(spec: Node, message: str) -> None:
+    with pytest.raises(MalformedDevices, match=message) as caught:
         node_devices(spec)
     assert caught.value.subject == "node n1"
 
 
 @pytest.mark.parametrize(
-    ("labels", "says"),
+    ("labels", "message"),
     [
         (
             {"ack.node.gpu.schedule": "shared"},
@@ -330,11 +330,11 @@ def test_a_node_that_cannot_be_understood_is_refused_by_name(spec: Node, says: s
     ],
 )
 def test_a_malformed_label_keeps_new_pods_away_and_the_nodes_gpus_known(
-    labels: dict[str, str], says: str
+    labels: dict[str, str], message: str
 ) -> None:
     read = node_devices(node(labels, devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (T4,))))
     assert read is not None
-    assert says in read.problem
+    assert message in read.problem
     assert read.refusal == read.problem
     assert read.devices == (T4,)
     bare = node_devices(node({"ack.node.gpu.placement": "tight"}))

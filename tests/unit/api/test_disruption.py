@@ -1,4 +1,4 @@
-"""Which pods budgets let go: by deletion, as kube-scheduler counts it, and by the eviction API."""
+"""Which pods budgets allow to be deleted, as kube-scheduler counts, or evicted by the eviction API."""
 
 import msgspec
 
@@ -19,15 +19,15 @@ def budget(name: str, allowed: int, namespace: str = "default", **labels: str) -
     return decode_budget(msgspec.json.encode(written))
 
 
-def test_a_budget_lets_as_many_go_as_it_allows_in_the_order_of_their_end() -> None:
+def test_a_budget_allows_its_number_of_disruptions_in_the_order_of_eviction() -> None:
     pods = [pod(name, app="db") for name in ("a", "b", "c")]
     budgets = [budget("db", 2, app="db"), budget("other", 0, app="web"), budget("far", 0, "else", app="db")]
     assert violating(pods, budgets) == protected(pods, budgets) == {"c"}
     assert violating(pods[::-1], budgets) == {"a"}
 
 
-def test_a_pod_that_two_budgets_cover_cannot_be_evicted_whatever_they_allow() -> None:
-    """The eviction API answers 500; kube-scheduler, which deletes, counts each budget for itself."""
+def test_a_pod_covered_by_two_budgets_can_never_be_evicted() -> None:
+    """The eviction API answers 500; kube-scheduler, which deletes, counts each budget separately."""
     both, one = pod("both", app="db", tier="gold"), pod("one", app="db")
     budgets = [budget("db", 5, app="db"), budget("gold", 5, tier="gold")]
     assert protected([both, one], budgets) == {"both"}

@@ -1,4 +1,4 @@
-"""Annotations that select GPUs: what they mean, and what is refused."""
+"""Annotations that select GPUs: their meaning, and which are refused."""
 
 import re
 
@@ -21,10 +21,10 @@ GPUS = (T4, A100, A10, UNKNOWN)
 @pytest.mark.parametrize(
     ("annotations", "allowed"),
     [
-        # A word of the model's name, not a part of one: A10 is not A100.
+        # A whole word of the model's name: A10 is not A100.
         ({names.ANN_GPU_MODEL: "A10"}, (A10,)),
         ({names.ANN_GPU_MODEL: "a10, tesla t4"}, (T4, A10)),
-        # As the label nvidia.com/gpu.product has it.
+        # As in the label nvidia.com/gpu.product.
         ({names.ANN_GPU_MODEL: "NVIDIA-A100-SXM4-40GB"}, (A100,)),
         ({names.ANN_GPU_MODEL_EXCLUDE: "T4,A10"}, (A100,)),
         ({names.ANN_GPU_ARCHITECTURE: "ampere,hopper"}, (A100, A10)),
@@ -36,7 +36,7 @@ GPUS = (T4, A100, A10, UNKNOWN)
         ({names.ANN_GPU_ARCHITECTURE: "ampere", names.ANN_GPU_UUID_EXCLUDE: "GPU-2"}, (A10,)),
     ],
 )
-def test_a_pod_may_have_the_gpus_that_all_its_annotations_allow(
+def test_a_pod_may_use_the_gpus_that_all_its_annotations_allow(
     annotations: dict[str, str], allowed: tuple[Device, ...]
 ) -> None:
     selection = selection_of(annotations)
@@ -63,8 +63,8 @@ def test_a_pod_may_have_the_gpus_that_all_its_annotations_allow(
     ],
 )
 def test_an_invalid_value_is_refused_as_a_whole(name: str, text: str) -> None:
-    says = problem({names.ANN_GPU_MODEL: "A10", name: text})
-    assert re.match(f"annotation {name} must be .*: it is '{text}'; correct it, or remove", says)
+    message = problem({names.ANN_GPU_MODEL: "A10", name: text})
+    assert re.match(f"annotation {name} must be .*: it is '{text}'; correct it, or remove", message)
     assert bound_selection({name: text}) is None
 
 

@@ -1,4 +1,4 @@
-"""Whether containers are held to their share, by their node's mode and by what its agent says."""
+"""Whether containers are held to their share, by their node's mode and by its agent's report."""
 
 import pytest
 
@@ -22,13 +22,13 @@ def on(mode: NodeMode, isolation: str = "", *shares: GpuShare) -> str:
     return not_held(NodeDevices("n", mode, MemoryUnit.GIB, devices, isolation=isolation), shares or (PART,))
 
 
-@pytest.mark.parametrize("asked", list(AskedIsolation))
-def test_on_share_nodes_nothing_holds_whatever_is_asked_for(asked: AskedIsolation) -> None:
-    kind, why = backing(asked, NodeMode.SHARE)
+@pytest.mark.parametrize("wanted", list(AskedIsolation))
+def test_share_nodes_enforce_nothing_whatever_is_requested(wanted: AskedIsolation) -> None:
+    kind, why = backing(wanted, NodeMode.SHARE)
     assert (kind, on(NodeMode.SHARE, f"{kind}: {why}"), on(NodeMode.SHARE)) == ("none", TRUSTS, TRUSTS)
 
 
-def test_where_isolation_is_switched_off_or_cannot_be_the_agent_is_repeated() -> None:
+def test_if_isolation_is_off_or_impossible_the_agents_reason_is_repeated() -> None:
     for chosen in (
         backing(AskedIsolation.NONE, NodeMode.CGPU),
         cannot(NodeMode.CORE_MEM, "no library is there"),
@@ -46,7 +46,7 @@ def test_where_isolation_is_switched_off_or_cannot_be_the_agent_is_repeated() ->
         (NodeMode.TOPOLOGY, "none: mode topology trusts containers to keep to their share"),
     ],
 )  # fmt: skip
-def test_there_is_no_remark_where_containers_are_isolated_or_that_is_unknown(
+def test_there_is_no_remark_if_containers_are_isolated_or_that_is_unknown(
     mode: NodeMode, isolation: str
 ) -> None:
     assert on(mode, isolation) == ""
@@ -57,11 +57,11 @@ def test_driver_limits_do_not_enforce_compute() -> None:
     assert "compute" in on(NodeMode.CORE_MEM, driver, WITH_CORE)
 
 
-def test_who_has_gpus_whole_is_held_by_their_size() -> None:
+def test_whole_gpus_are_limited_by_their_size() -> None:
     assert (on(NodeMode.SHARE, "", WHOLE), on(NodeMode.SHARE, "", WHOLE, PART)) == ("", TRUSTS)
 
 
-def test_a_node_says_it_by_its_annotation() -> None:
+def test_a_node_reports_it_by_its_annotation() -> None:
     raw = {
         "metadata": {
             "name": "n",

@@ -1,4 +1,4 @@
-"""Whether another node takes a pod: never said where it is not known."""
+"""Whether another node takes a pod: never claimed if it is unknown."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_a_node_with_room_takes_an_ordinary_pod() -> None:
 
 
 @pytest.mark.parametrize(
-    "asks",
+    "demand",
     [
         {"affinity": {"podAntiAffinity": {}}},
         {"topologySpreadConstraints": [{"maxSkew": 1}]},
@@ -42,15 +42,15 @@ def test_a_node_with_room_takes_an_ordinary_pod() -> None:
         {"containers": [{"name": "c", "ports": [{"containerPort": 80}, {"hostPort": 80}]}]},
     ],
 )
-def test_who_asks_for_what_is_not_looked_at_goes_to_no_other_node(asks: dict[str, Any]) -> None:
+def test_a_pod_with_unexamined_demands_goes_to_no_other_node(demand: dict[str, Any]) -> None:
     particular = decode_guest(
-        msgspec.json.encode({"metadata": {"name": "p"}, "spec": {"containers": [], **asks}})
+        msgspec.json.encode({"metadata": {"name": "p"}, "spec": {"containers": [], **demand}})
     )
     assert "asks more of its node" in objection(particular, node(), [], new=True)
     assert objection(particular, node(), [], new=False) == ""
 
 
-def test_cordons_and_taints_hold_for_the_pods_own_node_too() -> None:
+def test_cordons_and_taints_apply_to_the_pods_own_node_too() -> None:
     for new in (False, True):
         assert objection(pod(), node(unschedulable=True), [], new=new) == "node n is cordoned"
         assert "taint shut" in objection(pod(), node(taints=[TAINT]), [], new=new)
@@ -72,9 +72,9 @@ def test_cordons_and_taints_hold_for_the_pods_own_node_too() -> None:
         ({"key": "shut", "operator": "Gt", "value": "yes"}, False),
     ],
 )
-def test_tolerations_cover_what_kubernetes_says(toleration: dict[str, str], covers: bool) -> None:
-    said = objection(pod(tolerations=[toleration]), node(taints=[TAINT]), [], new=False)
-    assert (said == "") is covers
+def test_tolerations_match_as_in_kubernetes(toleration: dict[str, str], covers: bool) -> None:
+    reason = objection(pod(tolerations=[toleration]), node(taints=[TAINT]), [], new=False)
+    assert (reason == "") is covers
 
 
 def test_labels_and_every_resource_count() -> None:
@@ -85,27 +85,27 @@ def test_labels_and_every_resource_count() -> None:
     assert "too little cpu" in objection(pod("1500m", overhead={"cpu": "600m"}), node(), [], new=True)
 
 
-def test_init_containers_and_sidecars_count_as_kubernetes_counts_them() -> None:
+def test_init_containers_and_sidecars_count_as_in_kubernetes() -> None:
     def wants(cpu: str, **more: str) -> dict[str, Any]:
         return {"name": "i", "resources": {"limits": {"cpu": cpu}}, **more}
 
-    def said(*init: dict[str, Any]) -> str:
+    def reason(*init: dict[str, Any]) -> str:
         return objection(pod("1", init=list(init)), node(), [], new=True)
 
-    assert said(wants("2"), wants("1900m")) == ""
-    assert said(wants("2001m")) == "node n has too little cpu"
-    assert said(wants("1", restartPolicy="Always")) == ""
-    assert said(wants("1001m", restartPolicy="Always")) == "node n has too little cpu"
-    assert said(wants("500m", restartPolicy="Always"), wants("1500m")) == ""
-    assert said(wants("500m", restartPolicy="Always"), wants("1501m")) == "node n has too little cpu"
+    assert reason(wants("2"), wants("1900m")) == ""
+    assert reason(wants("2001m")) == "node n has too little cpu"
+    assert reason(wants("1", restartPolicy="Always")) == ""
+    assert reason(wants("1001m", restartPolicy="Always")) == "node n has too little cpu"
+    assert reason(wants("500m", restartPolicy="Always"), wants("1500m")) == ""
+    assert reason(wants("500m", restartPolicy="Always"), wants("1501m")) == "node n has too little cpu"
 
 
-def test_what_a_pod_asks_for_as_a_whole_counts_in_place_of_what_its_containers_do() -> None:
+def test_requests_of_the_pod_replace_those_of_its_containers() -> None:
     there = pod("100m", resources={"requests": {"cpu": "1500m"}, "limits": {"cpu": "9"}})
     assert objection(pod("500m"), node(), [there], new=True) == ""
     assert objection(pod("501m"), node(), [there], new=True) == "node n has too little cpu"
     assert objection(pod("1500m"), node(), [pod("1", resources={"limits": {"cpu": "500m"}})], new=True) == ""
 
 
-def test_what_cannot_be_read_is_an_objection() -> None:
+def test_unreadable_values_are_an_objection() -> None:
     assert "cannot be read" in objection(pod("none"), node(), [], new=True)

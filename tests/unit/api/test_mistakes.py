@@ -1,4 +1,4 @@
-"""Likely mistakes in manifests: our own names and the documentation have none, and the chart knows the same patterns."""
+"""Likely mistakes in manifests: our own names and the documentation have none, and the chart uses the same patterns."""
 
 import re
 from pathlib import Path
@@ -30,11 +30,11 @@ LABELS = {
 }
 
 
-def reported(**said: Any) -> list[str]:
+def reported(**metadata: Any) -> list[str]:
     """The mistakes reported for a pod with those ``labels``, ``annotations`` and ``limits``."""
-    limits = said.pop("limits", {})
+    limits = metadata.pop("limits", {})
     spec = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
-    return mistakes_of(msgspec.convert({"metadata": said, "spec": spec}, Pod), MemoryUnit.GIB)
+    return mistakes_of(msgspec.convert({"metadata": metadata, "spec": spec}, Pod), MemoryUnit.GIB)
 
 
 @pytest.mark.parametrize("resource", RESOURCES)
@@ -48,7 +48,7 @@ def test_known_annotations_and_labels_of_pods_are_no_mistake() -> None:
     assert reported(labels={names.LABEL_POD_COMPUTE_CLASS: names.COMPUTE_BATCH}) == []
 
 
-def test_containers_without_resources_are_none_either() -> None:
+def test_containers_without_resources_are_no_mistake_either() -> None:
     assert mistakes_of(msgspec.convert({"spec": {"containers": [{"name": "c"}]}}, Pod), MemoryUnit.GIB) == []
 
 
@@ -60,7 +60,7 @@ def test_a_label_meant_for_nodes_is_a_mistake_on_a_pod() -> None:
 
 
 def misspellings(word: str) -> set[str]:
-    """What comes of ``word`` by one letter too many, too few or wrong, or by two that are swapped."""
+    """``word`` with one letter too many, too few or wrong, or with two swapped."""
     found = {word[:at] + word[at + 1 :] for at in range(len(word))}
     found |= {word[:at] + word[at + 1] + word[at] + word[at + 2 :] for at in range(len(word) - 1)}
     for letter in "abcdefghijklmnopqrstuvwxyz":
@@ -69,8 +69,8 @@ def misspellings(word: str) -> set[str]:
     return found - {word}
 
 
-def test_every_one_letter_mistake_in_a_label_is_reported_with_the_label_that_is_meant() -> None:
-    """A swap of two counts as one; only what is before the word may be another's name."""
+def test_every_one_letter_mistake_in_a_label_is_reported_with_the_intended_label() -> None:
+    """A swap of two counts as one; only the part before the word may be another's name."""
     for one in misspellings("count"):
         (text,) = reported(labels={f"aliyun.com/gpu-{one}": "2"})
         assert text.endswith(f"(write label {names.LABEL_POD_GPU_COUNT})"), one

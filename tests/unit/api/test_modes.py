@@ -1,4 +1,4 @@
-"""A mode is one object: a made-up one is read, counted, allocated and refused from its entry alone."""
+"""A mode is one object: a fictitious one is read, counted, allocated and refused from its entry only."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ SLICE = "example.com/gpu-slice"
 
 @pytest.fixture
 def slices() -> Iterator[NodeMode]:
-    """A mode in which a pod gets memory of one GPU, and slices, held to them by the driver."""
+    """A mode in which a pod gets memory of one GPU and slices, enforced by the driver."""
     resources = (names.GPU_MEM, names.GPU_COUNT, SLICE)
     mode = NodeMode("slices", resources, "driver", one_gpu="a slice is of one", needs="a driver from r615 on")
     yield add(mode)
@@ -46,7 +46,7 @@ def labelled(mode: NodeMode, name: str = "n1") -> Node:
     )
 
 
-def test_a_made_up_mode_is_read_and_counted_from_its_entry_alone(slices: NodeMode) -> None:
+def test_a_fictitious_mode_is_read_and_counted_from_its_entry_only(slices: NodeMode) -> None:
     assert slices.capacity([V100, V100], MemoryUnit.GIB) == {names.GPU_MEM: 30, names.GPU_COUNT: 2, SLICE: 2}
     assert mode_giving(SLICE) is slices
     assert lacks(labelled(slices)) == ""
@@ -61,7 +61,7 @@ def test_a_node_whose_gpus_are_claimed_lacks_nothing_once_it_is_described() -> N
     assert lacks(labelled(NodeMode.DEFAULT)) == "mode default gives nothing of ours"
 
 
-def test_a_made_up_mode_is_allocated_and_refused_from_its_entry_alone(slices: NodeMode) -> None:
+def test_a_fictitious_mode_is_allocated_and_refused_from_its_entry_only(slices: NodeMode) -> None:
     ledger = Ledger()
     found = node_devices(labelled(slices))
     assert found is not None
@@ -81,7 +81,7 @@ def test_a_made_up_mode_is_allocated_and_refused_from_its_entry_alone(slices: No
         assert refusal.value.reason.startswith(why)
 
 
-def test_a_made_up_mode_is_advised_from_its_entry_alone(slices: NodeMode) -> None:
+def test_a_fictitious_mode_is_suggested_from_its_entry_only(slices: NodeMode) -> None:
     ledger = Ledger()
     found = node_devices(labelled(NodeMode.SHARE))
     assert found is not None
@@ -97,12 +97,12 @@ def test_a_made_up_mode_is_advised_from_its_entry_alone(slices: NodeMode) -> Non
     ("request_", "mode"),
     [(asks(1), NodeMode.SHARE), (asks(1, 30), NodeMode.CORE_MEM), (counts(2), NodeMode.TOPOLOGY)],
 )
-def test_a_request_has_a_mode_that_is_advised(request_, mode) -> None:
+def test_a_request_has_a_suggested_mode(request_, mode) -> None:
     assert wanted_mode(request_) is mode
     assert mode.serves(whole=request_.by_gpu, core=request_.wants_core, gpus=request_.gpu_count)
 
 
-def test_a_change_of_mode_keeps_pods_held_where_the_same_holds_them_to_as_much() -> None:
+def test_a_change_of_mode_keeps_pods_limited_if_the_same_enforcer_has_the_same_limits() -> None:
     kept = {
         (before.value, after.value)
         for before in MODES.values()

@@ -1,4 +1,4 @@
-"""How near GPUs are to each other, how that is written, and which set of the free ones is the best."""
+"""Proximity of GPUs: its format, and the choice of the best set of free GPUs."""
 
 from itertools import combinations
 
@@ -30,7 +30,7 @@ def test_of_two_islands_each_set_lies_on_one() -> None:
     assert best_set(ISLANDS, SOCKETS, [0, 3, 4, 5, 6, 7], 4) == (4, 5, 6, 7)
 
 
-def test_an_island_that_is_broken_already_is_used_before_one_that_is_whole() -> None:
+def test_an_island_already_in_use_is_preferred_to_an_unused_one() -> None:
     assert best_set(ISLANDS, SOCKETS, [0, 1, 2, 3, 5, 7], 2) == (5, 7)
     assert best_set(ISLANDS, SOCKETS, [0, 1, 2, 3, 6], 1) == (6,)
     assert best_set(ISLANDS, SOCKETS, [0, 1, 2, 3, 4, 5, 7], 3) == (4, 5, 7)
@@ -46,7 +46,7 @@ def test_of_equal_farthest_pairs_the_sum_counts() -> None:
     assert best_set(near, (0,) * 4, range(4), 3) == (1, 2, 3)
 
 
-def test_of_otherwise_equal_sets_the_one_on_one_numa_node_is_chosen() -> None:
+def test_of_otherwise_equal_sets_one_on_a_single_numa_node_is_chosen() -> None:
     switched = matrix(4, lambda a, b: 450)
     for near in ((), switched):
         assert best_set(near, (0, 1, 0, 1), range(4), 2) == (0, 2)
@@ -54,26 +54,26 @@ def test_of_otherwise_equal_sets_the_one_on_one_numa_node_is_chosen() -> None:
         assert best_set(near, (0, 1, 0, 1), [0, 1, 3], 2) == (1, 3)
 
 
-def test_a_numa_node_that_is_whole_stays_so_while_another_is_begun() -> None:
+def test_an_unused_numa_node_is_spared_while_another_is_in_use() -> None:
     pairs = (0, 0, 1, 1)
     switched = matrix(4, lambda a, b: 450)
     for near in ((), switched):
         assert best_set(near, pairs, range(4), 1) == (0,)
         assert best_set(near, pairs, [0, 1, 3], 1) == (3,)
-        # Two lie together all the same; who takes a whole one begins none.
+        # Two are on one node all the same; taking a whole one leaves none partly used.
         assert best_set(near, pairs, [0, 1, 3], 2) == (0, 1)
         assert best_set(near, pairs, [0, 1, 3], 3) == (0, 1, 3)
     threes = (0, 0, 0, 1, 1, 1)
     assert best_set((), threes, [0, 1, 2, 4, 5], 2) == (4, 5)
 
 
-def test_a_wish_comes_after_the_farthest_pair_and_before_the_rest() -> None:
+def test_a_preference_counts_after_the_farthest_pair_and_before_the_rest() -> None:
     wish = {row: 0 if row in (3, 7) else 1 for row in ALL}
     assert best_set(ISLANDS, SOCKETS, ALL, 2, wish=wish) == (0, 3)
     assert best_set(ISLANDS, SOCKETS, ALL, 2, wish={**wish, 6: 0}) == (6, 7)
 
 
-def test_gpus_that_must_be_there_are() -> None:
+def test_required_gpus_are_included() -> None:
     assert best_set(ISLANDS, SOCKETS, ALL, 2, must=[6]) == (4, 6)
     assert best_set(ISLANDS, SOCKETS, ALL, 2, must=[1, 6]) == (1, 6)
     assert best_set(ISLANDS, SOCKETS, [0, 1], 2, must=[5]) is None
@@ -95,7 +95,7 @@ def _matrices(draw: st.DrawFn) -> TopologyLevels:
 
 
 @given(st.data(), _matrices(), st.booleans())
-def test_the_best_set_is_the_one_that_comparing_all_of_them_finds(
+def test_the_best_set_is_the_one_that_an_exhaustive_search_finds(
     data: st.DataObject, near: TopologyLevels, wishes: bool
 ) -> None:
     count = len(near)
@@ -127,7 +127,7 @@ def test_the_best_set_is_the_one_that_comparing_all_of_them_finds(
 
 
 @given(_matrices(), st.randoms(use_true_random=False))
-def test_what_is_written_is_read_again_in_whatever_order(near: TopologyLevels, random: object) -> None:
+def test_the_format_is_read_back_in_any_order(near: TopologyLevels, random: object) -> None:
     order = list(range(len(near)))
     random.shuffle(order)  # type: ignore[attr-defined]
     read = untriangle(triangle(near), tuple(order))
@@ -135,7 +135,7 @@ def test_what_is_written_is_read_again_in_whatever_order(near: TopologyLevels, r
     assert read == (expected if any(map(any, near)) else ())
 
 
-def test_nothing_known_is_written_as_nothing() -> None:
+def test_unknown_proximity_is_written_as_nothing() -> None:
     assert matrix(3, lambda a, b: 0) == () == triangle(()) == untriangle((), (0, 1, 2))
 
 
@@ -148,6 +148,6 @@ def test_nothing_known_is_written_as_nothing() -> None:
         (((), (1,), (1, 65536)), "a number from 0 to 65535"),
     ],
 )
-def test_what_is_no_triangle_is_refused(rows: TopologyLevels, expected: str) -> None:
+def test_anything_but_a_triangle_is_refused(rows: TopologyLevels, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         untriangle(rows, (0, 1, 2))

@@ -45,7 +45,7 @@ def test_each_mode_has_its_resources(mode, unit, capacity):
 
 
 @given(GPUS, MODES, st.sampled_from(list(MemoryUnit)))
-def test_a_living_node_is_described_as_one_that_is_to_come(gpus_mib, mode, unit):
+def test_an_existing_node_is_described_like_a_future_one(gpus_mib, mode, unit):
     assert template_of(decode_node(described(mode, unit, *gpus_mib))) == NodeTemplate(gpus_mib, mode, unit)
 
 
@@ -118,7 +118,7 @@ def test_the_command_takes_the_number_and_size_of_gpus(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ([], "give --node, or --gpus and --gpu-memory-mib"),
         (["--gpus", "4"], "give --node, or --gpus and --gpu-memory-mib"),
@@ -134,10 +134,10 @@ def test_the_command_takes_the_number_and_size_of_gpus(monkeypatch, capsys):
         (["--gpus", "1", "--gpu-memory-mib", "9", "-o", "xml"], "--output xml: give one of capacity, aws"),
     ],
 )
-def test_an_error_is_one_line(capsys, arguments, says):
+def test_an_error_is_one_line(capsys, arguments, message):
     assert main(arguments) == 2
     error = capsys.readouterr().err
-    assert says in error
+    assert message in error
     assert error.startswith("gpushare node-template: ")
     assert len(error.splitlines()) == 1
 
@@ -151,7 +151,7 @@ def test_an_error_is_one_line(capsys, arguments, says):
         '{"metadata": {"annotations": {"gpushare.dev/devices": "{"}}}',
     ],
 )
-def test_a_node_that_says_nothing_is_refused(tmp_path, capsys, text):
+def test_a_node_without_gpu_labels_is_refused(tmp_path, capsys, text):
     file = tmp_path / "node.json"
     file.write_text(text)
     assert main(["--node", str(file)]) == 2

@@ -1,4 +1,4 @@
-"""What is free of MIG instances on demand: what kube-scheduler's counters leave."""
+"""Free MIG instances on demand: what kube-scheduler's counters leave."""
 
 import json
 
@@ -41,7 +41,7 @@ def claim(device: str) -> dict[str, object]:
     }
 
 
-def test_instances_that_others_make_impossible_are_not_free() -> None:
+def test_instances_that_others_exclude_are_not_free() -> None:
     found = decode_resource_slices(
         slices(("small-0", 0, 1), ("small-4", 4, 1), ("half-4", 4, 4), ("whole", 0, 8))
     )

@@ -1,4 +1,4 @@
-"""A placeholder pod asks for what its pod asks for, of other nodes of the right kind; and is read back as it was written."""
+"""A placeholder pod requests what its pod requests, on other nodes of the right kind, and is read back unchanged."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_it_requests_the_same_under_other_names_and_is_never_scheduled() -> None
     assert terms(found) == [OURS]
 
 
-def test_what_the_pod_demands_of_nodes_it_demands_too() -> None:
+def test_it_has_its_pods_demands_on_nodes_too() -> None:
     demand = {"key": "zone", "operator": "In", "values": ["a"]}
     other = {"key": "disk", "operator": "Exists"}
     required = {"nodeSelectorTerms": [{"matchExpressions": [demand]}, {"matchExpressions": [other]}]}
@@ -78,7 +78,7 @@ def test_what_the_pod_demands_of_nodes_it_demands_too() -> None:
     assert plain["resources"] == {}
 
 
-def test_it_is_read_back_as_it_was_written() -> None:
+def test_it_is_read_back_unchanged() -> None:
     found = made()
     found["metadata"]["uid"] = "s-1"
     raw = msgspec.json.encode(found)
@@ -91,7 +91,7 @@ def test_it_is_read_back_as_it_was_written() -> None:
     assert (read[1].unschedulable, read[1].leaving, read[1].likeness) == (True, True, LIKENESS)
 
 
-def test_a_pod_without_the_label_is_none_and_one_with_it_and_nothing_else_is_like_nothing() -> None:
+def test_a_pod_without_the_label_is_no_placeholder_and_one_with_the_label_only_has_no_demands() -> None:
     assert decode_placeholder(msgspec.json.encode(pod())) is None
     bare = {"metadata": {"name": "s", "namespace": "n", "labels": {names.LABEL_STANDS_FOR: "u"}}}
     nothing = Likeness(frozenset(), "", frozenset())
@@ -121,6 +121,6 @@ def test_a_pod_without_the_label_is_none_and_one_with_it_and_nothing_else_is_lik
         ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "more of a node"),
     ],
 )
-def test_what_it_cannot_say_is_an_obstacle(spec: dict[str, Any], word: str) -> None:
+def test_a_demand_that_it_cannot_express_is_an_obstacle(spec: dict[str, Any], word: str) -> None:
     found = obstacle(decode_guest(msgspec.json.encode(pod(**spec))))
     assert (word in found) if word else not found

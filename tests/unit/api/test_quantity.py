@@ -1,4 +1,4 @@
-"""Quantities are exact, and what is no whole amount is refused by name."""
+"""Quantities are exact, and anything but a whole amount is refused by name."""
 
 from fractions import Fraction
 
@@ -35,7 +35,7 @@ def test_whole_quantities_are_read_exactly(text: str | float, value: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("1.5", "not a whole number"),
         ("500m", "not a whole number"),
@@ -57,8 +57,8 @@ def test_whole_quantities_are_read_exactly(text: str | float, value: int) -> Non
         ("1" * 200, "is not a quantity"),
     ],
 )
-def test_anything_else_is_refused_with_its_subject(text: str | float, says: str) -> None:
-    with pytest.raises(InvalidQuantity, match=says) as caught:
+def test_anything_else_is_refused_with_its_subject(text: str | float, message: str) -> None:
+    with pytest.raises(InvalidQuantity, match=message) as caught:
         parse_amount(text, "pod default/a")
     assert str(caught.value).startswith("pod default/a: ")
 
@@ -69,7 +69,7 @@ def test_fractions_stay_exact() -> None:
 
 
 @given(st.integers(0, MAX_AMOUNT))
-def test_every_amount_that_kubernetes_keeps_is_read_back(amount: int) -> None:
+def test_every_amount_in_kubernetes_form_is_read_back(amount: int) -> None:
     assert parse_amount(str(amount)) == amount == parse_amount(amount)
 
 

@@ -1,4 +1,4 @@
-"""An ElasticQuotaTree is read whole, or refused whole with what is wrong with it."""
+"""An ElasticQuotaTree is accepted or refused as a whole, with all errors."""
 
 import json
 from typing import Any
@@ -22,7 +22,7 @@ def problem(root: Any) -> str:
     return caught.value.problem
 
 
-def test_the_documentations_tree_is_taken() -> None:
+def test_the_documented_tree_is_accepted() -> None:
     def leaf(name: str, *namespaces: str, gpus: int = 2) -> dict[str, Any]:
         most = {"cpu": 20, "memory": "20Gi", "nvidia.com/gpu": gpus}
         least = {"cpu": 10, "memory": "10Gi", "nvidia.com/gpu": 1}
@@ -74,7 +74,7 @@ def test_children_with_a_higher_cpu_min_than_their_parent_are_accepted_with_a_no
         (("nvidia.com/gpu",), True),
     ],
 )
-def test_pods_without_a_gpu_count_where_a_resource_of_theirs_is_named(
+def test_pods_without_a_gpu_count_if_the_quota_limits_one_of_their_resources(
     resources: tuple[str, ...], counts: bool
 ) -> None:
     least, most = dict.fromkeys(resources[:1], 1), dict.fromkeys(resources, 1)
@@ -83,7 +83,7 @@ def test_pods_without_a_gpu_count_where_a_resource_of_theirs_is_named(
     assert tree.notes == ()
 
 
-def test_min_and_max_may_be_left_out_and_attributes_are_passed_over() -> None:
+def test_min_and_max_are_optional_and_attributes_are_ignored() -> None:
     root = quota(
         "root", quota("a", namespaces=["a"], attributes={"resourceflavors": "x"}, max={"cpu": "500m"})
     )
@@ -138,18 +138,18 @@ def test_min_and_max_may_be_left_out_and_attributes_are_passed_over() -> None:
         (None, ["there is no spec.root"]),
     ],
 )
-def test_what_contradicts_itself_is_refused_with_its_name(root: Any, words: list[str]) -> None:
+def test_contradictions_are_refused_by_name(root: Any, words: list[str]) -> None:
     error = problem(root)
     assert all(one in error for one in words), error
 
 
-def test_all_errors_are_reported_at_once_up_to_a_few() -> None:
+def test_all_errors_are_reported_together_up_to_a_limit() -> None:
     error = problem(quota("root", *(quota(f"q{number}", min={MEM: 2}, max={MEM: 1}) for number in range(7))))
     assert error.count("is above its max") == 5
     assert error.endswith("; and 3 more")
 
 
-def test_nonsensical_trees_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_trees_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = quota("last")
     for level in range(MOST_LEVELS):
         deep = quota(f"level-{level}", deep)
@@ -159,7 +159,7 @@ def test_nonsensical_trees_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_QUOTAS == 1000
 
 
-def test_a_record_remembers_what_was_in_force_before_a_bad_change() -> None:
+def test_a_record_remembers_what_was_in_force_before_an_invalid_change() -> None:
     good = json.dumps(quota("root", namespaces=["a"], max={MEM: 5}))
 
     def read(root: Any, status: Any) -> elastic_quota_tree.QuotaTreeRecord:

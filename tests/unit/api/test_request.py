@@ -1,4 +1,4 @@
-"""A pod's request is counted as Kubernetes counts it; broken ones say what to change."""
+"""A pod's request is counted as in Kubernetes; invalid ones suggest what to change."""
 
 from typing import Any
 
@@ -36,12 +36,12 @@ def pod(
     )
 
 
-def test_a_pod_without_gpu_resources_is_none_of_ours() -> None:
+def test_a_pod_without_gpu_resources_is_not_ours() -> None:
     assert request_of(pod({"name": "c"}, container("d"))) is None
     assert request_of(pod(container("c", mem=0))) is None
 
 
-def test_limits_count_and_requests_where_only_they_are_set() -> None:
+def test_limits_count_and_otherwise_requests() -> None:
     only_requests = {"name": "c", "resources": {"requests": {MEM: "4"}}}
     both = {"name": "d", "resources": {"limits": {MEM: "3"}, "requests": {MEM: "3"}}}
     request = request_of(pod(only_requests, both))
@@ -53,7 +53,7 @@ def test_limits_count_and_requests_where_only_they_are_set() -> None:
     ]
 
 
-def test_an_init_container_counts_only_where_it_asks_for_more_than_the_apps_together() -> None:
+def test_an_init_container_counts_only_if_it_requests_more_than_the_apps_together() -> None:
     small = request_of(pod(container("a", 2), container("b", 2), init=(container("i", 3),)))
     large = request_of(pod(container("a", 2), container("b", 2), init=(container("i", 9),)))
     assert small is not None
@@ -61,7 +61,7 @@ def test_an_init_container_counts_only_where_it_asks_for_more_than_the_apps_toge
     assert (small.memory_units, large.memory_units) == (4, 9)
 
 
-def test_a_native_sidecar_runs_beside_the_apps_and_the_init_containers_after_it() -> None:
+def test_a_native_sidecar_runs_next_to_the_apps_and_later_init_containers() -> None:
     sidecar = container("s", 2, restart="Always")
     request = request_of(
         pod(container("a", 3), init=(container("before", 4), sidecar, container("after", 4)))
@@ -77,7 +77,7 @@ def test_a_native_sidecar_runs_beside_the_apps_and_the_init_containers_after_it(
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "message"),
     [
         (
             pod(container("c", core=30)),
@@ -92,13 +92,13 @@ def test_a_native_sidecar_runs_beside_the_apps_and_the_init_containers_after_it(
         (pod(container("c", "many")), "is not a quantity"),
     ],
 )
-def test_a_broken_request_names_the_pod_and_says_what_to_change(spec: Pod, says: str) -> None:
-    with pytest.raises(InvalidRequest, match=says) as caught:
+def test_an_invalid_request_names_the_pod_and_suggests_what_to_change(spec: Pod, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message) as caught:
         request_of(spec)
     assert caught.value.subject == "pod default/a"
 
 
-def test_one_gpu_asked_for_by_label_is_the_ordinary_case() -> None:
+def test_one_gpu_requested_by_label_is_the_default() -> None:
     spec = container("c", 4, 30)
     assert request_of(pod(spec, labels={"aliyun.com/gpu-count": "1"})) == request_of(pod(spec))
 
@@ -114,7 +114,7 @@ def test_one_gpu_asked_for_by_label_is_the_ordinary_case() -> None:
     ],
     ids=lambda case: case.id,
 )
-def test_labels_are_judged_as_admission_does_and_in_the_same_words(case: PodCase) -> None:
+def test_labels_are_judged_as_at_admission_with_the_same_messages(case: PodCase) -> None:
     spec = decode_pod(admission_pod(case, "x"))
     if not case.refused:
         request_of(spec)
@@ -124,7 +124,7 @@ def test_labels_are_judged_as_admission_does_and_in_the_same_words(case: PodCase
     assert caught.value.problem == case.says
 
 
-def test_a_label_gives_each_container_a_gpu_of_its_own() -> None:
+def test_a_label_gives_each_container_its_own_gpu() -> None:
     labels = {"gpushare.dev/gpu-per-container": "true"}
     request = request_of(pod(container("a", 10, 30), container("web"), container("b", 10, 30), labels=labels))
     assert request is not None
@@ -136,7 +136,7 @@ def test_a_label_gives_each_container_a_gpu_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("value", ["true", "false"])
-def test_one_container_has_a_gpu_of_its_own_anyway(value: str) -> None:
+def test_a_single_container_has_its_own_gpu_anyway(value: str) -> None:
     spec = container("c", 4, 30)
     assert request_of(pod(spec, labels={"gpushare.dev/gpu-per-container": value})) == request_of(pod(spec))
 
@@ -164,7 +164,7 @@ def test_a_label_requests_exclusive_gpus() -> None:
     request = request_of(pod(container("a", 2), container("b", 3), labels=labels))
     assert request is not None
     assert (request.whole_device, request.memory_units) == (True, 5)
-    # The containers divide a GPU of 16 in the proportion of what they ask for, and never take more than it has.
+    # The containers divide a GPU of 16 in proportion to their requests, and never exceed it.
     assert [request.allocated_units(units, 16) for units in (5, 2, 3)] == [16, 6, 9]
 
 
@@ -175,7 +175,7 @@ def test_a_label_requests_exclusive_gpus() -> None:
     device_units=st.integers(1, 200),
     whole=st.booleans(),
 )
-def test_containers_shares_never_add_up_to_more_than_their_pods(
+def test_containers_shares_never_exceed_their_pods(
     apps: list[int], init: list[tuple[bool, int]], gpus: int, device_units: int, whole: bool
 ) -> None:
     labels = {"aliyun.com/gpu-count": str(gpus)}
@@ -204,7 +204,7 @@ def test_containers_shares_never_add_up_to_more_than_their_pods(
 
 
 class Kubernetes:
-    """The rule as k8s.io/component-helpers states it, step by step over init containers."""
+    """The rule of k8s.io/component-helpers, step by step over init containers."""
 
     @staticmethod
     def effective(init: list[tuple[bool, int]], apps: list[int]) -> int:
@@ -223,7 +223,7 @@ class Kubernetes:
     init=st.lists(st.tuples(st.booleans(), st.integers(1, 20)), max_size=5),
     apps=st.lists(st.integers(1, 20), min_size=1, max_size=4),
 )
-def test_any_mixture_of_containers_is_counted_as_kubernetes_does(
+def test_any_mixture_of_containers_is_counted_as_in_kubernetes(
     init: list[tuple[bool, int]], apps: list[int]
 ) -> None:
     spec = pod(
@@ -263,7 +263,7 @@ def test_whole_gpus_are_counted_and_labels_for_shares_do_not_matter() -> None:
     assert request_of(pod(whole("a", 0))) is None
 
 
-def test_whole_gpus_beside_a_share_are_refused() -> None:
+def test_whole_gpus_next_to_a_share_are_refused() -> None:
     with pytest.raises(
         InvalidRequest, match=r"aliyun\.com/gpu cannot be had beside aliyun\.com/gpu-mem.*container b"
     ):

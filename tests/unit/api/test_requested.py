@@ -1,4 +1,4 @@
-"""Requests in people's units, and what they come to in units."""
+"""Requests in users' units, and their conversion to units."""
 
 import pytest
 from hypothesis import given
@@ -65,12 +65,12 @@ def test_memory_in_kubernetes_own_notation(text, mib):
         "",
     ],
 )
-def test_memory_that_is_no_whole_number_of_mib(text):
+def test_anything_but_a_whole_number_of_mib(text):
     assert mib_of(text) is None
 
 
 @pytest.mark.parametrize("text", ["0", "101", "0.5", "500m", "-5", "1e30", "half"])
-def test_percent_that_is_none(text):
+def test_invalid_percentages(text):
     assert percent_of(text) is None
 
 
@@ -89,7 +89,7 @@ def test_mib_are_rounded_up_and_no_unit_is_wasted(unit, mib, gpus):
 
 
 @given(UNITS, CARDS, st.integers(1, 100))
-def test_so_many_pods_as_percent_says_fit_one_card(unit, reference_mib, percent):
+def test_as_many_pods_as_the_percentage_allows_fit_on_one_card(unit, reference_mib, percent):
     counting = Counting(unit, reference_mib)
     units = counting.units_of_percent(percent)
     assert units * (100 // percent) <= counting.reference_units
@@ -99,7 +99,7 @@ def test_so_many_pods_as_percent_says_fit_one_card(unit, reference_mib, percent)
 
 
 @given(UNITS, CARDS, st.integers(1, 300_000))
-def test_a_pod_gets_the_mib_that_it_asks_for_on_whatever_gpu_has_the_units(unit, gpu_mib, mib):
+def test_a_pod_gets_the_mib_it_requests_on_any_gpu_with_enough_units(unit, gpu_mib, mib):
     units = Counting(unit).units_of_mib(mib)
     if units <= unit.count_in(gpu_mib):
         assert granted_mib(gpu_mib, units, unit.count_in(gpu_mib)) >= mib
@@ -112,18 +112,18 @@ def test_a_pod_gets_the_mib_that_it_asks_for_on_whatever_gpu_has_the_units(unit,
         st.from_regex("[a-z0-9-]{1,63}", fullmatch=True), st.from_regex("[0-9]{1,9}(Mi|%)", fullmatch=True)
     ),
 )
-def test_the_note_is_read_as_it_was_written(unit, reference_mib, containers):
+def test_the_note_is_read_back_unchanged(unit, reference_mib, containers):
     text = requested_text(Counting(unit, reference_mib), containers)
     assert read_requested(pod({names.ANN_REQUESTED: text})) == Requested(unit.mib, reference_mib, containers)
 
 
-def test_a_pod_without_a_note_asks_in_units():
+def test_a_pod_without_a_note_requests_units():
     assert read_requested(pod()) is None
     assert read_requested(pod({"other": "x"})) is None
     assert request_of(pod()).unit_mib == 0
 
 
-def test_a_request_says_in_which_unit_it_was_counted():
+def test_a_request_has_the_unit_in_which_it_was_counted():
     note = requested_text(Counting(MemoryUnit.MIB_128), {"c": "768Mi"})
     request = request_of(pod({names.ANN_REQUESTED: note}))
     assert (request.memory_units, request.unit_mib) == (6, 128)

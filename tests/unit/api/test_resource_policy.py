@@ -1,4 +1,4 @@
-"""ResourcePolicies as people write them, and pods as policies see them."""
+"""ResourcePolicies as users write them, and pods as policies see them."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ spec:
 """
 
 
-def test_the_documented_policy_is_read_as_it_stands() -> None:
+def test_the_documented_policy_is_read() -> None:
     read = decode_policy(json.dumps(yaml.safe_load(DOCUMENTED)).encode())
     assert (read.key, read.generation, read.created) == ("default/test", 3, 1_767_225_600.0)
     assert read.selects({"key1": "value1", "other": "x"})
@@ -63,7 +63,7 @@ def test_the_documented_policy_is_read_as_it_stands() -> None:
     assert read.reference().api_version == "scheduling.alibabacloud.com/v1alpha1"
 
 
-def test_what_is_not_said_has_the_documented_defaults() -> None:
+def test_omitted_fields_have_the_documented_defaults() -> None:
     read = decode_policy(b'{"metadata": {"name": "a", "namespace": "b"}, "spec": {"units": [{}]}}')
     assert read.selects({})
     assert (read.try_next, read.timeout_s) == (TryNext.LACK, 900.0)
@@ -75,13 +75,13 @@ def test_what_is_not_said_has_the_documented_defaults() -> None:
     assert (read.units[0].kind, read.units[0].is_capped, read.created) == (Kind.ECS, False, 0.0)
 
 
-def test_amounts_are_read_as_kubernetes_writes_them() -> None:
+def test_amounts_are_read_in_kubernetes_notation() -> None:
     [unit] = policy({"maxResources": {"cpu": "1500m", "memory": "1Ki", "x": 2}}).units
     assert unit.most == {"cpu": 1500, "memory": 1_024_000, "x": 2000}
     assert unit.is_capped
 
 
-def test_units_that_are_waited_for_say_so_and_that_word_is_not_put_on_pods() -> None:
+def test_units_that_are_waited_for_are_marked_and_the_marker_is_not_put_on_pods() -> None:
     word = {names.LABEL_WAIT_FOR_SCALING: "true"}
     units = policy({"podLabels": {**word, "a": "b"}}, {"resource": "elastic"}, {}).units
     assert [unit.waits for unit in units] == [True, True, False]
@@ -121,7 +121,7 @@ def test_virtual_nodes_are_recognized_by_their_label() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(
+def test_invalid_values_are_refused_with_their_path(
     units: list[Any], spec: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(MalformedPolicy, match=words):
@@ -136,15 +136,15 @@ def test_an_unknown_word_is_refused() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("15m", 900), ("1h30m", 5400), ("1.5s", 1.5), ("250ms", 0.25), ("1m1s1ms", 61.001)]
 )
-def test_durations_are_those_of_go(text: str, seconds: float) -> None:
+def test_durations_are_in_gos_format(text: str, seconds: float) -> None:
     assert duration_s(text, "x") == pytest.approx(seconds)
 
 
-def test_times_that_are_none_are_the_beginning() -> None:
+def test_invalid_times_are_the_epoch() -> None:
     assert [seconds_of(text) for text in (None, "", "yesterday")] == [0.0, 0.0, 0.0]
 
 
-def test_a_pod_s_amounts_are_counted_as_kubernetes_does() -> None:
+def test_a_pods_amounts_are_counted_as_in_kubernetes() -> None:
     def container(**more: Any) -> dict[str, Any]:
         return {"name": "c", **more}
 
@@ -164,7 +164,7 @@ def test_a_pod_s_amounts_are_counted_as_kubernetes_does() -> None:
     assert amounts_of(pod) == {"cpu": 3010, "memory": 1000, "pods": 1000}
 
 
-def test_of_a_pod_is_kept_what_policies_ask_about() -> None:
+def test_only_what_policies_need_is_stored_of_a_pod() -> None:
     conditions = [
         {"type": "Ready", "status": "True"},
         {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
@@ -195,7 +195,7 @@ def test_of_a_pod_is_kept_what_policies_ask_about() -> None:
         ("", "ReplicaSet", False),
     ],
 )
-def test_pods_of_other_schedulers_stray_but_for_those_that_are_made_for_a_node(
+def test_pods_of_other_schedulers_are_strays_unless_made_for_one_node(
     scheduler: str, owner: str, strays: bool
 ) -> None:
     owners = [{"kind": owner, "name": "o", "uid": "u", "controller": True}]
@@ -204,13 +204,13 @@ def test_pods_of_other_schedulers_stray_but_for_those_that_are_made_for_a_node(
 
 
 @pytest.mark.parametrize("definition", ["resourcepolicies.yaml", "elasticquotatree.yaml"])
-def test_the_package_has_the_definition_of_the_chart(definition: str) -> None:
+def test_the_package_and_the_chart_have_the_same_definition(definition: str) -> None:
     chart = CHECKOUT / "charts/ack-co-scheduler/templates/crds" / definition
     copy = CHECKOUT / "src/gpushare/kube/kinds" / definition
     assert chart.read_text() == copy.read_text()
 
 
-def test_the_schema_has_the_words_that_are_read() -> None:
+def test_the_schema_has_the_accepted_words() -> None:
     chart = yaml.safe_load(
         (CHECKOUT / "charts/ack-co-scheduler/templates/crds/resourcepolicies.yaml").read_text()
     )

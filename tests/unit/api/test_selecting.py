@@ -1,4 +1,4 @@
-"""Labels of nodes that a pod wants and that no node can have are named with what to write."""
+"""Node labels that a pod requires and no node can have are reported with a suggestion."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def affinity(*requirements: tuple[str, str, list[str] | None]) -> dict[str, Any]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def said(**spec: Any) -> list[str]:
+def reports(**spec: Any) -> list[str]:
     return mistyped(decode_pod({"spec": spec}))
 
 
@@ -31,21 +31,21 @@ def said(**spec: Any) -> list[str]:
         ("ack.node.gpu.placement", "", "binpack, spread or fragmentation"),
     ],
 )
-def test_a_value_that_no_node_can_have_is_named_with_the_nearest_that_one_can(
+def test_an_impossible_value_is_reported_with_the_closest_possible_one(
     key: str, value: str, meant: str
 ) -> None:
     tail = f"requires {key}={value}, which no node can have: write {meant}"
-    assert said(nodeSelector={"zone": "a", key: value}) == [f"its nodeSelector {tail}"]
-    assert said(affinity=affinity((key, "In", ["share", value] if "sched" in key else [value]))) == [
+    assert reports(nodeSelector={"zone": "a", key: value}) == [f"its nodeSelector {tail}"]
+    assert reports(affinity=affinity((key, "In", ["share", value] if "sched" in key else [value]))) == [
         f"its node affinity {tail}"
     ]
 
 
 def test_an_unknown_node_label_is_named() -> None:
-    assert said(nodeSelector={"ack.node.gpu.scheduler": "cgpu"}) == [
+    assert reports(nodeSelector={"ack.node.gpu.scheduler": "cgpu"}) == [
         "its nodeSelector names label ack.node.gpu.scheduler, which is unknown: write ack.node.gpu.schedule"
     ]
-    assert said(affinity=affinity(("ack.node.gpu.x", "In", ["y"]))) == [
+    assert reports(affinity=affinity(("ack.node.gpu.x", "In", ["y"]))) == [
         "its node affinity names label ack.node.gpu.x, which is unknown: "
         "write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod"
     ]
@@ -54,31 +54,35 @@ def test_an_unknown_node_label_is_named() -> None:
 def test_existing_labels_and_foreign_ones_are_ignored() -> None:
     key = "ack.node.gpu.schedule"
     modes = ("default", "share", "cgpu", "core_mem", "mps", "topology", "dra")
-    assert [text for mode in modes for text in said(nodeSelector={key: mode})] == []
+    assert [text for mode in modes for text in reports(nodeSelector={key: mode})] == []
     assert (
-        said(nodeSelector={"ack.node.gpu.placement": "spread", "ack.node.gpu.max-pod": "3", "gpu": "x"}) == []
-    )
-    assert (
-        said(affinity=affinity((key, "NotIn", ["core-mem"]), (key, "Exists", None), ("zone", "In", ["x"])))
+        reports(nodeSelector={"ack.node.gpu.placement": "spread", "ack.node.gpu.max-pod": "3", "gpu": "x"})
         == []
     )
     assert (
-        said() == said(affinity={"podAntiAffinity": {"x": []}}) == said(affinity={"nodeAffinity": {}}) == []
+        reports(affinity=affinity((key, "NotIn", ["core-mem"]), (key, "Exists", None), ("zone", "In", ["x"])))
+        == []
+    )
+    assert (
+        reports()
+        == reports(affinity={"podAntiAffinity": {"x": []}})
+        == reports(affinity={"nodeAffinity": {}})
+        == []
     )
 
 
-def test_a_preference_keeps_no_pod_off_a_node() -> None:
+def test_a_preference_excludes_no_node() -> None:
     wish = {"preference": {"matchExpressions": [{"key": "ack.node.gpu.x", "operator": "Exists"}]}}
     preferred = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
-    assert said(affinity=preferred) == []
+    assert reports(affinity=preferred) == []
     assert unmet(decode_pod({"spec": {"affinity": preferred}})) == [
         "node affinity names labels that no node can have: "
         "ack.node.gpu.x (write ack.node.gpu.schedule, ack.node.gpu.placement or ack.node.gpu.max-pod)"
     ]
 
 
-def test_each_is_reported_once_and_none_that_a_node_does_have() -> None:
+def test_each_is_reported_once_and_none_that_a_node_has() -> None:
     key = "ack.node.gpu.schedule"
     spec = {"nodeSelector": {key: "core-mem"}, "affinity": affinity((key, "In", ["x"]), (key, "In", ["x"]))}
-    assert len(said(**spec)) == 2
+    assert len(reports(**spec)) == 2
     assert mistyped(decode_pod({"spec": spec}), {(key, "core-mem"), (key, "x")}) == []

@@ -1,4 +1,4 @@
-"""A node may lose its startup taint once its agent has described it and its kubelet offers what its mode gives."""
+"""A node may lose its startup taint once its agent has described it and its kubelet offers its mode's resources."""
 
 from typing import Any
 
@@ -48,12 +48,12 @@ def node(mode: str = "share", described: NodeMode | None = NodeMode.SHARE, **off
         (node("sideways", mem="15", count="1"), "sideways"),
     ],
 )
-def test_what_it_lacks(made: dict[str, Any], word: str) -> None:
+def test_missing_parts_are_reported(made: dict[str, Any], word: str) -> None:
     found = lacks(decode_node(made))
     assert (word in found) if word else not found
 
 
-def test_only_our_taint_is_one() -> None:
+def test_only_our_taint_counts() -> None:
     tainted = {
         "metadata": {"name": "n"},
         "spec": {"taints": [{"key": STARTUP_TAINT, "effect": "NoSchedule"}]},

@@ -1,4 +1,4 @@
-"""Allocation annotations: what is written is read back, what others wrote is read or refused, never guessed."""
+"""Allocation annotations: ours are read back, those of others are read or refused, never guessed."""
 
 from typing import Any
 
@@ -42,16 +42,18 @@ SECOND = (names.ANN_ALLOCATION, names.ANN_ASSIGNED, names.ANN_ASSUME_TIME, names
 @st.composite
 def requests(draw: st.DrawFn) -> Request:
     with_core = draw(st.booleans())
-    asked, app_index, init_index = [], 0, 0
+    requested, app_index, init_index = [], 0, 0
     for number in range(draw(st.integers(1, 4))):
         kind = ContainerKind.APP if number == 0 else draw(st.sampled_from(ContainerKind))
         index = app_index if kind is ContainerKind.APP else init_index
         app_index += kind is ContainerKind.APP
         init_index += kind is not ContainerKind.APP
         core = draw(st.integers(1, 4)) * 5 if with_core else 0
-        asked.append(ContainerRequest(f"c{number}", kind, index, draw(st.integers(1, 3)), core))
+        requested.append(ContainerRequest(f"c{number}", kind, index, draw(st.integers(1, 3)), core))
     return Request(
-        sum(one.memory_units for one in asked), sum(one.core_percent for one in asked), tuple(asked)
+        sum(one.memory_units for one in requested),
+        sum(one.core_percent for one in requested),
+        tuple(requested),
     )
 
 
@@ -63,7 +65,7 @@ def only(written: dict[str, str], kept: tuple[str, ...]) -> dict[str, str]:
 
 
 @given(request=requests(), device=st.sampled_from(NODE.devices), stamp=stamps)
-def test_whatever_is_written_is_read_back_the_same(request: Request, device: Device, stamp: Stamp) -> None:
+def test_every_allocation_is_read_back_unchanged(request: Request, device: Device, stamp: Stamp) -> None:
     allocation = allocate_on(NODE, device, request)
     written = allocation_annotations(allocation, request, stamp)
     assert is_allocated(written)
@@ -72,7 +74,7 @@ def test_whatever_is_written_is_read_back_the_same(request: Request, device: Dev
 
 
 @given(request=requests(), device=st.sampled_from(NODE.devices), stamp=stamps)
-def test_each_generation_alone_says_the_same_of_the_gpu(
+def test_each_generation_on_its_own_gives_the_same_gpu(
     request: Request, device: Device, stamp: Stamp
 ) -> None:
     allocation = allocate_on(NODE, device, request)
@@ -125,21 +127,21 @@ def test_a_pod_with_no_annotation_of_any_generation_holds_nothing() -> None:
 def wide_requests(draw: st.DrawFn) -> Request:
     """Requests for several GPUs, or for whole ones, that fit on any of ``NODE``."""
     gpus = draw(st.integers(1, 3))
-    asked = [
+    requested = [
         ContainerRequest(f"c{at}", ContainerKind.APP, at, draw(st.integers(1, 5)) * gpus, 0)
         for at in range(draw(st.integers(1, 3)))
     ]
     return Request(
-        sum(one.memory_units for one in asked) // gpus,
+        sum(one.memory_units for one in requested) // gpus,
         0,
-        tuple(asked),
+        tuple(requested),
         gpus,
         whole_device=draw(st.booleans()),
     )
 
 
 @given(request=wide_requests(), devices=st.permutations(NODE.devices), stamp=stamps)
-def test_an_allocation_on_several_gpus_is_read_back_from_our_annotations_and_from_the_second_generation(
+def test_an_allocation_on_several_gpus_is_read_back_from_ours_and_from_the_second_generation(
     request: Request, devices: list[Device], stamp: Stamp
 ) -> None:
     allocation = allocate_over(NODE, devices[: request.gpu_count], request)
@@ -152,7 +154,7 @@ def test_an_allocation_on_several_gpus_is_read_back_from_our_annotations_and_fro
     assert [share.uuid for share in second.gpus] == [share.uuid for share in allocation.gpus]
     assert list(second.containers.values()) == list(allocation.containers.values())
     for old, share in zip(second.gpus, allocation.gpus, strict=True):
-        # Rounded down for each container of a whole GPU: old readers may see a little less than is held.
+        # Rounded down for each container of a whole GPU: old readers may see slightly less than is allocated.
         assert old.units <= share.units
         assert old.units == share.units or (request.whole_device and len(request.containers) > 1)
 
@@ -186,8 +188,8 @@ def test_an_allocation_over_several_gpus_is_read_and_written() -> None:
 
 
 def test_containers_with_a_gpu_each_are_read_and_written() -> None:
-    asked = tuple(ContainerRequest(name, ContainerKind.APP, at, 2, 30) for at, name in enumerate("ab"))
-    request = Request(2, 30, asked, gpu_count=2, apart=True)
+    requested = tuple(ContainerRequest(name, ContainerKind.APP, at, 2, 30) for at, name in enumerate("ab"))
+    request = Request(2, 30, requested, gpu_count=2, apart=True)
     allocation = allocate_over(NODE, (NODE.devices[1], NODE.devices[0]), request)
     shares = tuple(GpuShare(f"GPU-{name}", index, 2154, 2, 15, 30) for index, name in enumerate("ab"))
     assert allocation == Allocation(shares, {"a": shares[:1], "b": shares[1:]}, MemoryUnit.GIB)
@@ -201,7 +203,7 @@ def test_containers_with_a_gpu_each_are_read_and_written() -> None:
     assert again.gpus == shares
 
 
-def test_a_pod_whose_init_container_alone_asks_has_no_second_generation() -> None:
+def test_a_pod_in_which_only_the_init_container_requests_has_no_second_generation() -> None:
     request = Request(2, 5, (ContainerRequest("i", ContainerKind.INIT, 0, 2, 5),))
     written = allocation_annotations(
         allocate_on(NODE, NODE.devices[0], request), request, Stamp(1, assigned=True)
@@ -225,7 +227,7 @@ def share(**changed: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "says"),
+    ("annotations", "message"),
     [
         ({names.ANN_SHARE: "{"}, "cannot be read"),
         ({names.ANN_SHARE: "[]"}, "cannot be read"),
@@ -273,10 +275,10 @@ def share(**changed: Any) -> str:
         ),
     ],
 )
-def test_broken_or_contradictory_annotations_are_refused_by_name(
-    annotations: dict[str, str], says: str
+def test_invalid_or_contradictory_annotations_are_refused_by_name(
+    annotations: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(MalformedAllocation, match=says) as caught:
+    with pytest.raises(MalformedAllocation, match=message) as caught:
         read_allocation(annotations, NODE, "pod default/a")
     assert caught.value.subject == "pod default/a"
 
@@ -287,7 +289,7 @@ def test_older_generations_are_not_read_without_the_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "says"),
+    ("annotations", "message"),
     [
         ({names.ANN_ASSIGNED: "True"}, "neither true nor false"),
         ({names.ANN_MEM_ASSIGNED: ""}, "neither true nor false"),
@@ -295,8 +297,8 @@ def test_older_generations_are_not_read_without_the_node() -> None:
         ({names.ANN_MEM_ASSUME_TIME: str(2**64)}, "is not a number"),
     ],
 )
-def test_a_broken_stamp_is_refused(annotations: dict[str, str], says: str) -> None:
-    with pytest.raises(MalformedAllocation, match=says):
+def test_an_invalid_timestamp_is_refused(annotations: dict[str, str], message: str) -> None:
+    with pytest.raises(MalformedAllocation, match=message):
         read_stamp(annotations)
 
 

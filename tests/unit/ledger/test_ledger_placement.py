@@ -43,7 +43,7 @@ def test_three_pods_with_30_percent_share_one_gpu_of_four() -> None:
     assert (usage.used_core, usage.used_mib, usage.used_units, usage.free_mib) == (90, 6462, 6, 9698)
 
 
-def test_the_fuller_node_scores_higher_when_nodes_are_packed() -> None:
+def test_the_fuller_node_scores_higher_under_binpack() -> None:
     ledger = Ledger()
     for name in ("n1", "n2", "n3"):
         ledger.set_node(node(name, 10 * 1024))
@@ -55,7 +55,7 @@ def test_the_fuller_node_scores_higher_when_nodes_are_packed() -> None:
     assert ledger.score(asks(20), names) == [0, 0, 0, 0]
 
 
-def test_the_emptier_node_scores_higher_when_nodes_are_spread() -> None:
+def test_the_emptier_node_scores_higher_under_spread() -> None:
     ledger = Ledger(node_policy=Placement.SPREAD)
     for name in ("n1", "n2", "n3"):
         ledger.set_node(node(name, 10 * 1024))

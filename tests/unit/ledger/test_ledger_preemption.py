@@ -54,7 +54,7 @@ def test_free_capacity_on_two_gpus_does_not_add_up_so_the_victims_are_on_one() -
 
 
 @pytest.mark.parametrize("large_at", [0, 1, 2])
-def test_one_large_pod_goes_for_two_small_ones_that_are_as_important(large_at: int) -> None:
+def test_one_large_pod_is_evicted_instead_of_two_small_ones_of_equal_priority(large_at: int) -> None:
     cluster = Cluster(node("n", 16))
     sizes = [("small", 4), ("little", 4)]
     sizes.insert(large_at, ("large", 8))
@@ -81,7 +81,7 @@ def test_compute_counts_as_memory_does_when_a_large_one_is_looked_for() -> None:
     assert cluster.plan(2, 5, core=40).victims == ("large",)  # type: ignore[union-attr]
 
 
-def test_the_least_important_go_and_none_of_equal_or_higher_priority() -> None:
+def test_the_lowest_priority_is_evicted_and_none_of_equal_or_higher_priority() -> None:
     cluster = Cluster(node("n", 16))
     for uid, units, priority in (("low", 4, 1), ("middle", 4, 2), ("high", 8, 9)):
         cluster.put(uid, units, priority, "n")
@@ -102,7 +102,7 @@ def test_a_node_with_guarded_victims_is_the_last_choice_and_fewer_victims_come_b
     assert cluster.plan(16, 5, "a").victims == ("guarded",)  # type: ignore[union-attr]
 
 
-def test_who_leaves_already_need_not_be_made_to() -> None:
+def test_pods_that_terminate_already_are_not_evicted() -> None:
     cluster = Cluster(node("n", 16))
     cluster.put("leaving", 8, 1, "n", leaving=True)
     cluster.put("other", 8, 1, "n")
@@ -136,7 +136,7 @@ def test_several_gpus_are_freed_together_with_the_fewest_victims() -> None:
     assert cluster.plan(4, 5, gpus=3).victims == ()  # type: ignore[union-attr]
 
 
-def test_for_a_whole_gpu_everybody_on_it_goes() -> None:
+def test_for_a_whole_gpu_all_its_pods_are_evicted() -> None:
     cluster = Cluster(node("n", 16, 16))
     for uid, units, priority in (("a", 10, 1), ("b", 2, 2), ("c", 16, 9)):
         cluster.put(uid, units, priority, "n")

@@ -75,7 +75,7 @@ def test_the_refusal_names_the_quota_and_its_figures() -> None:
     assert books.refusal("q", "y", {MEM: 1000}).startswith("elastic quota root: 20 of 20")
 
 
-def test_who_asks_for_none_of_what_is_full_is_let_in() -> None:
+def test_a_pod_that_requests_no_exhausted_resource_is_admitted() -> None:
     books = books_of(family(), p=mem("x", 100))
     assert books.refusal("q", "x", {CPU: 1000, MEM: 0}) == ""
     assert "1 cpu used (max), 1500m asked for" in books.refusal("q", "x", {CPU: 1500}).replace("0 of ", "")
@@ -87,7 +87,7 @@ def test_a_pods_own_charge_does_not_stand_against_it() -> None:
     assert books.refusal("q", "x", {MEM: 1000}) != ""
 
 
-def test_pods_that_leave_hold_still_and_stay_no_longer() -> None:
+def test_terminating_pods_still_count() -> None:
     books = books_of(family(), p=mem("x", 3), q=mem("x", 4, leaving=True))
     assert (books.held(2, MEM), books.staying(2, MEM), books.staying(0, MEM, but="p")) == (7000, 3000, 0)
 
@@ -101,7 +101,7 @@ def test_usage_is_that_of_bound_pods() -> None:
     assert books.charged_to(2) == {"p", "q"}
 
 
-def test_another_tree_begins_from_nothing() -> None:
+def test_another_tree_starts_from_zero() -> None:
     books = books_of(family(), p=mem("x", 3))
     books.set_tree(family())
     assert books.held(0, MEM) == 0

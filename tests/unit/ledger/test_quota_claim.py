@@ -1,4 +1,4 @@
-"""Whom a waiting pod may have ended for its quota's sake: borrowers while it is within its min, and no guarantee breaks."""
+"""Victims of a pending pod for its quota: borrowers while it is within its min, and no guarantee is broken."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +23,7 @@ def two(most: int = 16) -> QuotaTree:
     return tree_of({"name": "root", "min": {MEM: 16}, "max": {MEM: 16}, "children": [a, b]})
 
 
-def test_within_its_min_it_may_end_who_borrowed_whatever_their_priority() -> None:
+def test_within_its_min_it_may_evict_borrowers_of_any_priority() -> None:
     books = books_of(two(), p=mem("z", 4), q=mem("z", 8))
     assert claim_of(books, "x", 8).may_evict("p", lesser=False)
     assert not claim_of(books, "x", 9).may_evict("p", lesser=True)
@@ -71,14 +71,14 @@ def test_in_a_tree_the_group_keeps_its_min_and_brothers_lend_each_other_first() 
     assert not claim_of(books, "y", 5).may_evict("p3", lesser=False)
 
 
-def test_a_group_above_its_min_takes_back_from_its_own_alone() -> None:
+def test_a_group_above_its_min_takes_back_from_its_own_only() -> None:
     books = books_of(family(), p=mem("x", 4), p2=mem("x", 6), q=mem("z", 8), q2=mem("z", 2))
     claim = claim_of(books, "y", 2)
     assert claim.may_evict("p2", lesser=False)
     assert not claim.may_evict("q2", lesser=True), "a holds 10 of 8, so b owes it nothing"
 
 
-def test_who_leaves_counts_as_gone_and_may_always_go() -> None:
+def test_terminating_pods_count_as_gone_and_may_always_go() -> None:
     books = books_of(two(), p=mem("z", 4, leaving=True), q=mem("z", 4), r=mem("z", 4))
     claim = claim_of(books, "x", 4)
     assert claim.may_evict("p", lesser=False)
@@ -128,7 +128,7 @@ def test_at_the_max_those_of_the_quota_relieve_it_and_borrowers_under_the_same_r
     assert sorted(claim_of(roof, "x", 8).relieving(root)) == ["p"], "beyond its min it has no claim on b"
 
 
-def test_a_limit_of_what_is_not_asked_for_does_not_matter() -> None:
+def test_a_limit_of_an_unrequested_resource_does_not_matter() -> None:
     books = books_of(family(), p=Charge("x", {CPU: 5000}))
     assert not claim_of(books, "x", 4).short
 

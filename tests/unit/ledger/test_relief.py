@@ -42,7 +42,7 @@ def test_where_no_max_is_exceeded_no_pod_is_evicted() -> None:
     assert relief(claim_of(books_of(two()), "x", 4), ranked().get) == ()
 
 
-def test_who_was_not_needed_in_the_end_stays() -> None:
+def test_unneeded_victims_stay() -> None:
     # 4 too much: the small one is the least important, and the large one is needed in any case.
     books = books_of(two(), p=mem("x", 4), q=mem("z", 1), r=mem("z", 3), s=mem("z", 8))
     assert relief(claim_of(books, "x", 3), ranked(q=0, r=5).get) == ("r",)
@@ -112,7 +112,7 @@ PODS = st.lists(st.tuples(st.sampled_from(("x", "y", "z")), st.integers(1, 5), s
 
 @settings(max_examples=300, deadline=None)
 @given(pods=PODS, namespace=st.sampled_from(("x", "y", "z")), units=st.integers(1, 8))
-def test_who_ends_is_enough_allowed_and_needed(
+def test_victims_are_sufficient_allowed_and_needed(
     pods: list[tuple[str, int, int]], namespace: str, units: int
 ) -> None:
     books = books_of(family())

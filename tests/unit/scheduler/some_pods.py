@@ -1,4 +1,4 @@
-"""Pods of every kind, for the machine that does everything with them."""
+"""Pods of every kind, for the whole machine."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ GANGS = {"g2": 2, "g3": 3, "g5": 5}
 #: The namespaces of their pods: two have elastic quotas, one a ResourcePolicy.
 SPACE_OF = {"g2": "x", "g3": "z", "g5": "default"}
 
-#: What made the pods: nothing, or a controller of that kind.
+#: The owners of the pods: none, or a controller of that kind.
 OWNERS = ("", "ReplicaSet", "ReplicaSet", "ReplicaSet", "StatefulSet", "Job", "DaemonSet")
 
 
 @st.composite
 def some_pod(draw: st.DrawFn) -> dict[str, Any]:
-    """What a new pod asks for, but for its name."""
+    """The request of a new pod, without its name."""
     kind = draw(
         st.sampled_from(
             (

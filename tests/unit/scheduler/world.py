@@ -59,7 +59,7 @@ class TurnedClock:
 
 
 class Api:
-    """Pods by key; bindings as the real API server takes them. ``before`` and ``after`` script failures."""
+    """Pods by key; bindings behave as in the real API server. ``before`` and ``after`` script failures."""
 
     def __init__(self) -> None:
         self.pods: dict[str, dict[str, Any]] = {}
@@ -85,7 +85,7 @@ class Api:
         return made
 
     def key(self, name: str) -> str:
-        """``namespace/name`` of the pod of that name; of tests in which names are unique in all namespaces."""
+        """``namespace/name`` of the pod of that name; for tests in which names are unique in all namespaces."""
         return f"{self.spaces.get(name, 'default')}/{name}"
 
     async def annotate_pod(
@@ -222,7 +222,7 @@ def gpu_node(name: str, *sizes_mib: int, mode: NodeMode = NodeMode.SHARE) -> Nod
 
 
 class Refusing:
-    """Calls ``refused`` where no node takes a pod."""
+    """Calls ``refused`` when no node takes a pod."""
 
     def __init__(self, refused: RefusedFn) -> None:
         self._refused = refused
@@ -245,7 +245,7 @@ class World:
         *,
         policy: Placement = Placement.BINPACK,
     ) -> None:
-        # What other parts of a scheduler would say; tests put others in their place.
+        # Answers of other parts of a scheduler; tests replace them.
         self.leads: Callable[[], bool | None] = lambda: None
         self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
         self.governs: Callable[[str], bool] = lambda namespace: False

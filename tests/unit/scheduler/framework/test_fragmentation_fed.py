@@ -1,4 +1,4 @@
-"""What placement by fragmentation has to know comes from pods and nodes: what arrives, and which processors are free."""
+"""Inputs of placement by fragmentation come from pods and nodes: arrivals, and free processors."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ def test_every_bound_pod_takes_its_processors_until_it_is_gone() -> None:
     assert free_cpu(world) == 98_000
 
 
-def test_a_node_that_comes_back_has_what_its_pods_leave() -> None:
+def test_a_node_that_comes_back_has_the_processors_left_by_its_pods() -> None:
     world = view()
     world.upsert_node(reader().read(node_object()))
     seen(world, pod("a", cpu=3, node="n1"))
@@ -89,7 +89,7 @@ def test_a_node_that_comes_back_has_what_its_pods_leave() -> None:
     assert free_cpu(world) == 5000
 
 
-def test_by_any_other_policy_processors_are_not_counted() -> None:
+def test_under_any_other_policy_processors_are_not_counted() -> None:
     world = view()
     world.upsert_node(reader(Placement.BINPACK).read(node_object()))
     assert free_cpu(world) == UNKNOWN_CPU_MILLI
@@ -122,7 +122,7 @@ def test_an_arrival_counts_once_however_often_it_is_reported() -> None:
     assert weights(world) == {Kind(1, 4, 0, 500): ARRIVAL, Kind(1, 6): ARRIVAL}
 
 
-def test_after_a_restart_the_pods_that_run_say_what_arrives() -> None:
+def test_after_a_restart_running_pods_provide_the_arrivals() -> None:
     world = view()
     world.upsert_node(reader().read(node_object()))
     annotations = {names.ANN_MEM_INDEX: "0", names.ANN_MEM_POD: "4", names.ANN_MEM_DEVICE: "16"}
@@ -147,7 +147,7 @@ def test_a_request_for_whole_gpus_is_the_same_before_and_after_a_restart() -> No
     assert weights(before) == weights(after) == {Kind(1, 4, 0, 1000, whole=True): ARRIVAL}
 
 
-def test_a_label_that_came_after_the_share_makes_no_whole_gpu_of_it() -> None:
+def test_a_label_added_after_the_share_does_not_make_it_a_whole_gpu() -> None:
     world = view()
     world.upsert_node(reader().read(node_object()))
     labels = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
@@ -156,7 +156,7 @@ def test_a_label_that_came_after_the_share_makes_no_whole_gpu_of_it() -> None:
     assert weights(world) == {Kind(1, 4): ARRIVAL}
 
 
-def test_what_is_no_amount_of_processors_is_none() -> None:
+def test_an_invalid_amount_of_processors_is_none() -> None:
     for cpu, milli in (("1", 1000), (2, 2000), ("0.0001", 1), ("-1", 0), ("many", 0), ("1e3", 1_000_000)):
         assert cpu_milli_of(decode_pod(pod("a", cpu=cpu))) == milli
     assert cpu_milli_of(decode_pod(pod("a"))) == 0
@@ -165,8 +165,8 @@ def test_what_is_no_amount_of_processors_is_none() -> None:
     assert cpu_milli_of(decode_pod(only_limit)) == 2000
 
 
-def test_a_pod_that_asks_for_more_processors_than_there_are_anywhere_is_placed_all_the_same() -> None:
-    """Whether it fits is kube-scheduler's to say."""
+def test_a_pod_with_more_processors_than_exist_anywhere_is_placed_all_the_same() -> None:
+    """Whether it fits is up to kube-scheduler."""
     world = view()
     world.upsert_node(reader().read(node_object()))
     record = counted_record_of(decode_pod(pod("a", mem=4, cpu="9e300")))
@@ -188,7 +188,9 @@ def test_a_pod_that_asks_for_more_processors_than_there_are_anywhere_is_placed_a
     )
 )
 @settings(max_examples=100, deadline=None)
-def test_free_processors_are_what_the_pods_of_a_node_leave(steps: list[tuple[str, str, str, int]]) -> None:
+def test_free_processors_are_those_not_used_by_the_pods_of_a_node(
+    steps: list[tuple[str, str, str, int]],
+) -> None:
     free_cpu: dict[str, int] = {}
     processors = CpuUsage(free_cpu.__setitem__)
     nodes: dict[str, int] = {}

@@ -66,10 +66,10 @@ class Refusing:
     def __init__(self, nodes: Collection[str], reason: str) -> None:
         self._nodes = nodes
         self._reason = reason
-        self.asked: list[list[str]] = []
+        self.offered: list[list[str]] = []
 
     def filter(self, state: CycleState, nodes: Sequence[str]) -> Mapping[str, str]:
-        self.asked.append(list(nodes))
+        self.offered.append(list(nodes))
         return {name: self._reason for name in nodes if name in self._nodes}
 
 
@@ -89,7 +89,7 @@ class Scoring:
         return self._scores
 
 
-def asked(nodes: Sequence[str], units: int = 4) -> CycleState:
+def filter_state(nodes: Sequence[str], units: int = 4) -> CycleState:
     pod = pod_object("p", units)
     return Bodies().read(msgspec.json.encode({"Pod": pod, "NodeNames": list(nodes)}))
 
@@ -102,17 +102,17 @@ def world_of(*nodes: str) -> World:
 
 
 def answered(world: World, framework: Framework, nodes: Sequence[str]) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(filter_nodes(world.view, asked(nodes), framework))
+    answer: dict[str, Any] = json.loads(filter_nodes(world.view, filter_state(nodes), framework))
     return answer
 
 
-def test_a_filter_takes_nodes_away_and_its_reason_is_the_answer() -> None:
+def test_a_filter_removes_nodes_and_its_reason_is_the_answer() -> None:
     first, second = Refusing({"a"}, "no licence"), Refusing({"a", "b"}, "too hot")
     framework = Framework([Enabled("first", first), Enabled("second", second)])
     answer = answered(world_of("a", "b", "c"), framework, ["a", "b", "c"])
     assert answer["NodeNames"] == ["c"]
     assert answer["FailedAndUnresolvableNodes"] == {"a": "no licence", "b": "too hot"}
-    assert (first.asked, second.asked) == ([["a", "b", "c"]], [["b", "c"]])
+    assert (first.offered, second.offered) == ([["a", "b", "c"]], [["b", "c"]])
 
 
 def test_pods_are_not_evicted_from_nodes_that_a_filter_refuses() -> None:
@@ -124,7 +124,7 @@ def test_pods_are_not_evicted_from_nodes_that_a_filter_refuses() -> None:
 
     framework = Framework([Enabled("f", Refusing({"a"}, "no licence")), Enabled("w", Watching())])
     world = world_of("a", "b")
-    filter_nodes(world.view, asked(["a", "b"], units=99), framework)
+    filter_nodes(world.view, filter_state(["a", "b"], units=99), framework)
     assert [uid for uid, _ in refused] == ["uid-p"]
     assert "a" not in refused[0][1]
 
@@ -139,7 +139,7 @@ def test_a_pod_whose_binding_is_under_way_is_not_filtered_again() -> None:
 
 def test_scores_are_a_weighted_mean_with_gpu_placement() -> None:
     framework = Framework([Enabled("s", Scoring({"b": 10, "unknown": 10, "c": 99}), 3.0)])
-    assert framework.scores(asked(["a", "b", "c"]), ["a", "b", "c"], [("a", 10), ("b", 10)]) == [
+    assert framework.scores(filter_state(["a", "b", "c"]), ["a", "b", "c"], [("a", 10), ("b", 10)]) == [
         ("a", 2),
         ("b", 10),
         ("c", 8),
@@ -155,15 +155,15 @@ def test_scores_stay_within_what_an_extender_may_answer(
     placement: dict[str, int], plugin: dict[str, float], weight: float
 ) -> None:
     framework = Framework([Enabled("s", Scoring(plugin), weight)])
-    found = framework.scores(asked("abcd"), "abcd", list(placement.items()))
+    found = framework.scores(filter_state("abcd"), "abcd", list(placement.items()))
     assert all(name in "abcd" and 0 < score <= 10 for name, score in found)
 
 
-def test_without_plugins_the_ledgers_scores_are_answered_as_they_are() -> None:
+def test_without_plugins_the_ledgers_scores_are_returned_unchanged() -> None:
     world = world_of("a", "b")
     placement = [("a", 3)]
-    assert Framework().scores(asked(["a", "b"]), ["a", "b"], placement) is placement
-    assert prioritize_nodes(world.view, asked(["a", "b"])) == b"[]"
+    assert Framework().scores(filter_state(["a", "b"]), ["a", "b"], placement) is placement
+    assert prioritize_nodes(world.view, filter_state(["a", "b"])) == b"[]"
 
 
 async def core_of(settings: Settings, *without: str) -> tuple[Core, list[Enabled]]:
@@ -207,7 +207,7 @@ async def test_the_table_has_the_plugins_that_the_settings_enable() -> None:
     assert {name for name, one in points.items() if isinstance(one, Explain | Pages)} == {"decisions"}
 
 
-async def test_plugins_meet_each_other_or_the_stand_in_of_one_that_is_left_out() -> None:
+async def test_plugins_meet_each_other_or_the_stand_in_of_a_disabled_one() -> None:
     _, everything = await core_of(EVERYTHING)
     points = {one.name: one.plugin for one in everything}
     decisions, preemption = points["decisions"], points["preemption"]
@@ -222,7 +222,7 @@ async def test_plugins_meet_each_other_or_the_stand_in_of_one_that_is_left_out()
 
 
 class Budget:
-    """Lets so many pods be bound, on nodes that it does not mind."""
+    """Lets this many pods be bound, on nodes that it accepts."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -251,9 +251,7 @@ class Budget:
             self.left += 1
 
 
-def test_a_plugin_refuses_all_nodes_or_some_of_those_with_room_and_they_are_considered_for_preemption() -> (
-    None
-):
+def test_a_plugin_refuses_all_or_some_nodes_and_those_are_considered_for_preemption() -> None:
     world, budget = world_of("a", "b"), Budget(1)
     refused: list[set[str]] = []
     framework = Framework([Enabled("b", budget), Enabled("r", PostRefusing(refused))])
@@ -269,7 +267,7 @@ def test_a_plugin_refuses_all_nodes_or_some_of_those_with_room_and_they_are_cons
 
 
 @pytest.mark.parametrize("mem", [4, None])
-async def test_what_a_plugin_reserves_ends_with_a_binding_that_fails_and_is_not_reserved_twice(
+async def test_a_plugins_reservation_ends_with_a_failed_binding_and_is_not_made_twice(
     mem: int | None,
 ) -> None:
     world, budget = world_of("a"), Budget(1)
@@ -299,7 +297,7 @@ async def test_what_a_plugin_reserves_ends_with_a_binding_that_fails_and_is_not_
 
 
 @pytest.mark.parametrize("left_out", BUILT_IN)
-async def test_pods_are_placed_with_any_of_the_plugins_left_out(left_out: str) -> None:
+async def test_pods_are_placed_with_any_of_the_plugins_disabled(left_out: str) -> None:
     core, others = await core_of(EVERYTHING, left_out)
     together = {"preemption": {"preemption", "preempt-verb", "nominations"}}.get(left_out, {left_out})
     assert [one.name for one in others] == [name for name in BUILT_IN if name not in together]
@@ -313,9 +311,9 @@ async def test_pods_are_placed_with_any_of_the_plugins_left_out(left_out: str) -
     assert found is not None
     pods.upsert(found[1])
     pods.synced()
-    answer = json.loads(filter_nodes(core.cache, asked(["a"]), framework))
+    answer = json.loads(filter_nodes(core.cache, filter_state(["a"]), framework))
     assert answer["NodeNames"] == ["a"]
-    filter_nodes(core.cache, asked(["a"], units=99), framework)
+    filter_nodes(core.cache, filter_state(["a"], units=99), framework)
     pods.remove(*found)
     assert not core.cache.waiting
     for _, task in framework.tasks():
@@ -323,7 +321,7 @@ async def test_pods_are_placed_with_any_of_the_plugins_left_out(left_out: str) -
 
 
 async def test_a_refused_pod_is_tried_again_once_another_ends() -> None:
-    """The parts as the process composes them, down to the write that makes kube-scheduler try the pod again."""
+    """The parts as the process composes them, down to the write that makes kube-scheduler retry the pod."""
     clock = TurnedClock()
     async with serving() as api, Session(Access(api.url)) as session:
         core = Core(session, Settings(), clock)
@@ -355,15 +353,15 @@ async def test_a_refused_pod_is_tried_again_once_another_ends() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"nobodys": {}}, "plugin nobodys is not installed; installed are: "),
         ({"nobodys": {"weight": 0}}, "is not installed"),
     ],
 )
 async def test_a_plugin_that_cannot_be_enabled_is_refused_by_name(
-    arguments: dict[str, dict[str, Any]], says: str
+    arguments: dict[str, dict[str, Any]], message: str
 ) -> None:
     core, _ = await core_of(Settings())
-    with pytest.raises(InvalidSettings, match=says):
+    with pytest.raises(InvalidSettings, match=message):
         list(third_party(core.handle(synced=lambda: True, relist_pods=always_leads), arguments))

@@ -39,7 +39,7 @@ async def bind(world: World, name: str, node: str) -> dict[str, str]:
     return annotations
 
 
-async def test_one_write_says_which_gpus_a_pod_has(world: World) -> None:
+async def test_one_write_records_which_gpus_a_pod_has(world: World) -> None:
     world.add_node(gpu_node("two", 16384, 16384))
     world.add_node(gpu_node("one", 81920))
     pod = create(world, "a", 8, TWO)
@@ -59,7 +59,7 @@ async def test_one_write_says_which_gpus_a_pod_has(world: World) -> None:
 
 
 @pytest.mark.parametrize("labels", [{names.LABEL_POD_GPU_COUNT: "3"}, {names.LABEL_POD_GPU_COUNT: "none"}])
-async def test_a_request_that_fits_no_node_ever_says_why_on_every_node(
+async def test_a_request_that_never_fits_gives_its_reason_on_every_node(
     world: World, labels: dict[str, str]
 ) -> None:
     world.add_node(gpu_node("n", 16384, 16384, 16384))
@@ -68,7 +68,7 @@ async def test_a_request_that_fits_no_node_ever_says_why_on_every_node(
     assert reason.startswith("label aliyun.com/gpu-count")
 
 
-async def test_containers_that_do_not_fit_on_one_gpu_together_have_one_each(world: World) -> None:
+async def test_containers_that_do_not_fit_on_one_gpu_together_get_one_each(world: World) -> None:
     world.add_node(gpu_node("n", 16384, 16384, 16384, mode=NodeMode.CORE_MEM))
     world.create("before", 12, core=80)
     await bind(world, "before", "n")
@@ -93,16 +93,16 @@ async def test_containers_that_do_not_fit_on_one_gpu_together_have_one_each(worl
 
 
 @pytest.mark.parametrize("second", ["9Gi", "10Gi"])
-async def test_a_gpu_each_in_peoples_units_is_counted_by_container_and_must_be_alike(
+async def test_a_gpu_each_in_users_units_is_counted_by_container_and_must_be_equal(
     world: World, second: str
 ) -> None:
     world.add_node(gpu_node("n", 16384, 16384))
     pod = pod_object("pair", 1, labels={names.LABEL_POD_APART: "true"})
     (main,) = pod["spec"]["containers"]
-    asked = {"c": "10Gi", "d": second}
+    limits = {"c": "10Gi", "d": second}
     pod["spec"]["containers"] = [
         {**main, "name": name, "resources": {"limits": {names.GPU_MEMORY: text}}}
-        for name, text in asked.items()
+        for name, text in limits.items()
     ]
     steps = conversion(decode_pod(json.dumps(pod).encode()), Counting())
     counted = [step["value"] for step in steps if step["op"] == "add" and step["path"].endswith("gpu-mem")]

@@ -32,7 +32,7 @@ def create(world: World, name: str, gpus: int, **how: Any) -> dict[str, Any]:
     return pod
 
 
-def asked(pod: dict[str, Any], *nodes: str) -> bytes:
+def filter_body(pod: dict[str, Any], *nodes: str) -> bytes:
     return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes}).encode()
 
 
@@ -52,7 +52,7 @@ async def bind(world: World, name: str, node: str) -> list[int]:
 async def test_the_node_with_the_nearest_gpus_and_these_gpus_are_chosen(world: World) -> None:
     for node in (topology("far", near=False), topology("near"), gpu_node("shares", 16384, 16384)):
         world.add_node(node)
-    body = asked(create(world, "a", 2), "far", "near", "shares")
+    body = filter_body(create(world, "a", 2), "far", "near", "shares")
     answer = json.loads(filter_nodes(world.view, Bodies().read(body), world.framework()))
     assert answer["NodeNames"] == ["far", "near"]
     assert answer["FailedAndUnresolvableNodes"] == {
@@ -60,18 +60,18 @@ async def test_the_node_with_the_nearest_gpus_and_these_gpus_are_chosen(world: W
         "aliyun.com/gpu needs label ack.node.gpu.schedule=topology)"
     }
     points = json.loads(
-        prioritize_nodes(world.view, Bodies().read(asked(world.api.pods["default/a"], "far", "near")))
+        prioritize_nodes(world.view, Bodies().read(filter_body(world.api.pods["default/a"], "far", "near")))
     )
     assert points == [{"Host": "near", "Score": 10}]
     assert await bind(world, "a", "near") == [0, 1]
     create(world, "b", 2)
     assert await bind(world, "b", "near") == [2, 3]
-    refused = asked(create(world, "c", 1), "near")
+    refused = filter_body(create(world, "c", 1), "near")
     answer = json.loads(filter_nodes(world.view, Bodies().read(refused), world.framework()))
     assert answer["FailedAndUnresolvableNodes"] == {"near": "needs a GPU that nothing uses, no GPU is free"}
 
 
-async def test_what_another_scheduler_bound_counts_once_its_record_is_written(world: World) -> None:
+async def test_a_binding_by_another_scheduler_counts_once_its_record_is_written(world: World) -> None:
     world.add_node(topology("near"))
     pod = create(world, "theirs", 2, node="near")
     assert world.used_mib("near") == [0] * 4
@@ -86,7 +86,7 @@ async def test_what_another_scheduler_bound_counts_once_its_record_is_written(wo
     assert world.used_mib("near") == [16384] * 4
 
 
-def test_whole_gpus_that_are_found_bound_teach_nothing_of_what_shares_come(world: World) -> None:
+def test_whole_gpus_found_bound_do_not_count_as_arrivals_of_shares(world: World) -> None:
     learned: list[object] = []
     world.ledger.arrived = learned.append  # type: ignore[method-assign]
     world.add_node(topology("near"))

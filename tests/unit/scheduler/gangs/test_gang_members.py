@@ -1,4 +1,4 @@
-"""Who counts among a gang: not who leaves, who has ended well as long as its object is there, and of more than are needed those that fit."""
+"""Which pods count as members: not terminating ones; succeeded ones as long as they exist; and of a surplus those that fit."""
 
 import asyncio
 
@@ -33,7 +33,7 @@ async def run(world: World, *names: str, units: int = 4) -> None:
 
 
 def delete(world: World, name: str) -> None:
-    """As the API server does: the object is there until what runs has ended."""
+    """As in the API server: the object exists until its containers have ended."""
     world.api.pods[f"default/{name}"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
     world.see(name)
 
@@ -43,11 +43,11 @@ def finish(world: World, name: str, phase: str) -> None:
     world.see(name)
 
 
-# --- who leaves -----------------------------------------------------------------------------------
+# --- terminating members --------------------------------------------------------------------------
 
 
-async def test_successors_of_a_gang_that_leaves_are_placed_together_or_not_at_all(two: World) -> None:
-    """A drained node: its pods take half a minute to end, and their controller makes others at once."""
+async def test_successors_of_a_terminating_gang_are_placed_together_or_not_at_all(two: World) -> None:
+    """A drained node: its pods take half a minute to end, and their controller creates others immediately."""
     await run(two, "a", "b", "c", units=5)
     for name in "abc":
         delete(two, name)
@@ -70,7 +70,7 @@ async def test_successors_of_a_gang_that_leaves_are_placed_together_or_not_at_al
     await run(two, "d", "e", "f")
 
 
-async def test_one_that_replaces_a_pod_that_leaves_needs_no_other_while_the_others_stay(two: World) -> None:
+async def test_the_successor_of_a_terminating_pod_needs_no_other_while_the_others_stay(two: World) -> None:
     await run(two, "a", "b", "c")
     delete(two, "c")
     two.create("d", 4, labels=G)
@@ -79,7 +79,7 @@ async def test_one_that_replaces_a_pod_that_leaves_needs_no_other_while_the_othe
     assert len(two.api.bindings) == 4
 
 
-async def test_two_that_replace_pods_that_leave_come_together(two: World) -> None:
+async def test_two_successors_of_terminating_pods_come_together(two: World) -> None:
     await run(two, "a", "b", "c")
     delete(two, "c")
     delete(two, "b")
@@ -102,7 +102,7 @@ async def test_reservations_for_too_few_are_released_when_a_running_member_termi
     assert used(two) == 2 * 4096, "d alone would be too few"
 
 
-async def test_a_waiting_pod_that_is_being_deleted_is_none_of_its_gang(two: World) -> None:
+async def test_a_waiting_pod_that_is_being_deleted_is_no_member(two: World) -> None:
     for name in "abc":
         two.create(name, 4, labels=G)
     assert ask(two, "a")[0]
@@ -117,18 +117,18 @@ async def test_a_waiting_pod_that_is_being_deleted_is_none_of_its_gang(two: Worl
     two.gangs.retry_wanted.subscribe(hurried.extend)
     two.create("d", 4, labels=G)
     assert hurried == ["uid-a", "uid-b", "uid-d"]
-    standing = two.gangs.standing("uid-a")
-    assert standing is not None
-    assert standing.there == 3
+    status = two.gangs.standing("uid-a")
+    assert status is not None
+    assert status.there == 3
     assert two.gangs.standing("uid-unknown") is None
     await run(two, "a", "b", "d")
 
 
-# --- who has ended well ---------------------------------------------------------------------------
+# --- succeeded members ----------------------------------------------------------------------------
 
 
 def of_job(api: Api, name: str, job: str) -> None:
-    """A pod that a Job has made."""
+    """A pod created by a Job."""
     made = pod_object(name, 4, labels=G)
     made["metadata"]["ownerReferences"] = [
         {"kind": "Job", "name": "j", "uid": "other"},
@@ -138,7 +138,7 @@ def of_job(api: Api, name: str, job: str) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-async def test_a_pod_that_replaces_a_failed_one_starts_though_others_have_ended_well(
+async def test_the_successor_of_a_failed_pod_starts_though_others_have_succeeded(
     two: World, restarted: bool
 ) -> None:
     for name in "abc":
@@ -162,7 +162,7 @@ async def test_a_pod_that_replaces_a_failed_one_starts_though_others_have_ended_
     assert world.api.bindings[-1] == ("default/b2", node)
 
 
-async def test_who_has_ended_well_counts_until_its_object_goes(two: World) -> None:
+async def test_a_succeeded_pod_counts_until_it_is_deleted(two: World) -> None:
     await run(two, "a", "b", "c")
     for name, phase in (("a", "Succeeded"), ("b", "Failed")):
         finish(two, name, phase)
@@ -179,7 +179,7 @@ async def test_who_has_ended_well_counts_until_its_object_goes(two: World) -> No
 
 
 async def test_a_deleted_pod_that_exits_with_0_does_not_count(two: World) -> None:
-    """As all of a drained gang may: their successors run together or not at all."""
+    """As a whole drained gang may: their successors run together or not at all."""
     await run(two, "a", "b", "c")
     for name in "abc":
         two.api.pods[f"default/{name}"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
@@ -189,8 +189,8 @@ async def test_a_deleted_pod_that_exits_with_0_does_not_count(two: World) -> Non
     assert ask(two, "d")[1] == {"gang default/g needs 3 pods together: there is 1"}
 
 
-async def test_what_an_earlier_run_of_the_same_name_has_left_does_not_count(two: World) -> None:
-    """A CronJob's last run is kept for people to read, and its pods' labels are those of the next."""
+async def test_pods_of_an_earlier_run_of_the_same_name_do_not_count(two: World) -> None:
+    """A CronJob's last run is kept for inspection, and its pods' labels are those of the next."""
     for name in "abc":
         of_job(two.api, name, "job-1")
         two.see(name)
@@ -203,7 +203,7 @@ async def test_what_an_earlier_run_of_the_same_name_has_left_does_not_count(two:
     assert ask(two, "d")[1] == {"gang default/g needs 3 pods together: there are 2"}
 
 
-async def test_room_that_is_kept_for_a_pod_stays_when_another_has_ended_well(two: World) -> None:
+async def test_reserved_room_of_a_pod_stays_when_another_has_succeeded(two: World) -> None:
     for name in "abc":
         two.create(name, 4, labels=G)
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
@@ -218,10 +218,10 @@ async def test_room_that_is_kept_for_a_pod_stays_when_another_has_ended_well(two
     await two.binder.bind(args("c", nodes["c"]))
 
 
-# --- more than are needed -------------------------------------------------------------------------
+# --- surplus members ------------------------------------------------------------------------------
 
 
-async def test_a_pod_that_fits_nowhere_does_not_keep_as_many_as_are_needed_from_running(two: World) -> None:
+async def test_a_pod_that_fits_nowhere_does_not_block_enough_others(two: World) -> None:
     two.create("big", 17, labels=G)
     for name in "abcd":
         two.create(name, 4, labels=G)
@@ -235,7 +235,7 @@ async def test_a_pod_that_fits_nowhere_does_not_keep_as_many_as_are_needed_from_
     assert not ask(two, "big")[0]
 
 
-async def test_the_smallest_have_their_room_where_not_all_find_some(two: World) -> None:
+async def test_the_smallest_get_their_room_if_not_all_fit(two: World) -> None:
     for name, units in (("a", 2), ("b", 15), ("c", 15), ("d", 14), ("e", 13)):
         two.create(name, units, labels=gang("g", 4))
     assert not ask(two, "a")[0], "three of the others never have room beside it"
@@ -244,13 +244,13 @@ async def test_the_smallest_have_their_room_where_not_all_find_some(two: World) 
         two.create(name, units, labels=gang("g", 4))
     assert ask(two, "a")[0]
     assert used(two) == (2 + 1 + 1 + 13) * 1024
-    # Who is asked about is one of them, or none is placed.
+    # The offered pod is one of them, or none is placed.
     two.create("h", 17, labels=gang("g", 4))
     assert not ask(two, "h")[0]
 
 
-async def test_one_that_may_have_no_room_gives_its_place_to_another(two: World) -> None:
-    """For its elastic quota, say, before it has found some or after."""
+async def test_a_member_that_may_have_no_room_gives_its_place_to_another(two: World) -> None:
+    """For example due to its elastic quota, before or after it found room."""
     for name in ("no", "neither", "a", "b"):
         two.create(name, 4 if name in "ab" else 5, labels=gang("g", 2))
     two.quotas.refusal = lambda uid: "its quota" if uid == "uid-no" else ""
@@ -260,7 +260,7 @@ async def test_one_that_may_have_no_room_gives_its_place_to_another(two: World) 
     assert ask(two, "no")[0] == []
 
 
-async def test_of_many_that_ask_for_the_same_one_is_looked_at(
+async def test_of_many_identical_requests_one_is_examined(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two.create("a", 4, labels=gang("g", 30))
@@ -269,18 +269,18 @@ async def test_of_many_that_ask_for_the_same_one_is_looked_at(
     looks = 0
     best = two.ledger.best
 
-    def counted(*asked: object) -> str | None:
+    def counted(*arguments: object) -> str | None:
         nonlocal looks
         looks += 1
-        return best(*asked)  # type: ignore[arg-type]
+        return best(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(two.ledger, "best", counted)
     assert not ask(two, "a")[0]
     assert looks == 10, "three of 8 fit beside a, twice, and a fourth does not"
 
 
-async def test_those_that_were_asked_about_come_before_one_that_never_is(two: World) -> None:
-    """Other rules of the scheduler keep it from every node, and an extender hears nothing of that."""
+async def test_members_that_were_offered_come_before_one_that_never_is(two: World) -> None:
+    """Other rules of the scheduler keep it from every node, and an extender is not called for it."""
     two.create("never", 4, labels=gang("g", 2))
     for name in "ab":
         two.create(name, 4, labels=gang("g", 2))

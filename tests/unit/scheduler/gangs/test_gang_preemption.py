@@ -1,4 +1,4 @@
-"""A more important gang evicts for all of its pods or evicts none, and reservations of lesser pods give way."""
+"""A gang of higher priority evicts for all of its pods or evicts none, and reservations of lower-priority pods give way."""
 
 import asyncio
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def ask_both(world: World, *pods: str) -> list[list[str]]:
     return [ask(world, name, "n1", "n2") for name in pods]
 
 
-async def test_a_gang_ends_as_few_as_let_all_of_it_in_and_each_once(world: World) -> None:
+async def test_a_gang_evicts_as_few_as_let_all_of_it_in_and_each_once(world: World) -> None:
     await filled(world)
     for name in ("g-0", "g-1"):
         member(world, name, 10, priority=9)
@@ -47,7 +47,7 @@ async def test_a_gang_ends_as_few_as_let_all_of_it_in_and_each_once(world: World
     await look(world)
     assert sorted(world.api.evicted) == ["low-0", "low-1"]
     assert sorted(name for name, _ in world.api.nominated) == ["g-0", "g-1"]
-    # Asked again meanwhile, no more pods are evicted, and another pod gets nothing of the capacity.
+    # Offered again meanwhile, no more pods are evicted, and another pod gets nothing of the capacity.
     assert ask_both(world, "g-0", "g-1") == [[], []]
     end(world, "low-0")
     world.create("thief", 8)
@@ -61,7 +61,7 @@ async def test_a_gang_ends_as_few_as_let_all_of_it_in_and_each_once(world: World
     assert [world.ledger.nominations.node_of(f"uid-{name}") for name in ("g-0", "g-1")] == ["", ""]
 
 
-async def test_one_pod_that_ends_may_be_enough_for_two(world: World) -> None:
+async def test_one_victim_may_be_enough_for_two(world: World) -> None:
     await bound(world, "low", 16, priority=1)
     for name in ("g-0", "g-1"):
         member(world, name, 8, priority=9)
@@ -70,7 +70,7 @@ async def test_one_pod_that_ends_may_be_enough_for_two(world: World) -> None:
     assert world.api.evicted == ["low"]
 
 
-async def test_no_pod_is_evicted_where_not_all_of_the_gang_would_fit(world: World) -> None:
+async def test_no_pod_is_evicted_if_not_all_of_the_gang_would_fit(world: World) -> None:
     await filled(world)
     for name in ("g-0", "g-1", "g-2", "g-3"):
         member(world, name, 10, least=4, priority=9)
@@ -80,7 +80,7 @@ async def test_no_pod_is_evicted_where_not_all_of_the_gang_would_fit(world: Worl
     assert not any(world.ledger.nominations.node_of(f"uid-g-{number}") for number in range(4))
 
 
-async def test_no_pod_is_evicted_for_a_gang_of_which_one_may_not_preempt(world: World) -> None:
+async def test_no_pod_is_evicted_for_a_gang_with_a_member_that_may_not_preempt(world: World) -> None:
     await filled(world)
     member(world, "g-0", 8, priority=9)
     member(world, "g-1", 8, priority=9, never=True)
@@ -89,7 +89,7 @@ async def test_no_pod_is_evicted_for_a_gang_of_which_one_may_not_preempt(world: 
     assert world.api.evicted == []
 
 
-async def test_what_a_budget_protects_stays_for_a_gang_too(world: World) -> None:
+async def test_pods_protected_by_a_budget_stay_for_a_gang_too(world: World) -> None:
     add_gpus(world, 16384)
     await bound(world, "low-0", 12, "n1", priority=1)
     await bound(world, "guarded", 12, "n2", priority=1, labels={"app": "db"})
@@ -109,7 +109,7 @@ async def test_what_a_budget_protects_stays_for_a_gang_too(world: World) -> None
 
 
 @pytest.mark.parametrize("failing", ["budgets", "eviction"])
-async def test_a_failure_gives_all_of_the_gangs_room_back(world: World, failing: str) -> None:
+async def test_a_failure_releases_all_of_the_gangs_room(world: World, failing: str) -> None:
     await filled(world)
     for name in ("g-0", "g-1"):
         member(world, name, 8, priority=9)
@@ -137,7 +137,7 @@ async def test_a_node_that_changes_while_budgets_are_read_stops_it(world: World)
     assert not any(world.ledger.nominations.node_of(f"uid-g-{number}") for number in range(2))
 
 
-async def test_a_pod_that_replaces_one_of_a_running_gang_preempts_alone(world: World) -> None:
+async def test_the_successor_of_a_running_gangs_pod_preempts_alone(world: World) -> None:
     add_gpus(world, 16384)
     for name in ("g-0", "g-1"):
         member(world, name, 8, priority=9)
@@ -169,7 +169,7 @@ async def test_gangs_that_wait_for_something_else_evict_no_pod(world: World) -> 
     assert world.gangs.wanting("uid-g-0", ["n1", "n2"]) == [], "g-1 was never tried"
     ask_both(world, "g-1")
     assert len(world.gangs.wanting("uid-g-0", ["n1", "n2"])) == 2
-    # One that cannot be read leaves too few.
+    # One invalid pod leaves too few.
     world.api.pods["default/g-1"]["spec"]["containers"][0]["resources"] = {
         "limits": {"aliyun.com/gpu-core.percentage": 5}
     }
@@ -178,7 +178,7 @@ async def test_gangs_that_wait_for_something_else_evict_no_pod(world: World) -> 
     assert world.api.evicted == []
 
 
-async def test_room_kept_for_a_less_important_pod_goes_to_a_more_important_one(world: World) -> None:
+async def test_room_reserved_for_a_lower_priority_pod_goes_to_one_of_higher_priority(world: World) -> None:
     add_gpus(world, 16384)
     await bound(world, "low", 16, "n1", priority=1)
     await bound(world, "stays", 16, "n2", priority=50)
@@ -199,7 +199,7 @@ async def test_room_kept_for_a_less_important_pod_goes_to_a_more_important_one(w
     assert ask(world, "high", "n1", "n2") == ["n1"]
 
 
-async def test_room_beside_what_is_kept_leaves_that_where_it_is(world: World) -> None:
+async def test_room_next_to_a_reservation_is_used_first(world: World) -> None:
     add_gpus(world, 16384)
     await bound(world, "low", 16, "n1", priority=1)
     await bound(world, "low-2", 16, "n2", priority=2)
@@ -235,7 +235,7 @@ async def test_a_reservation_stays_where_releasing_it_saves_no_victim(world: Wor
     )
 
 
-async def test_room_of_a_lesser_gang_gives_way_as_a_whole(world: World) -> None:
+async def test_reservations_of_a_lower_priority_gang_give_way_as_a_whole(world: World) -> None:
     await filled(world)
     for name in ("g-0", "g-1"):
         member(world, name, 16, priority=5)
@@ -286,7 +286,7 @@ async def test_a_surplus_member_that_is_never_tried_does_not_prevent_preemption(
     assert sorted(world.api.evicted) == ["low-0", "low-1"]
 
 
-async def test_who_is_refused_for_a_quota_was_asked_about_all_the_same(
+async def test_a_pod_refused_for_a_quota_counts_as_offered(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(world)
@@ -314,29 +314,29 @@ async def test_no_pod_is_evicted_for_a_gang_whose_tried_member_is_being_deleted(
 async def between_two_plans(
     world: World, monkeypatch: pytest.MonkeyPatch, come: Callable[[], object]
 ) -> None:
-    """Let ``come`` come when the first of two plans for a gang is made, and the preemptor look once."""
+    """Run ``come`` when the first of two plans for a gang is made, and let the preemptor run once."""
     await filled(world)
     for name in ("g-0", "g-1"):
         member(world, name, 10, priority=9)
     ask_both(world, "g-0", "g-1")
     world.preemptor.left_to_scheduler("uid-g-1")  # one look
-    keep, kept = world.ledger.nominations.add, list[str]()
+    keep, added = world.ledger.nominations.add, list[str]()
 
     def keeping(uid: str, *more: Any) -> None:
         keep(uid, *more)
-        kept.append(uid)
-        if len(kept) == 1:
-            asyncio.get_running_loop().call_soon(lambda: (kept.append("another's turn"), come()))
+        added.append(uid)
+        if len(added) == 1:
+            asyncio.get_running_loop().call_soon(lambda: (added.append("another's turn"), come()))
 
     monkeypatch.setattr(world.ledger.nominations, "add", keeping)
     await look(world)
-    assert kept[1] == "another's turn"
+    assert added[1] == "another's turn"
 
 
 async def test_others_get_their_turn_between_the_plans_for_a_gang(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Who is asked about in between gets nothing of the room that was found already.
+    # A pod offered in between gets nothing of the room that was found already.
     answers: list[list[str]] = []
     world.create("thief", 4)
     await between_two_plans(world, monkeypatch, lambda: answers.append(ask(world, "thief", "n1")))
@@ -377,7 +377,7 @@ async def test_once_a_member_is_gone_no_more_pods_are_evicted_for_the_gang(world
     for name in ("g-0", "g-1"):
         member(world, name, 10, priority=9)
     assert ask_both(world, "g-0", "g-1") == [[], []]
-    # While the first end is asked for, for whichever of the two.
+    # While the first eviction is requested, for whichever of the two.
     world.api.before = [lambda: world.view.remove_pod(world.view.waiting["uid-g-1"])]
     await look(world)
     assert len(world.api.evicted) == 1

@@ -12,7 +12,7 @@ from gpushare.scheduler.plugins.gangs.reservations import KEPT_S, UNASKED_S
 from tests.unit.scheduler.gangs.test_gangs import gang
 from tests.unit.scheduler.world import World, gpu_node
 
-#: How long what is kept outlasts the last question, in seconds, and more.
+#: Seconds for which a reservation outlasts the last offer, and some more.
 RESERVED_S = 20
 
 
@@ -43,7 +43,7 @@ async def turn(world: World, seconds: float) -> None:
 
 
 async def reserved_and_never_bound(world: World, name: str, namespace: str = "default") -> None:
-    """A gang of two, one of which kube-scheduler never asks about: its own rules refuse it everywhere."""
+    """A gang of two, one of which kube-scheduler never offers: its own rules refuse it everywhere."""
     for part in "ab":
         world.create(f"{name}{part}", 8, labels=gang(name, 2), namespace=namespace)
     assert ask(world, f"{name}a")[0]
@@ -55,7 +55,7 @@ async def reserved_and_never_bound(world: World, name: str, namespace: str = "de
     assert not is_kept(world)
 
 
-async def test_room_for_pods_that_are_never_asked_about_is_kept_for_seconds_and_not_again(two: World) -> None:
+async def test_room_for_pods_that_are_never_offered_is_reserved_for_seconds_and_not_again(two: World) -> None:
     await reserved_and_never_bound(two, "g")
     for _ in range(int(MOST_REST_S / 10)):
         assert not ask(two, "ga")[0]
@@ -67,7 +67,7 @@ async def test_room_for_pods_that_are_never_asked_about_is_kept_for_seconds_and_
     )
 
 
-async def test_another_gang_of_the_namespace_is_no_way_around_that(two: World) -> None:
+async def test_another_gang_of_the_namespace_does_not_circumvent_that(two: World) -> None:
     await reserved_and_never_bound(two, "g")
     for part in "ab":
         two.create(f"h{part}", 8, labels=gang("h", 2))
@@ -82,21 +82,21 @@ async def test_another_gang_of_the_namespace_is_no_way_around_that(two: World) -
     assert {"uid-ha", "uid-hb"} <= set(woken)
     assert not ask(two, "ha")[0]
     assert not is_kept(two)
-    # One that is asked about as a whole finds its room at once, and the others are asked about again.
+    # A gang that is offered completely finds its room immediately, and the others are offered again.
     woken.clear()
     assert ask(two, "hb")[0]
     assert woken == ["uid-ha"]
     assert ask(two, "ha")[0]
 
 
-async def test_other_namespaces_lose_nothing_by_it(two: World) -> None:
+async def test_other_namespaces_are_not_affected(two: World) -> None:
     await reserved_and_never_bound(two, "g", namespace="tenant")
     for part in "ab":
         two.create(f"h{part}", 8, labels=gang("h", 2))
     assert ask(two, "ha")[0]
 
 
-async def test_pods_that_are_deleted_and_made_again_are_no_way_around_that(two: World) -> None:
+async def test_recreated_pods_do_not_circumvent_that(two: World) -> None:
     for part in "ab":
         two.create(part, 8, labels=gang("g", 2))
     assert ask(two, "a")[0]
@@ -107,12 +107,12 @@ async def test_pods_that_are_deleted_and_made_again_are_no_way_around_that(two: 
     assert not is_kept(two)
 
 
-async def test_a_gang_whose_pods_were_all_asked_about_rests_longer_each_time(two: World) -> None:
+async def test_a_gang_whose_pods_were_all_offered_rests_longer_each_time(two: World) -> None:
     for part in "ab":
         two.create(part, 8, labels=gang("g", 2))
     rests = []
     for _ in range(5):
-        kept_s, rested_s = 0, 0
+        reserved_s, rested_s = 0, 0
         while not ask(two, "a")[0]:
             await turn(two, 5)
             rested_s += 5
@@ -120,15 +120,15 @@ async def test_a_gang_whose_pods_were_all_asked_about_rests_longer_each_time(two
         while is_kept(two):
             ask(two, "a")
             await turn(two, 5)
-            kept_s += 5
-        assert KEPT_S <= kept_s <= KEPT_S + RESERVED_S
+            reserved_s += 5
+        assert KEPT_S <= reserved_s <= KEPT_S + RESERVED_S
         rests.append(rested_s)
     first, *others = rests
     assert first == 0
     assert all(longer >= 1.5 * rest > 0 for rest, longer in itertools.pairwise(others))
 
 
-def test_a_rest_has_an_end_and_so_has_memory() -> None:
+def test_rests_are_limited_and_so_is_memory() -> None:
     rests = Rests()
     assert (rests.until_s("n"), rests.requires_every_request("n")) == (0.0, False)
     until = [rests.record_failure("n", 0.0) for _ in range(2000)]

@@ -16,7 +16,7 @@ from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node
 
 FULL = "no single GPU has 10 GiB free (largest free: 1 GiB on GPU 0)"
-KEPT = f"{FULL}; room there is kept for gang tenant/g"
+RESERVED = f"{FULL}; room there is kept for gang tenant/g"
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def browser(world: World) -> Browser:
 
 
 def make(world: World, name: str, mem: int = 15, *, namespace: str = "tenant", **settings: Any) -> None:
-    """Two pods of a gang, of which kube-scheduler asks about the first."""
+    """Two pods of a gang, of which kube-scheduler offers the first."""
     for part in "ab":
         world.create(f"{name}{part}", mem, labels=gang(name, 2), namespace=namespace, **settings)
 
@@ -39,32 +39,32 @@ async def keep(browser: Browser, world: World, name: str = "g", mem: int = 15, *
     assert len((await browser.post("filter", body))["NodeNames"]) == 1
 
 
-async def test_a_pod_refused_because_of_a_reservation_learns_for_which_gang_it_is(
+async def test_a_pod_refused_because_of_a_reservation_is_shown_the_gang(
     browser: Browser, world: World
 ) -> None:
     await keep(browser, world)
     world.create("waits", 10)
 
-    assert asked(world, "waits") == ([], {KEPT})
+    assert asked(world, "waits") == ([], {RESERVED})
     await ask_again(browser, world, "waits", "n1", "n2")
     assert suggestion(world).endswith("; node n1 has room, but keeps it for gang tenant/g")
-    assert (await get(browser, "/default/waits"))["answer"]["groups"][0]["examples"][0]["reason"] == KEPT
+    assert (await get(browser, "/default/waits"))["answer"]["groups"][0]["examples"][0]["reason"] == RESERVED
 
     world.gangs.give_up_all()
     assert asked(world, "waits")[0] == ["n1", "n2"]
 
 
-async def test_no_gang_is_named_where_its_room_would_not_do(browser: Browser, world: World) -> None:
+async def test_no_gang_is_named_if_its_room_would_not_suffice(browser: Browser, world: World) -> None:
     await give(browser, world, "there", "n1", 8)
     await keep(browser, world, mem=8)
     world.create("waits", 10)
 
-    # Of n1 the gang keeps 8 GiB beside a pod that has as much; of n2 all that others could have.
+    # Of n1 the gang reserves 8 GiB next to a pod of the same size; of n2 everything available.
     assert asked(world, "waits", "n1") == ([], {"no single GPU has 10 GiB free (every GPU is full)"})
     assert asked(world, "waits", "n3") == ([], {"asks for 10 GiB, the largest GPU has 4 GiB"})
 
 
-async def test_room_of_pods_that_are_being_bound_is_not_called_kept(browser: Browser, world: World) -> None:
+async def test_room_of_pods_being_bound_is_not_called_reserved(browser: Browser, world: World) -> None:
     await keep(browser, world, namespace="default")
     world.create("waits", 10)
     world.api.gate = asyncio.Event()
@@ -83,7 +83,7 @@ async def ask_again_of(browser: Browser, world: World, name: str) -> None:
     assert (await browser.post("filter", body))["NodeNames"]
 
 
-async def test_compute_that_is_kept_is_of_that_gang_too(world: World) -> None:
+async def test_reserved_compute_belongs_to_that_gang_too(world: World) -> None:
     browser = Browser(world)
     for name in ("n1", "n2"):
         world.add_node(gpu_node(name, 16 * GIB, mode=NodeMode.CORE_MEM))
@@ -99,7 +99,7 @@ async def test_compute_that_is_kept_is_of_that_gang_too(world: World) -> None:
     )
 
 
-async def test_gangs_that_keep_a_node_together_are_all_named(browser: Browser, world: World) -> None:
+async def test_gangs_that_reserve_a_node_together_are_all_named(browser: Browser, world: World) -> None:
     for name in ("e", "d", "c", "b"):
         await keep(browser, world, name, mem=2, namespace=f"of-{name}")
     world.create("waits", 15)
@@ -107,25 +107,25 @@ async def test_gangs_that_keep_a_node_together_are_all_named(browser: Browser, w
     assert reasons[-1].endswith("room there is kept for gangs of-b/b, of-c/c, of-d/d and 1 more")
 
 
-async def test_a_pending_gang_learns_of_the_gang_before_it(browser: Browser, world: World) -> None:
+async def test_a_pending_gang_is_shown_the_gang_before_it(browser: Browser, world: World) -> None:
     await keep(browser, world)
     make(world, "h", 10, namespace="default")
 
     (reason,) = asked(world, "ha")[1]
-    assert reason == f"gang default/h needs room for 2 pods at once and there is room for 0: {KEPT}"
+    assert reason == f"gang default/h needs room for 2 pods at once and there is room for 0: {RESERVED}"
     await ask_again(browser, world, "ha", "n1", "n2")
     assert suggestion(world, "ha").endswith("; node n1 has room, but keeps it for gang tenant/g")
     world.create("small", 1)
     assert len(asked(world, "small")[0]) == 2
 
 
-async def test_of_very_many_nodes_some_are_looked_at(
+async def test_of_very_many_nodes_some_are_examined(
     browser: Browser, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reservations, "_MOST_NODES", 1)
     await keep(browser, world)
     world.create("waits", 10)
-    assert asked(world, "waits") == ([], {FULL, KEPT})
+    assert asked(world, "waits") == ([], {FULL, RESERVED})
 
 
 async def test_a_reservation_is_listed_with_members_and_deadline(browser: Browser, world: World) -> None:
@@ -149,7 +149,7 @@ async def test_a_reservation_is_listed_with_members_and_deadline(browser: Browse
     assert (await get(browser, "/kept"))["scheduler"]["leads"] is None
 
 
-async def test_a_pod_that_waited_at_bind_has_come(browser: Browser, world: World) -> None:
+async def test_a_pod_that_waited_at_bind_counts_as_arrived(browser: Browser, world: World) -> None:
     world.gangs._patience_s = 0.01
     await keep(browser, world, namespace="default")
     error = await bind(browser, "ga", world.gangs.planned_node("uid-ga"))
@@ -158,8 +158,8 @@ async def test_a_pod_that_waited_at_bind_has_come(browser: Browser, world: World
     assert [one["come"] for one in (await get(browser, "/kept"))["kept"]] == [1]
 
 
-async def test_gangs_that_keep_nothing_any_more_are_forgotten(browser: Browser, world: World) -> None:
-    """However many come and go: what is known of them is what is kept."""
+async def test_gangs_without_reservations_are_forgotten(browser: Browser, world: World) -> None:
+    """However many come and go: only reservations are stored."""
     for number in range(200):
         await keep(browser, world, name=f"g{number}")
         world.gangs.give_up_all()
@@ -170,7 +170,7 @@ async def test_gangs_that_keep_nothing_any_more_are_forgotten(browser: Browser, 
     assert sum(map(len, room._on_node.values())) < 10
 
 
-async def test_the_line_of_those_who_wait_says_what_is_kept_for_gangs_and_for_single_pods(
+async def test_the_list_of_pending_pods_shows_reservations_of_gangs_and_single_pods(
     browser: Browser, world: World
 ) -> None:
     assert (await get(browser, ""))["kept"] == []

@@ -1,4 +1,4 @@
-"""Pods of a gang get their room together or not at all, and none of it is kept for ever."""
+"""Pods of a gang get their room together or not at all, and none of it is reserved forever."""
 
 import asyncio
 from typing import Any
@@ -50,7 +50,7 @@ def two(world: World) -> World:
     return world
 
 
-async def test_nothing_is_kept_until_enough_pods_exist(two: World) -> None:
+async def test_nothing_is_reserved_until_enough_pods_exist(two: World) -> None:
     two.create("a", 8, labels=gang("g", 3))
     two.create("b", 8, labels=gang("g", 3))
     assert ask(two, "a") == ([], {"gang default/g needs 3 pods together: there are 2"})
@@ -60,7 +60,7 @@ async def test_nothing_is_kept_until_enough_pods_exist(two: World) -> None:
     assert used(two) == 3 * 8192
 
 
-async def test_a_gang_without_room_for_all_keeps_none_and_every_pod_says_why(two: World) -> None:
+async def test_a_gang_without_room_for_all_reserves_none_and_every_pod_shows_why(two: World) -> None:
     for name in "abcde":
         two.create(name, 8, labels=gang("g", 5))
     for name in "abcde":
@@ -88,7 +88,7 @@ async def test_of_two_gangs_that_each_would_fit_one_has_all_and_the_other_nothin
     assert all(len(ask(two, name)[0]) == 1 for name in ("b1", "b2", "b3"))
 
 
-async def test_pods_of_one_template_are_a_gang_for_each_value_of_the_label_that_they_name(two: World) -> None:
+async def test_pods_of_one_template_are_a_gang_for_each_value_of_the_label_they_name(two: World) -> None:
     pods = [f"{group}{number}" for number in range(3) for group in "ab"]
     for name in pods:
         labels = gang("g", 3) | {"group": name[0]}
@@ -99,13 +99,13 @@ async def test_pods_of_one_template_are_a_gang_for_each_value_of_the_label_that_
     assert all(reason.startswith(head) for reason in answers["b2"][1])
 
 
-async def test_pods_without_the_label_that_they_name_are_one_gang(two: World) -> None:
+async def test_pods_without_the_label_they_name_are_one_gang(two: World) -> None:
     for name in "ab":
         two.create(name, 8, labels=gang("g", 3), annotations={"gpushare.dev/gang-by": "group"})
     assert ask(two, "a") == ([], {"gang default/g needs 3 pods together: there are 2"})
 
 
-async def test_no_pod_is_bound_before_the_last_has_come(two: World) -> None:
+async def test_no_pod_is_bound_before_the_last_has_arrived(two: World) -> None:
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
@@ -117,7 +117,7 @@ async def test_no_pod_is_bound_before_the_last_has_come(two: World) -> None:
     assert len(two.api.bindings) == 3
 
 
-async def test_who_has_come_waits_for_longer_as_long_as_others_come(two: World) -> None:
+async def test_arrived_pods_wait_longer_as_long_as_others_arrive(two: World) -> None:
     """kube-scheduler needs seconds to go through a gang of hundreds."""
     gangs, loop = two.gangs, asyncio.get_running_loop()
     gangs._patience_s = 0.05
@@ -127,7 +127,9 @@ async def test_who_has_come_waits_for_longer_as_long_as_others_come(two: World) 
     began_s = loop.time()
     first = asyncio.create_task(two.binder.bind(args("a", nodes["a"])))
     await asyncio.sleep(0)
-    gangs._patience_s = gangs._most_patience_s  # from what is left of it the second's coming is long ago
+    gangs._patience_s = (
+        gangs._most_patience_s
+    )  # the second's arrival counts from the remainder, and is long ago
     second = asyncio.create_task(two.binder.bind(args("b", nodes["b"])))
     while loop.time() < began_s + 0.1:
         await asyncio.sleep(0)
@@ -137,8 +139,8 @@ async def test_who_has_come_waits_for_longer_as_long_as_others_come(two: World) 
     assert len(two.api.bindings) == 3
 
 
-@pytest.mark.no_cover  # it would take several times as long; other tests go through the same lines
-async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_come(two: World) -> None:
+@pytest.mark.no_cover  # would take several times as long; other tests cover the same lines
+async def test_a_pod_that_stopped_waiting_counts_as_arrived_and_follows_after_the_last(two: World) -> None:
     """A gang of more pods than kube-scheduler goes through while the first of them waits."""
     pods, nodes = [f"p{number}" for number in range(300)], [f"m{number}" for number in range(10)]
     for node in nodes:
@@ -152,7 +154,7 @@ async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_
     two.gangs._patience_s = 0.01
 
     async def come(names: list[str]) -> list[str]:
-        """As kube-scheduler goes through them; why those were not bound that were not."""
+        """In the order of kube-scheduler; why the unbound ones were not bound."""
         done = await asyncio.gather(
             *(two.binder.bind(args(name, where[name])) for name in names), return_exceptions=True
         )
@@ -167,14 +169,14 @@ async def test_who_gave_up_waiting_counts_as_come_and_follows_when_the_last_has_
     assert await come(pods[200:]) == []
     assert len(two.api.bindings) == 100
     assert sorted(hurried) == sorted(f"uid-{name}" for name in pods[:200])
-    # Their room is theirs still: they are asked about again, and bound without waiting.
+    # Their room is still theirs: they are offered again, and bound without waiting.
     for name in pods[:200]:
         assert ask(two, name, *nodes)[0] == [where[name]]
     assert await come(pods[:200]) == []
     assert len(two.api.bindings) == 300
 
 
-async def test_who_has_come_does_not_count_for_a_plan_that_was_made_since(two: World) -> None:
+async def test_an_arrival_does_not_count_for_a_later_plan(two: World) -> None:
     two.gangs._patience_s = 0.01
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
@@ -211,10 +213,10 @@ async def test_a_member_that_gave_up_is_placed_again_when_it_is_retried(two: Wor
 
 
 @pytest.mark.parametrize("settled", ["lost", "refused"])
-async def test_those_whose_bindings_failed_while_others_were_bound_find_room_together(
+async def test_members_whose_bindings_failed_while_others_were_bound_find_room_together(
     two: World, settled: str
 ) -> None:
-    """Not the first that is asked about alone, who would wait for the other for a minute."""
+    """Not only the first that is offered, which would wait for the other for a minute."""
     for name in "abcd":
         two.create(name, 4, labels=gang("g", 4))
     nodes = {name: ask(two, name)[0][0] for name in "abcd"}
@@ -282,7 +284,7 @@ async def test_the_whole_gangs_reservations_are_released_when_its_pods_do_not_co
     assert ask(two, "b")[0]
 
 
-async def test_a_pod_that_goes_takes_the_room_of_its_gang_with_it(two: World) -> None:
+async def test_a_deleted_pod_releases_the_room_of_its_gang(two: World) -> None:
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
     ask(two, "a")
@@ -311,7 +313,7 @@ async def test_when_a_running_member_ends_reservations_for_too_few_are_released(
     assert len(two.api.bindings) == 5
 
 
-async def test_who_waits_to_be_bound_while_another_goes_is_not_bound(two: World) -> None:
+async def test_a_pod_that_waits_to_be_bound_while_another_is_deleted_is_not_bound(two: World) -> None:
     two.gangs._patience_s = 5
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
@@ -349,7 +351,7 @@ async def test_more_pods_than_must_run_together_follow_one_by_one(two: World) ->
     assert len(two.api.bindings) == 3
 
 
-async def test_a_pod_that_replaces_one_of_a_running_gang_needs_no_other(two: World) -> None:
+async def test_the_successor_of_a_running_gangs_pod_needs_no_other(two: World) -> None:
     for name in "ab":
         two.create(name, 8, labels=gang("g", 2))
     nodes = {name: ask(two, name)[0][0] for name in "ab"}
@@ -378,7 +380,7 @@ async def test_pods_without_a_gpu_count_and_gated_ones_do_not(two: World) -> Non
 
 
 @pytest.mark.parametrize("least", ["", "0", "two", "-1", "1.5"])
-async def test_a_number_that_is_none_is_refused_with_advice(two: World, least: str) -> None:
+async def test_an_invalid_number_is_refused_with_a_suggestion(two: World, least: str) -> None:
     two.create("a", 8, labels=gang("g", least))
     _, reasons = ask(two, "a")
     (reason,) = reasons
@@ -386,7 +388,7 @@ async def test_a_number_that_is_none_is_refused_with_advice(two: World, least: s
     assert two.events.notes[0][:2] == ("a", "InvalidGPURequest")
 
 
-async def test_pods_that_were_laid_aside_are_asked_for_again_once_there_is_room(two: World) -> None:
+async def test_unschedulable_pods_are_retried_once_there_is_room(two: World) -> None:
     for name in "ab":
         two.create(name, 8, labels=gang("g", 2))
     ask(two, "a")
@@ -398,7 +400,7 @@ async def test_pods_that_were_laid_aside_are_asked_for_again_once_there_is_room(
     assert "b" in [name for name, _ in two.api.annotated]
 
 
-async def test_pods_that_were_asked_about_before_the_last_was_known_are_asked_about_again(two: World) -> None:
+async def test_pods_offered_before_the_last_was_known_are_retried(two: World) -> None:
     hurried: list[list[str]] = []
     two.gangs.retry_wanted.subscribe(lambda uids: hurried.append([*uids]))
     two.create("a", 8, labels=gang("g", 2))
@@ -413,7 +415,7 @@ async def test_pods_that_were_asked_about_before_the_last_was_known_are_asked_ab
     assert hurried[1:] == [["uid-c"]]
 
 
-async def test_a_pod_that_was_asked_about_before_it_was_known_is_asked_about_again_for_the_true_reason(
+async def test_a_pod_offered_before_it_was_known_is_retried_for_the_true_reason(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gangs_module, "_MOST_FILTERED_TOO_EARLY", 1)
@@ -440,7 +442,7 @@ async def test_a_new_leader_binds_no_part_of_a_gang_for_which_it_has_not_found_r
     assert used(two) == 0
 
 
-async def test_nothing_is_remembered_of_gangs_that_are_gone(two: World) -> None:
+async def test_nothing_is_remembered_of_deleted_gangs(two: World) -> None:
     for name in "ab":
         two.create(name, 8, labels=gang("g", 2))
         ask(two, name)
@@ -457,7 +459,7 @@ async def test_nothing_is_remembered_of_gangs_that_are_gone(two: World) -> None:
     assert len(two.gangs) == 0
 
 
-async def test_where_policies_let_pods_in_a_gang_waits_for_those_of_its_own_without_a_gpu(two: World) -> None:
+async def test_if_policies_hold_pods_back_a_gang_waits_for_its_non_gpu_members(two: World) -> None:
     two.governs = lambda namespace: namespace == "default"
     hurried: list[list[str]] = []
     two.gangs.retry_wanted.subscribe(lambda uids: hurried.append(sorted(uids)))
@@ -475,8 +477,8 @@ async def test_where_policies_let_pods_in_a_gang_waits_for_those_of_its_own_with
     assert len(ask(two, "a")[0]) == len(ask(two, "b")[0]) == 1
 
 
-async def test_who_is_just_being_bound_keeps_its_share_when_another_of_its_gang_goes(two: World) -> None:
-    """Its Binding is under way: what is released now would be allocated twice."""
+async def test_a_pod_being_bound_keeps_its_share_when_another_of_its_gang_is_deleted(two: World) -> None:
+    """Its Binding is under way: released capacity would be allocated twice."""
     for name in "ab":
         two.create(name, 8, labels=gang("g", 2))
     at = {name: ask(two, name)[0][0] for name in "ab"}

@@ -1,4 +1,4 @@
-"""A scheduler that was never asked says so, and whether it leads, as far as it knows."""
+"""A scheduler that was never called reports so, and whether it leads, as far as it knows."""
 
 import pytest
 
@@ -26,21 +26,23 @@ def test_one_alone_leads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("leads", "said"),
+    ("leads", "message"),
     [
         (None, f"{ALONE}; whether it leads is not known"),
         (False, f"{ALONE}: another one leads"),
         (True, "this scheduler leads, and kube-scheduler has asked it about no pod yet"),
     ],
 )
-async def test_of_a_pod_that_waits(browser: Browser, world: World, leads: bool | None, said: str) -> None:
+async def test_of_a_pending_pod(browser: Browser, world: World, leads: bool | None, message: str) -> None:
     world.create("pod", 2)
     world.leads = lambda: leads
     record = await get(browser, "/default/pod")
-    assert (record["said"], record["scheduler"]["leads"]) == (said, leads)
+    assert (record["said"], record["scheduler"]["leads"]) == (message, leads)
 
 
-async def test_a_leader_says_of_a_bound_pod_that_it_was_bound_before(browser: Browser, world: World) -> None:
+async def test_a_leader_reports_of_a_bound_pod_that_it_was_bound_before(
+    browser: Browser, world: World
+) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await give(browser, world, "pod", "n1", 2)
     later = World()
@@ -48,5 +50,5 @@ async def test_a_leader_says_of_a_bound_pod_that_it_was_bound_before(browser: Br
     later.api.pods = world.api.pods
     later.see("pod")
     later.leads = lambda: True
-    said = (await get(Browser(later), "/default/pod"))["said"]
-    assert said.startswith("the pod was bound before this scheduler led")
+    message = (await get(Browser(later), "/default/pod"))["said"]
+    assert message.startswith("the pod was bound before this scheduler led")

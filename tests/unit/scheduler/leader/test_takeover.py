@@ -19,7 +19,7 @@ LEASE = ("kube-system", "ack-co-scheduler")
 
 
 class Lease:
-    """Who holds it, or what asking for it raises."""
+    """The holder, or the error raised by reading it."""
 
     def __init__(self) -> None:
         self.holder: str | KubeError = "other_1"
@@ -87,7 +87,7 @@ async def test_nothing_is_read_until_a_verb_waits_and_then_once_per_term(
     assert watched.reads == 4
 
 
-async def test_where_another_leads_while_it_reads_the_first_answer_of_the_next_lead_reads_again(
+async def test_if_another_leads_during_a_read_the_next_term_reads_again(
     takeover: LeaderResync, leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     lease.holder = "ours_1"
@@ -97,7 +97,7 @@ async def test_where_another_leads_while_it_reads_the_first_answer_of_the_next_l
         await asyncio.sleep(0)
     lease.holder = "other_2"
     watched.may.set()
-    # Who asked before it lost the lease is answered by what is true under the other.
+    # A request from before it lost the lease is answered by what is true under the other.
     assert await waiting
     assert (takeover.done, watched.reads) == (False, 4)
     assert await takeover.wait()
@@ -108,7 +108,7 @@ async def test_where_another_leads_while_it_reads_the_first_answer_of_the_next_l
     assert (takeover.done, watched.reads) == (True, 6)
 
 
-async def test_a_lease_that_went_to_another_and_came_back_is_noticed_by_the_first_question_after_a_silence(
+async def test_a_lease_that_went_and_came_back_is_noticed_by_the_first_request_after_a_silence(
     leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     now_s = 100.0
@@ -132,7 +132,7 @@ async def test_a_lease_that_went_to_another_and_came_back_is_noticed_by_the_firs
     running.cancel()
 
 
-async def test_who_leads_need_not_be_known_where_the_server_answers(
+async def test_the_leader_need_not_be_known_if_the_server_answers(
     takeover: LeaderResync, lease: Lease, watched: Watched
 ) -> None:
     lease.holder = ApiError(403, "Forbidden", "leases is forbidden", "")
@@ -140,7 +140,7 @@ async def test_who_leads_need_not_be_known_where_the_server_answers(
     assert watched.reads == 2
 
 
-async def test_while_the_server_is_away_no_verb_is_answered(
+async def test_while_the_server_is_unreachable_no_verb_is_answered(
     leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     lease.holder = Unreachable("API server", "connection refused", sent=False)
@@ -159,7 +159,7 @@ async def test_without_a_lease_everything_was_read(watched: Watched) -> None:
     assert await takeover.wait()
 
 
-async def test_what_cannot_be_read_of_policies_and_quotas_holds_nothing_up_for_ever(
+async def test_unreadable_policies_and_quotas_do_not_block_forever(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await read_or_go_on("elastic quotas")
@@ -183,10 +183,10 @@ def app_of(world: World, takeover: LeaderResync) -> ExtenderApp:
     )
 
 
-async def test_the_first_question_waits_and_is_answered_by_what_was_read(
+async def test_the_first_request_waits_and_is_answered_by_what_was_read(
     world: World, leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
-    """The one that leads now has missed that another pod was bound."""
+    """The new leader has missed that another pod was bound."""
     lease.holder = "ours_1"
     takeover = LeaderResync(leading, watched, patience_s=5)
     running = asyncio.create_task(takeover.run())
@@ -232,7 +232,7 @@ async def test_a_verb_that_waited_too_long_is_refused(
         await answer
 
 
-async def test_no_pod_is_evicted_by_what_was_known_before_the_lease_came_back(
+async def test_no_pod_is_evicted_by_knowledge_from_before_the_lease_came_back(
     takeover: LeaderResync, leading: LeaderWatch, lease: Lease, watched: Watched
 ) -> None:
     lease.holder = "ours_1"

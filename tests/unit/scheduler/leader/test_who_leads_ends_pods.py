@@ -26,7 +26,7 @@ async def test_the_lease_is_read_before_each_act() -> None:
 
 
 class Lost:
-    """Leads for so many questions."""
+    """Leads for this many requests."""
 
     def __init__(self, world: World, leads: int) -> None:
         self.leads = leads
@@ -55,7 +55,7 @@ async def test_no_pod_is_evicted_for_one_refused_in_a_previous_term(world: World
     assert world.api.evicted == ["low"]
 
 
-async def test_a_lease_that_is_lost_between_two_ends_spares_the_others(world: World) -> None:
+async def test_a_lease_lost_between_two_evictions_spares_the_others(world: World) -> None:
     await filled(world)
     for name in ("g-0", "g-1"):
         member(world, name, 10, priority=9)
@@ -83,7 +83,7 @@ async def test_no_pod_is_moved_for_one_refused_in_a_previous_term(moving: Moving
     assert moving.api.evicted == ["a"]
 
 
-async def test_a_lease_that_is_lost_between_two_moves_leaves_the_second_pod_where_it_is() -> None:
+async def test_a_lease_lost_between_two_moves_leaves_the_second_pod_where_it_is() -> None:
     moving = Moving()
     moving.node("n", 16)
     for name in ("a", "b"):

@@ -1,4 +1,4 @@
-"""Of the machine that does everything: two replicas hear late of what changes, each in its own time, and the lease goes between them."""
+"""Part of the whole machine: two replicas learn late of changes, each in its own time, and the lease goes between them."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from tests.unit.scheduler.machine.watched import Cluster
 
 
 class Electing(RuleBasedStateMachine):
-    """What the kube-schedulers beside the replicas do with their lease, and what the watches tell."""
+    """What the kube-schedulers of the replicas do with their lease, and what the watches deliver."""
 
     switched = 0
     """How often the lease went to another replica, of all examples."""
@@ -28,7 +28,7 @@ class Electing(RuleBasedStateMachine):
         pods=st.integers(0, 12), nodes=st.integers(0, 3), policies=st.integers(0, 12), which=st.integers(0, 3)
     )
     def the_watches_tell(self, pods: int, nodes: int, policies: int, which: int) -> None:
-        """The replica that was asked last mostly, for what the other knows counts later."""
+        """Mostly the replica that was called last, as the other's knowledge counts later."""
         leader = self.cluster.leader
         replica = self.cluster.replicas[1 - leader.number] if which == 3 else leader
         replica.tell_nodes(nodes)
@@ -38,7 +38,7 @@ class Electing(RuleBasedStateMachine):
 
     @rule(most=st.sampled_from((1, 2, 2)))
     def the_watches_tell_all(self, most: int) -> None:
-        """The replica that was asked last, or both."""
+        """The replica that was called last, or both."""
         self.cluster.leader.tell_all()
         if most == 2:
             self.cluster.replicas[1 - self.cluster.leader.number].tell_all()
@@ -47,13 +47,13 @@ class Electing(RuleBasedStateMachine):
 
     @rule(to=st.sampled_from((0, 1, None)))
     def the_lease_passes(self, to: int | None) -> None:
-        """To one of them, whether it has led before or not, or to none yet: no kube-scheduler asks then."""
+        """To one of them, whether it has led before or not, or to none yet: then no kube-scheduler calls."""
         Electing.switched += to is not None and to != self.cluster.leader.number
         self.cluster.api.lease.passes_to(to)
 
     @rule(writes=st.integers(1, 4))
     def the_lease_will_be_lost_in_the_midst(self, writes: int) -> None:
-        """Between two Bindings, or two ends of pods."""
+        """Between two Bindings, or two evictions."""
         self.cluster.api.lease.lost_after = writes
 
     @rule(
@@ -64,7 +64,7 @@ class Electing(RuleBasedStateMachine):
     def the_lease_is_lost_between_decision_and_bind(
         self, order: Any, bindings: int, fates: list[str]
     ) -> None:
-        """Some Bindings are on their way, and arrive before the other replica is asked; of the rest nothing comes."""
+        """Some Bindings are on their way, and arrive before the other replica is called; the rest are lost."""
         Electing.switched += 1
         waiting = self.cluster.waiting()
         order.shuffle(waiting)

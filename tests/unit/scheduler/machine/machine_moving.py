@@ -15,12 +15,12 @@ from tests.unit.scheduler.some_pods import made_pod
 
 #: Kinds of controllers whose pods may be moved unless they say otherwise.
 RECREATED = ("ReplicaSet", "StatefulSet")
-#: Seconds between two looks of the defragmenter, where time passes at once for long, and it is busy at one of them.
+#: Seconds between two runs of the defragmenter, when much time passes in one step and it is busy in one of them.
 _LATE_S = 102.0
 
 
 class Moving(RuleBasedStateMachine):
-    """What is held against each act of a defragmenter, when it is made: the pods as the API server has them."""
+    """Checks of each act of a defragmenter at the moment it is made: the pods as the API server has them."""
 
     acts = moved = spared = 0
     """Waiting pods for which others were moved, these, and plans that a budget stood against, of all examples."""
@@ -46,7 +46,7 @@ class Moving(RuleBasedStateMachine):
             replica.on_moved = self._is_moved
             replica.on_result = self._came_of_it
 
-    # --- what people and controllers do -----------------------------------------------------------
+    # --- users and controllers --------------------------------------------------------------------
 
     @rule(
         sizes=st.lists(st.sampled_from((1, 2, 3)), min_size=3, max_size=10),
@@ -58,7 +58,7 @@ class Moving(RuleBasedStateMachine):
     def gpus_lie_in_pieces(
         self, sizes: list[int], goes: int, namespace: str, seconds: int, allowed: int | None
     ) -> None:
-        """Small pods come, large ones beside them, every third small one goes, and one waits that no GPU has room for."""
+        """Small pods come, large ones next to them, every third small one goes, and one is pending that fits on no GPU."""
         small = [self._share(mem, namespace, "ReplicaSet") for mem in sizes]
         self._asked_about(small)
         frees = sorted(self._free(), reverse=True)
@@ -74,7 +74,7 @@ class Moving(RuleBasedStateMachine):
             self._turn(seconds)
 
     def _free(self) -> list[int]:
-        """Units that each GPU has free, as the scheduler knows."""
+        """Units that each GPU has free, according to the scheduler."""
         usage = map(self.cluster.world.ledger.usage, self.cluster.nodes)
         return [gpu.total_units - gpu.used_units for node in usage for gpu in node.gpus if gpu.healthy]
 
@@ -95,7 +95,7 @@ class Moving(RuleBasedStateMachine):
 
     @rule(late=st.integers(0, 1))
     def controllers_recreate(self, late: int) -> None:
-        """What was evicted and has an owner; all, or all but the last."""
+        """Evicted pods with an owner; all, or all but the last."""
         leaving = [
             pod
             for pod in self.cluster.api.pods.values()
@@ -128,7 +128,7 @@ class Moving(RuleBasedStateMachine):
             annotations[names.ANN_DEFRAGMENTATION] = wish
         self.cluster.api.changed(key.partition("/")[2])
 
-    # --- what must hold of each act ---------------------------------------------------------------
+    # --- invariants of each act -------------------------------------------------------------------
 
     def _pod(self, name: str) -> dict[str, Any]:
         return self.cluster.api.pods[self.cluster.api.key(name)]
@@ -171,7 +171,7 @@ class Moving(RuleBasedStateMachine):
         self._gains(replica, name, claimant["metadata"]["uid"])
 
     def _gains(self, replica: Replica, name: str, uid: str) -> None:
-        """On a GPU of the pod's there is room for the waiting one once those have left that are moved, and is none while they are there."""
+        """On a GPU of the pod's there is room for the waiting one once the moved pods have left, and none while they are there."""
         where = self._pod(name)["spec"]["nodeName"]
         assert replica.world.ledger.nominations.node_of(uid) == where, (
             "capacity is reserved for it where a pod leaves"
@@ -195,7 +195,7 @@ class Moving(RuleBasedStateMachine):
         assert any(found), f"{name} leaves {where}, of which {uid} has nothing"
 
     def _used(self, uuid: str, moved: set[str]) -> tuple[list[int], list[int]]:
-        """MiB and percent of the GPU that pods hold which stay, and which are moved; who leaves already holds nothing."""
+        """MiB and percent of the GPU that staying and moved pods hold; terminating ones already hold nothing."""
         stays, goes = [0, 0], [0, 0]
         for pod in self.cluster.running().values():
             meta = pod["metadata"]
@@ -210,7 +210,7 @@ class Moving(RuleBasedStateMachine):
                     used[1] += share.core_percent
         return stays, goes
 
-    # --- what must hold at all times --------------------------------------------------------------
+    # --- permanent invariants ---------------------------------------------------------------------
 
     @invariant()
     def room_is_kept_for_its_pod_or_let_go_after_its_time(self) -> None:
@@ -218,21 +218,21 @@ class Moving(RuleBasedStateMachine):
         for replica in self.cluster.replicas:
             ledger, mover = replica.world.ledger, replica.mover
             places = {place.key: place.since_s for place in mover._places}
-            kept = {
+            reserved = {
                 uid: one.since_s
                 for uid, one in mover._reservations.items()
                 if ledger.nominations.node_of(uid)
             }
             lost = [uid for uid in ledger.nominations.all() if uid.startswith("moved:") and uid not in places]
             assert not lost, f"room is kept for {lost} for ever"
-            for uid, since_s in {**places, **kept}.items():
+            for uid, since_s in {**places, **reserved}.items():
                 key = (id(replica.world), uid, since_s)
                 self._since[key] = before.get(key, (now_s, self.cluster.switches))
                 assert now_s - self._since[key][0] <= RESERVED_S + _LATE_S, (
                     f"room is kept for {uid} for too long"
                 )
-            for uid, since_s in kept.items():
-                # Another replica that is asked meanwhile knows nothing of it (decision 8).
+            for uid, since_s in reserved.items():
+                # Another replica that is called meanwhile knows nothing of it (decision 8).
                 if self._since[id(replica.world), uid, since_s][1] == self.cluster.switches:
                     self._is_its_own(replica, uid)
 

@@ -1,4 +1,4 @@
-"""Of the machine that does everything: what owners of pods and nodes write, that is no pod and no GPU."""
+"""Part of the whole machine: writes by owners of pods and nodes other than pods and GPUs."""
 
 from typing import Any
 
@@ -25,11 +25,11 @@ class Owning(RuleBasedStateMachine):
     def room_changes(self) -> None:
         raise NotImplementedError
 
-    @rule(asked=st.lists(st.tuples(st.sampled_from(("default", "x", "z")), st.integers(0, 2)), max_size=4))
-    def budgets_are_written(self, asked: list[tuple[str, int]]) -> None:
+    @rule(budgets=st.lists(st.tuples(st.sampled_from(("default", "x", "z")), st.integers(0, 2)), max_size=4))
+    def budgets_are_written(self, budgets: list[tuple[str, int]]) -> None:
         """One or two that cover a namespace, with or without room for another disruption, or none at all."""
         self.cluster.api.budgets = [
-            budget(space, allowed, f"b{number}") for number, (space, allowed) in enumerate(asked)
+            budget(space, allowed, f"b{number}") for number, (space, allowed) in enumerate(budgets)
         ]
 
     @rule(name=st.sampled_from(("n0", "n1", "n2")), pool=st.sampled_from(("a", "b", "c")))

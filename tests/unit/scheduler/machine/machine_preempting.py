@@ -1,4 +1,4 @@
-"""Of the machine that does everything: kube-scheduler ends pods for others, having asked the verb ``preempt``."""
+"""Part of the whole machine: kube-scheduler evicts pods for others, after a call of the verb ``preempt``."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.unit.scheduler.some_pods import made_pod, some_pod
 
 
 class Preempting(RuleBasedStateMachine):
-    """Who is chosen by kube-scheduler is drawn: it looks at what we do not, and names pods that are no use on GPUs."""
+    """kube-scheduler's choice is drawn: it considers resources that we do not, and names pods that are no use on GPUs."""
 
     preempted = added = 0
     """Pods that kube-scheduler evicted for others, and those of them that the verb added, over all examples."""
@@ -39,7 +39,7 @@ class Preempting(RuleBasedStateMachine):
     def a_pod_comes_that_is_more_important_than_all(
         self, asked: dict[str, Any], mem: int | None, data: st.DataObject
     ) -> None:
-        """It is asked about at once; where it finds no room, others end for it. ``mem``: a plain share of so much."""
+        """It is offered immediately; without room, others are evicted for it. ``mem``: a plain share of this size."""
         self.made += 1
         name = f"p{self.made}"
         if mem is not None:
@@ -71,28 +71,28 @@ class Preempting(RuleBasedStateMachine):
         where = data.draw(st.sampled_from(sorted(lesser)))
         chosen = data.draw(st.lists(st.sampled_from(lesser[where]), unique=True, max_size=2))
         informed = not self.cluster.leader.feed.pods
-        ended = []
+        evicted = []
         for victim in self.cluster.preempt(name, where, chosen):
             pod = self.cluster.api.pods[self.cluster.api.key(victim)]
-            # A pod that is no less important is evicted only to reclaim for another quota, which has lent to its own (``ended_for``).
+            # A pod of no lower priority is evicted only to reclaim for another quota, which has lent to its own (``ended_for``).
             lends = (
                 self.truth.tree is not None
                 and pod["metadata"]["namespace"] != claimant["metadata"]["namespace"]
             )
             assert pod["spec"]["priority"] < priority or lends, f"{victim} ended for {name}"
             self.befell(victim)
-            # Who leaves already may be named, and is not ended for this one.
+            # Terminating pods may be named, and are not evicted for this one.
             if "deletionTimestamp" not in pod["metadata"]:
                 self.leaves(victim)
-                ended.append(victim)
-        Preempting.preempted += len(ended)
-        Preempting.added += len(set(ended) - set(chosen))
-        if ended:
+                evicted.append(victim)
+        Preempting.preempted += len(evicted)
+        Preempting.added += len(set(evicted) - set(chosen))
+        if evicted:
             self._nominate(name, where)
-        self.truth.ended_for(name, ended, informed=informed)
+        self.truth.ended_for(name, evicted, informed=informed)
 
     def _nominate(self, name: str, where: str) -> None:
-        """As kube-scheduler does: clear the nominations of less important pods there."""
+        """As in kube-scheduler: clear the nominations of lower-priority pods there."""
         pods = self.cluster.api.pods
         named = pods[self.cluster.api.key(name)]
         for other in self.cluster.waiting():

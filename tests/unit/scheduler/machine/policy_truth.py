@@ -1,4 +1,4 @@
-"""What a ResourcePolicy promises, worked out from the pods as the API server has them, at every Binding."""
+"""Guarantees of a ResourcePolicy, computed at every Binding from the pods in the API server."""
 
 from collections import Counter
 from typing import Any
@@ -29,7 +29,7 @@ def some_policy(number: int, generation: int) -> ResourcePolicy:
 
 
 class PolicyTruth:
-    """Checks, beside the scheduler's own books, what a cluster's pods hold of each unit."""
+    """Checks, independently of the scheduler's own books, what a cluster's pods hold of each unit."""
 
     bound = 0
     """How many Bindings were held against a unit, of all clusters."""
@@ -41,7 +41,7 @@ class PolicyTruth:
         return next(iter(self._cluster.world.policies.census.books()), None)
 
     def _in_units(self, book: PolicyBook) -> tuple[Counter[int], Counter[tuple[int, str]]]:
-        """By unit the pods that count, and by unit and resource what they ask for, in thousandths."""
+        """By unit the pods that count, and by unit and resource their requests, in thousandths."""
         pods: Counter[int] = Counter()
         amounts: Counter[tuple[int, str]] = Counter()
         for name, pod in self._cluster.running().items():
@@ -63,7 +63,7 @@ class PolicyTruth:
         return found[0] if found else None
 
     def check_binding(self, name: str) -> None:
-        """A Binding was written: the pod is in a unit, and that is not above its caps."""
+        """A Binding was written: the pod is in a unit, which is not above its caps."""
         book = self._book()
         if book is None or self._cluster.api.key(name).partition("/")[0] != SPACE:
             return
@@ -78,7 +78,7 @@ class PolicyTruth:
             assert amounts[unit, resource] <= most, f"{name}: unit {unit + 1} is above its {resource}"
 
     def books_agree(self) -> None:
-        """The scheduler's figures are those of the definition, and places are reserved only for pods that may still be bound."""
+        """The scheduler's figures match the definition, and places are reserved only for pods that may still be bound."""
         book = self._book()
         if book is None:
             return

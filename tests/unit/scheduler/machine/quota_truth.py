@@ -1,4 +1,4 @@
-"""What elastic quotas promise, worked out from the pods as the API server has them, at every Binding and every eviction."""
+"""Guarantees of elastic quotas, computed at every Binding and every eviction from the pods in the API server."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -50,7 +50,7 @@ def some_tree(number: int, generation: int) -> QuotaTreeRecord:
 
 
 class QuotaTruth:
-    """Checks, beside the scheduler's own books, what a cluster's pods hold of each quota."""
+    """Checks, independently of the scheduler's own books, what a cluster's pods hold of each quota."""
 
     bound = ended = 0
     """How many Bindings and ends of pods were held against a quota, of all clusters."""
@@ -65,7 +65,7 @@ class QuotaTruth:
 
     @property
     def tree(self) -> QuotaTree | None:
-        """The one that the scheduler counts by."""
+        """The tree that the scheduler uses."""
         return self._cluster.world.quotas.books.tree
 
     def _another_tree(self) -> None:
@@ -97,11 +97,11 @@ class QuotaTruth:
             held = self._cluster.world.ledger.held(record.uid)
             gpus = () if held is None else held.allocation.gpus
         units = 1000 * sum(share.units for share in gpus)
-        asked = record.amounts.get(MEM)
-        return record.amounts if not asked or units <= asked else {**record.amounts, MEM: units}
+        requested = record.amounts.get(MEM)
+        return record.amounts if not requested or units <= requested else {**record.amounts, MEM: units}
 
     def _charged(self, *, leaving: bool, reserved: bool) -> Iterator[str]:
-        """Names of pods that count: those that run, ``leaving`` ones too, and with ``reserved`` those for which there is room."""
+        """Names of pods that count: running ones, including ``leaving`` ones, and with ``reserved`` those with a reservation."""
         ledger, quotas = self._cluster.world.ledger, self._cluster.world.quotas
         for name, pod in self._cluster.running().items():
             if leaving or not pod["metadata"].get("deletionTimestamp"):
@@ -135,12 +135,12 @@ class QuotaTruth:
         return found
 
     def _moved(self) -> Iterator[tuple[str, Amounts]]:
-        """Namespaces of pods for whose successors places are kept, and what they ask for."""
+        """Namespaces of pods for whose successors places are reserved, and their requests."""
         for place in self._cluster.leader.mover._places:
             if self._cluster.world.ledger.nominations.node_of(place.key):
                 yield self._cluster.api.amounts[place.key.removeprefix("moved:")]
 
-    # --- what must hold ---------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     def _path(self, name: str) -> tuple[int, ...]:
         assert self.tree is not None
@@ -161,11 +161,11 @@ class QuotaTruth:
                     assert sums[place, resource] <= most, f"{name}: {quota} is above its max of {resource}"
 
     def _evicted(self, name: str) -> None:
-        """We have asked for a pod's end, for the one that was nominated, or had a sum kept, last."""
+        """We have evicted a pod for the one that was nominated, or had a sum reserved, last."""
         self.ended_for(self._cluster.api.nominated[-1][0], [name], informed=self._cluster.api.informed)
 
     def ended_for(self, claimant: str, victims: Collection[str], *, informed: bool) -> None:
-        """Pods end for another: none of theirs falls below its min, if the scheduler knew all that there is (``informed``)."""
+        """Pods are evicted for another: none of theirs falls below its min, if the scheduler's knowledge was complete (``informed``)."""
         tree = self.tree
         if tree is None or not informed:
             return
@@ -182,7 +182,7 @@ class QuotaTruth:
                         )
 
     def books_agree(self) -> None:
-        """The scheduler's figures are those of the definition."""
+        """The scheduler's figures match the definition."""
         tree, books = self.tree, self._cluster.world.quotas.books
         if tree is None:
             return

@@ -1,4 +1,4 @@
-"""One replica of a scheduler: everything of its extender but the sockets, what its watches have delivered, and its loops."""
+"""One replica of a scheduler: all of its extender but the sockets, what its watches have delivered, and its loops."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -83,7 +83,7 @@ class Replica:
     # --- its life -------------------------------------------------------------------------------
 
     async def begin(self, world: Governed) -> None:
-        """Start with what ``world`` has read just now."""
+        """Start with what ``world`` has just read."""
         await self.stop()
         self.feed.clear()
         self.world = world
@@ -143,11 +143,11 @@ class Replica:
 
     @property
     def has_read(self) -> bool:
-        """Whether it has read everything since its kube-scheduler leads."""
+        """Whether it has read everything since its kube-scheduler has led."""
         return self._read_under == self.api.lease.holder
 
     async def relist(self) -> None:
-        """Read everything, as a list of each kind does: who is gone first, and of the others what they are now."""
+        """Read everything, as a list of each kind does: first the deletions, then the current state of the others."""
         held = self.api.lease.holder
         await asyncio.sleep(0)
         self.tell_nodes(1000)
@@ -159,7 +159,7 @@ class Replica:
         self.tell_policies(1000)
         self._read_under = held
 
-    # --- what its watches tell ------------------------------------------------------------------
+    # --- what its watches deliver -----------------------------------------------------------------
 
     def tell_pods(self, most: int) -> None:
         for _ in range(min(most, len(self.feed.pods))):
@@ -179,7 +179,7 @@ class Replica:
             self.acted_s = self.clock.monotonic()
 
     def tell_nodes(self, most: int) -> None:
-        """Of their GPUs, and of the labels by which units choose."""
+        """Their GPUs, and the labels by which units choose."""
         for _ in range(min(most, len(self.feed.nodes))):
             name, devices = self.feed.nodes.popleft()
             if devices is None:
@@ -192,7 +192,7 @@ class Replica:
                 self.world.policies.census.set_node(node, {"pool": pool})
 
     def tell_policies(self, most: int) -> None:
-        """Of policies, and of the pods that they may govern."""
+        """Policies, and the pods that they may govern."""
         policies = self.world.policies
         for _ in range(min(most, len(self.feed.policy_pods))):
             pod, last = self.feed.policy_pods.popleft()
@@ -221,7 +221,7 @@ class Replica:
             self.on_tree()
 
     def tell_all(self) -> None:
-        """All that there is, in order."""
+        """Everything, in order."""
         self.tell_nodes(1000)
         self.tell_trees(1000)
         self.tell_policies(1000)

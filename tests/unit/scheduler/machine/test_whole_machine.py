@@ -51,7 +51,7 @@ MODES = (
     NodeMode.DEFAULT,
 )
 
-#: How many rules are carried out at least. Examples come in batches, until there was enough of each kind of event.
+#: The minimum number of rules executed. Examples come in batches, until there was enough of each kind of event.
 STEPS = rounds(1_000, soak=10_000)
 MOST_BATCHES = 20
 
@@ -59,7 +59,7 @@ machine = settings(
     max_examples=10,
     stateful_step_count=100,
     deadline=None,
-    # A failure is made small; to look for other ones beside it takes too long.
+    # A failure is shrunk; looking for other ones takes too long.
     phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink),
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
@@ -67,7 +67,7 @@ machine = settings(
 
 
 def node(name: str, generation: int = 0) -> NodeDevices:
-    """A node whose GPUs are others in each generation."""
+    """A node with different GPUs in each generation."""
     devices = tuple(
         Device(index, f"GPU-{name}-{generation}-{index}", size) for index, size in enumerate(SIZES[name])
     )
@@ -75,7 +75,7 @@ def node(name: str, generation: int = 0) -> NodeDevices:
 
 
 class WholeMachine(Preempting, Moving, Electing, Owning):
-    """Ends of pods, faults and kills between any two steps; what must hold is looked at after each."""
+    """Ends of pods, faults and kills between any two steps; invariants are checked after each."""
 
     steps = 0
     """Rules that were carried out, of all examples."""
@@ -96,7 +96,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
         self.made = 0
         self.generation = dict.fromkeys(NODES, 0)
         self.size_of = {gpu.uuid: gpu.total_mib for name in NODES for gpu in node(name).devices}
-        #: Gangs that something befell after their first pod was bound: no scheduler makes them whole again for sure.
+        #: Gangs that were disturbed after their first pod was bound: no scheduler is certain to complete them.
         self.disturbed: set[str] = set()
         #: Pods that began to leave with all others of their gangs.
         self.drained: set[str] = set()
@@ -120,17 +120,17 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
         for name in NODES:
             self.cluster.nodes[name] = node(name)
         self.do(self.cluster.start(0, 1))
-        WholeMachine.steps -= 1  # what begins is no step, though invariants are looked at after it
+        WholeMachine.steps -= 1  # the start is no step, though invariants are checked after it
 
     # --- pods -------------------------------------------------------------------------------------
 
     @rule(new=st.lists(some_pod(), min_size=1, max_size=6), together=st.integers(1, 5))
     def pods_are_made(self, new: list[dict[str, Any]], together: int) -> None:
-        for asked in new:
-            for _ in range(together if asked["labels"].get(names.LABEL_GANG_NAME) else 1):
+        for settings_of in new:
+            for _ in range(together if settings_of["labels"].get(names.LABEL_GANG_NAME) else 1):
                 self.made += 1
                 name = f"p{self.made}"
-                self.cluster.api.create(made_pod(name, f"uid-{self.made}", **asked))
+                self.cluster.api.create(made_pod(name, f"uid-{self.made}", **settings_of))
                 self.cluster.api.changed(name)
 
     @rule(new=st.lists(some_pod(), min_size=4, max_size=12))
@@ -145,7 +145,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
 
     @rule(data=st.data(), phase=st.sampled_from(("Succeeded", "Failed", "leaves", "")))
     def a_pod_ends(self, data: st.DataObject, phase: str) -> None:
-        """Or begins to leave, or is deleted, whether it was bound or not."""
+        """Or begins to terminate, or is deleted, whether it was bound or not."""
         if not self.cluster.api.pods:
             return
         name = data.draw(st.sampled_from(sorted(self.cluster.api.pods))).partition("/")[2]
@@ -161,7 +161,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
 
     @rule()
     def those_that_leave_are_gone(self) -> None:
-        """What was evicted ends some time."""
+        """Evicted pods end at some time."""
         for key, pod in list(self.cluster.api.pods.items()):
             if pod["metadata"].get("deletionTimestamp"):
                 self.befell(key.partition("/")[2])
@@ -169,7 +169,7 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
 
     @rule(gang=st.sampled_from(sorted(GANGS)), successors=st.integers(0, 6), mem=st.sampled_from((2, 4, 7)))
     def a_gang_is_drained(self, gang: str, successors: int, mem: int) -> None:
-        """All of it that runs begins to leave, and the rest is gone: of its successors all run that must, or none, as of any gang."""
+        """Its running pods begin to terminate, the rest is deleted: of its successors enough run, or none, as of any gang."""
         for key, pod in list(self.cluster.api.pods.items()):
             if self._gang_of(pod) != gang:
                 continue
@@ -182,22 +182,22 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
                 self.cluster.api.remove(name)
         self.disturbed.discard(gang)
         labels = {names.LABEL_GANG_NAME: gang, names.LABEL_GANG_LEAST: str(GANGS[gang])}
-        asked = {"mem": mem, "core": None, "labels": labels, "namespace": SPACE_OF[gang]}
+        settings_of = {"mem": mem, "core": None, "labels": labels, "namespace": SPACE_OF[gang]}
         for _ in range(successors):
             self.made += 1
             name = f"p{self.made}"
-            self.cluster.api.create(made_pod(name, f"uid-{self.made}", gpus=None, beside=[], **asked))
+            self.cluster.api.create(made_pod(name, f"uid-{self.made}", gpus=None, beside=[], **settings_of))
             self.cluster.api.changed(name)
 
     def befell(self, name: str) -> None:
         if name in self.drained:
-            return  # others have come in its place
+            return  # others have taken its place
         gang = self._gang_of(self.cluster.api.pods[self.cluster.api.key(name)])
         if gang:
             self.disturbed.add(gang)
 
     def leaves(self, name: str) -> None:
-        """Its end was asked for, and it has time to end."""
+        """Its end was requested, and it has time to end."""
         pod = self.cluster.api.pods[self.cluster.api.key(name)]
         if "deletionTimestamp" not in pod["metadata"]:
             pod["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
@@ -299,12 +299,12 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
         self._turn(seconds)
 
     def _turn(self, seconds: int) -> None:
-        ended = len(self.cluster.api.evicted)
+        evictions_before = len(self.cluster.api.evicted)
         self.do(self.cluster.turn(seconds))
-        for name in self.cluster.api.evicted[ended:]:
+        for name in self.cluster.api.evicted[evictions_before:]:
             self.befell(name)
 
-    # --- what must hold ---------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------
 
     @invariant()
     def a_step_was_made(self) -> None:
@@ -384,20 +384,20 @@ class WholeMachine(Preempting, Moving, Electing, Owning):
             assert not world.policies.promises
             # Nominated or not: a pod that does not use its reservation loses it. Pods are moved all the while, also for pods
             # that are not tried: how long capacity is reserved for those is checked after each step.
-            kept = {
+            still_reserved = {
                 name: world.ledger.nominations.node_of(uid)
                 for name in self.cluster.waiting()
                 if (uid := self._uid(name)) not in replica.mover._reservations
             }
-            assert not any(kept.values()), kept
-            sums = [name for name in kept if world.quotas.keeps(self._uid(name))]
+            assert not any(still_reserved.values()), still_reserved
+            sums = [name for name in still_reserved if world.quotas.keeps(self._uid(name))]
             assert not sums, sums
 
     def _uid(self, name: str) -> str:
         return str(self.cluster.api.pods[self.cluster.api.key(name)]["metadata"]["uid"])
 
     def _half_placed(self, gang: str) -> bool:
-        """Whether pods with a GPU run without the others; who asks for none is bound without a question to us."""
+        """Whether pods with a GPU run without the others; pods without are bound without a call to us."""
         bound = [
             pod
             for pod in self.cluster.running().values()
@@ -411,7 +411,7 @@ def _asks(pod: dict[str, Any]) -> bool:
 
 
 def _lacking() -> list[str]:
-    """What has not come about often enough yet to mean something."""
+    """Events that have not occurred often enough yet."""
     least = (
         (Preempting.added, 2, "the verb has to add a victim"),
         (Moving.moved, 1, "pods have to be moved to be looked at"),
@@ -423,7 +423,7 @@ def _lacking() -> list[str]:
 
 
 @pytest.mark.randomized
-@pytest.mark.no_cover  # it would take more than twice as long; other tests go through the same lines
+@pytest.mark.no_cover  # would more than double the duration; other tests cover the same lines
 @pytest.mark.timeout(1800)
 def test_no_capacity_is_allocated_twice_whatever_happens() -> None:
     WholeMachine.steps = 0

@@ -1,4 +1,4 @@
-"""A cluster with two replicas of a scheduler, each of which hears late of what changes, and may be killed."""
+"""A cluster with two replicas of a scheduler, each of which learns late of changes, and may be killed."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -28,7 +28,7 @@ TAKES_S = 2
 
 
 class Cluster:
-    """The API server, its nodes, and two replicas of the scheduler, of which kube-schedulers ask the one that leads."""
+    """The API server, its nodes, and two replicas of the scheduler; the kube-scheduler that leads calls its own."""
 
     def __init__(self) -> None:
         self.api = WatchedApi()
@@ -53,7 +53,7 @@ class Cluster:
 
     @property
     def world(self) -> Governed:
-        """Of the replica that was asked last."""
+        """Of the replica that was called last."""
         return self.leader.world
 
     @property
@@ -63,7 +63,7 @@ class Cluster:
     # --- the scheduler's life -------------------------------------------------------------------
 
     def rebuilt(self, replica: Replica | None = None) -> Governed:
-        """A scheduler that has read the API server just now, and does nothing yet."""
+        """A scheduler that has just read the API server, and does nothing yet."""
         world = Governed(self.api, self.clock, (replica or self.leader).face)
         if self.tree is not None:
             world.quotas.upsert(self.tree)
@@ -79,7 +79,7 @@ class Cluster:
         return world
 
     def rebuilt_lately(self) -> Governed:
-        """The same, or the last one where nothing that it read has changed since; to be looked at alone."""
+        """The same, or the last one if nothing that it read has changed since; only for inspection."""
         seen = self.api.changes, dict(self.pools)
         if self._rebuilt is None or self._rebuilt[0] != seen:
             self._rebuilt = seen, self.rebuilt()
@@ -94,7 +94,7 @@ class Cluster:
         await self.settle()
 
     async def taken_over(self) -> None:
-        """Let the kube-scheduler that leads ask the extender beside it, which reads everything first where it is new."""
+        """Let the leading kube-scheduler call its extender, which reads everything first if it is new."""
         lease = self.api.lease
         while lease.replica is None or lease.holder != self._holder:
             if lease.replica is None:
@@ -116,13 +116,13 @@ class Cluster:
             await replica.stop()
 
     async def settle(self) -> None:
-        """Let whatever can go on go on: with everybody's turn between the plans for the pods of a few gangs."""
+        """Let everything possible progress: with a turn for others between the plans for the pods of a few gangs."""
         for _ in range(48):
             await asyncio.sleep(0)
         assert all(replica.runs() for replica in self.replicas)
 
     async def turn(self, seconds: float) -> None:
-        """Let time pass, a second at a time while little of it is asked for: loops look once a second."""
+        """Let time pass, a second at a time if it is short: loops run once a second."""
         for _ in range(min(int(seconds), 4)):
             await self.clock.turn(seconds / min(int(seconds), 4))
             await self.settle()
@@ -162,7 +162,7 @@ class Cluster:
     # --- kube-scheduler -------------------------------------------------------------------------
 
     def ask(self, name: str, nodes: list[str]) -> str:
-        """The node that kube-scheduler would choose for the pod, empty where there is none."""
+        """The node that kube-scheduler would choose for the pod, empty if there is none."""
         body = msgspec.json.encode({"Pod": self.api.pods[self.api.key(name)], "NodeNames": nodes})
         bodies = Bodies()
         fits = msgspec.json.decode(
@@ -180,7 +180,7 @@ class Cluster:
         return max(fits, key=lambda node: points.get(node, 0))
 
     async def bind(self, name: str, node: str) -> bool:
-        """Whether the extender said that the pod is bound."""
+        """Whether the extender reported that the pod is bound."""
         uid = self.api.pods[self.api.key(name)]["metadata"]["uid"]
         try:
             await self.world.binder.bind(BindingArgs(self.api.key(name).partition("/")[0], name, uid, node))
@@ -189,9 +189,9 @@ class Cluster:
         return True
 
     async def schedule(self, pods: list[str], *, lost_after: int | None = None) -> None:
-        """A cycle for each of the pods: all are asked about, then bound side by side.
+        """A cycle for each of the pods: all are filtered, then bound concurrently.
 
-        ``lost_after``: the lease is lost between the two, and so many Bindings are on their way by then, and arrive.
+        ``lost_after``: the lease is lost between the two, and this many Bindings are on their way by then, and arrive.
         """
         await self.taken_over()
         chosen = {name: node for name in pods if (node := self.ask(name, sorted(self.nodes)))}
@@ -202,7 +202,7 @@ class Cluster:
         await self.settle()
 
     def preempt(self, name: str, node: str, victims: list[str]) -> list[str]:
-        """The pods that kube-scheduler evicts on ``node`` for the pod, having asked; none where that is of no use."""
+        """The pods that kube-scheduler evicts on ``node`` for the pod, after the verb; none where that is of no use."""
         pods = self.api.pods
         uids = {pods[self.api.key(victim)]["metadata"]["uid"]: victim for victim in victims}
         already = len(self._against(uids))
@@ -255,7 +255,7 @@ class Cluster:
 
 
 def allocation_of(pod: dict[str, Any]) -> Allocation:
-    """What a bound pod's record says that it holds."""
+    """What a bound pod holds according to its record."""
     allocation = read_allocation(pod["metadata"].get("annotations") or {}, None)
     assert allocation is not None
     return allocation

@@ -1,4 +1,4 @@
-"""An API server in memory, whose watches tell each replica of a scheduler late and in any order between them."""
+"""An API server in memory, whose watches notify each replica of a scheduler late and in any order between them."""
 
 import asyncio
 from collections import deque
@@ -32,7 +32,7 @@ def covers(budget: DisruptionBudget, pod: dict[str, Any]) -> bool:
 
 
 class Feed:
-    """What the watches of one replica have still to tell."""
+    """What the watches of one replica have still to deliver."""
 
     def __init__(self) -> None:
         self.pods: deque[tuple[PodRecord, bool]] = deque()
@@ -123,19 +123,19 @@ class WatchedApi(Api):
     def _tell(self, name: str, *, last: bool) -> None:
         self.changes += 1
         record = self.record(name)
-        news: tuple[PodRecord, bool] | None = None
+        change: tuple[PodRecord, bool] | None = None
         if record is not None:
-            news = record, last
+            change = record, last
             self._known[name] = record
             if record.node:
                 self.amounts[record.uid] = record.pod.partition("/")[0], record.amounts
         elif name in self._known:
-            news = self._known.pop(name), True
+            change = self._known.pop(name), True
         pod = decode_pod(self.pods[self.key(name)])
         update = policy_pod_of(pod), last or pod.finished
         for feed in self.feeds:
-            if news is not None:
-                feed.pods.append(news)
+            if change is not None:
+                feed.pods.append(change)
             feed.policy_pods.append(update)
 
     def remove(self, name: str) -> None:
@@ -210,7 +210,7 @@ class WatchedApi(Api):
 
 
 class Caller(Protocol):
-    """A replica, as the API server's face for it asks it."""
+    """A replica, as its face of the API server sees it."""
 
     number: int
     feed: Feed
@@ -220,11 +220,11 @@ class Caller(Protocol):
 
     @property
     def has_read(self) -> bool:
-        """Whether it has read everything since its kube-scheduler leads."""
+        """Whether it has read everything since its kube-scheduler has led."""
 
 
 class Face:
-    """The API server as one replica sees it, which knows who asks: what only the one that leads may do no other does."""
+    """The API server as one replica sees it, which knows its caller: leader-only actions are refused to others."""
 
     def __init__(self, api: WatchedApi, caller: Caller) -> None:
         self._api = api
@@ -266,7 +266,7 @@ class Face:
         await self._api.nominate(namespace, name, node, uid=uid)
 
     def claims(self, name: str) -> None:
-        """Others are about to be ended for a pod that is nominated nowhere."""
+        """Others are about to be evicted for a pod that is nominated nowhere."""
         self._api.informed = not self._caller.feed.pods
         self._api.nominated.append((name, ""))
 
@@ -276,7 +276,7 @@ class Face:
 
 
 class MoverFace(Face):
-    """The same for its defragmenter, whose acts ``on_room_made`` and ``on_moved`` see before they are done."""
+    """The same for its defragmenter; ``on_room_made`` and ``on_moved`` see its acts before they are done."""
 
     def __init__(
         self,

@@ -17,11 +17,15 @@ def _debug(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "gpushare.scheduler.observability.cycle_log")
 
 
-def test_filter_says_how_many_fit_and_why_one_does_not(caplog: pytest.LogCaptureFixture) -> None:
-    asked = Bodies().read(BODY)
-    log_filtered(asked, protocol.filter_answer(asked.args, ["n1"], {"n2": "it is full"}, {}))
-    log_filtered(asked, protocol.filter_answer(asked.args, [], {}, {"n1": "gone", "n2": "gone"}))
-    log_filtered(asked, protocol.filter_answer(asked.args, ["n1", "n2"], {}, {}))
+def test_filter_logs_how_many_fit_and_why_one_does_not(caplog: pytest.LogCaptureFixture) -> None:
+    filter_request = Bodies().read(BODY)
+    log_filtered(
+        filter_request, protocol.filter_answer(filter_request.args, ["n1"], {"n2": "it is full"}, {})
+    )
+    log_filtered(
+        filter_request, protocol.filter_answer(filter_request.args, [], {}, {"n1": "gone", "n2": "gone"})
+    )
+    log_filtered(filter_request, protocol.filter_answer(filter_request.args, ["n1", "n2"], {}, {}))
     assert caplog.messages == [
         "pod default/a: filter: 1 of 2 nodes fit; n2: it is full",
         "pod default/a: filter: 0 of 2 nodes fit; n1: gone",
@@ -29,10 +33,10 @@ def test_filter_says_how_many_fit_and_why_one_does_not(caplog: pytest.LogCapture
     ]
 
 
-def test_prioritize_says_which_node_stands_out(caplog: pytest.LogCaptureFixture) -> None:
-    asked = Bodies().read(BODY)
-    log_prioritized(asked, protocol.priorities([("n1", 3), ("n2", 10)]))
-    log_prioritized(asked, protocol.priorities([]))
+def test_prioritize_logs_the_best_node(caplog: pytest.LogCaptureFixture) -> None:
+    filter_request = Bodies().read(BODY)
+    log_prioritized(filter_request, protocol.priorities([("n1", 3), ("n2", 10)]))
+    log_prioritized(filter_request, protocol.priorities([]))
     assert caplog.messages == [
         "pod default/a: prioritize: n2 first, with 10",
         "pod default/a: prioritize: no node stands out",

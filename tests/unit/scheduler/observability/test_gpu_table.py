@@ -1,4 +1,4 @@
-"""Every GPU by the ledger, as Prometheus reads it, whatever came and went between two scrapes."""
+"""Every GPU in the ledger, as Prometheus reads it, whatever came and went between two scrapes."""
 
 import gzip
 import random
@@ -78,16 +78,16 @@ def test_the_lines_follow_nodes_that_come_change_and_go_and_what_pods_hold() -> 
                 del present[name]
                 ledger.remove_node(name)
             case _ if present:
-                asked = request(chance.randint(1, 7), 5 * chance.randint(1, 10))
+                requested = request(chance.randint(1, 7), 5 * chance.randint(1, 10))
                 try:
-                    ledger.reserve(f"u{turn}", f"default/p{turn}", asked, chance.choice(sorted(present)))
+                    ledger.reserve(f"u{turn}", f"default/p{turn}", requested, chance.choice(sorted(present)))
                 except Refused:
                     ledger.release(f"u{chance.randrange(turn)}")
         assert parsed(table.render(snapshot(ledger))) == by_the_ledger(ledger, *present)
 
 
 @given(st.lists(st.integers(-5, 10**15 - 1), min_size=1, max_size=8), st.integers(0, 3))
-def test_numbers_are_written_as_they_are(numbers: list[int], decimals: int) -> None:
+def test_numbers_are_written_exactly(numbers: list[int], decimals: int) -> None:
     lines = written(np.array(numbers, dtype=np.int64), decimals)
     for number, line in zip(numbers, lines, strict=True):
         text = line.tobytes().decode()
@@ -115,6 +115,6 @@ async def test_a_scrape_has_the_process_metrics_and_every_gpu(packed: bool) -> N
         assert b'gpushare_scheduler_x{kind="a"} 1.0\ngpushare_scheduler_x{kind="b"} 2.0' in text
 
 
-async def test_without_a_ledger_there_are_the_process_metrics_alone() -> None:
+async def test_without_a_ledger_there_are_only_the_process_metrics() -> None:
     text, packed = await Metrics().answer(packed=False)
     assert (b"gpushare_scheduler_bind_attempts" in text, b"{node=" in text, packed) == (True, False, False)

@@ -1,4 +1,4 @@
-"""Who leads, who waits and since when, and how far the ledger is ahead of the watch."""
+"""Leadership, pending pods and their waiting times, and how far the ledger is ahead of the watch."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -83,7 +83,7 @@ class Recorded:
 
 
 class Clock:
-    """Moves only when a test moves it; sleeps end at once, the third one with the task."""
+    """Moves only when a test moves it; sleeps end immediately, the third one with the task."""
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
@@ -102,7 +102,7 @@ class Clock:
         await asyncio.sleep(0)
 
 
-def news(pods: list[Waiting], *, leads: bool = True) -> tuple[PendingPodEvents, Recorded, Clock]:
+def pending_events(pods: list[Waiting], *, leads: bool = True) -> tuple[PendingPodEvents, Recorded, Clock]:
     events, clock = Recorded(), Clock()
     return PendingPodEvents(Known(pods), events, clock, SimpleNamespace(leads=leads)), events, clock
 
@@ -111,11 +111,9 @@ def pending_notes(events: Recorded) -> list[tuple[str, str]]:
     return [(one.regarding.name, one.note) for one in events.recorded if one.reason == REASON_PENDING]
 
 
-async def test_a_pod_that_waits_says_once_why_and_what_would_help_and_again_when_the_reason_is_another() -> (
-    None
-):
+async def test_a_pending_pod_gets_one_event_with_reason_and_suggestion_and_another_on_change() -> None:
     pod = Waiting("default/a", "u1", 980.0, "memory")
-    watched, events, _ = news([pod])
+    watched, events, _ = pending_events([pod])
     await watched.look()
     assert pending_notes(events) == [
         (
@@ -139,7 +137,7 @@ async def test_a_pod_that_stays_pending_is_reported_again_before_its_event_expir
     None
 ):
     pod = Waiting("default/a", "u1", 980.0, "memory")
-    watched, events, clock = news([pod])
+    watched, events, clock = pending_events([pod])
     await watched.look()
     clock.now_s += REPEAT_S - 1.0
     await watched.look()
@@ -168,24 +166,24 @@ async def test_a_pod_that_stays_pending_is_reported_again_before_its_event_expir
 
 async def test_pods_with_gates_are_reported_and_do_not_count_as_the_longest_wait() -> None:
     gated = Waiting("default/gated", "u1", 100.0, "gates", reason="gates: example.com/later", suggestion="")
-    watched, events, _ = news([gated, Waiting("default/a", "u2", 940.0, "memory")])
+    watched, events, _ = pending_events([gated, Waiting("default/a", "u2", 940.0, "memory")])
     await watched.look()
     assert (watched.by_reason, watched.longest_pending_s()) == ({"gates": 1, "memory": 1}, 60.0)
     assert [name for name, _ in pending_notes(events)] == ["gated", "a"]
-    only, *_ = news([gated])
+    only, *_ = pending_events([gated])
     await only.look()
     assert only.longest_pending_s() == 0.0
 
 
 async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_reported() -> None:
     young, old = Waiting("default/a", "u1", 1_000.0, "memory"), Waiting("default/b", "u2", 900.0, "quota")
-    watched, events, clock = news([young])
+    watched, events, clock = pending_events([young])
     await watched.look()
     assert (pending_notes(events), watched.by_reason) == ([], {"memory": 1})
     clock.now_s += PATIENCE_S
     await watched.look()
     assert len(pending_notes(events)) == 1
-    other, silent, _ = news([young, old], leads=False)
+    other, silent, _ = pending_events([young, old], leads=False)
     await other.look()
     assert (pending_notes(silent), other.by_reason, other.longest_pending_s()) == (
         [],
@@ -196,14 +194,14 @@ async def test_a_young_pod_and_one_of_another_leader_are_counted_and_not_reporte
 
 async def test_a_reason_without_pending_pods_is_zero() -> None:
     waiting = [Waiting("default/a", "u1", 900.0, "memory")]
-    watched, _, _ = news(waiting)
+    watched, _, _ = pending_events(waiting)
     await watched.look()
     waiting.clear()
     await watched.look()
     assert (watched.by_reason, watched.longest_pending_s()) == ({"memory": 0}, 0.0)
 
 
-async def test_kinds_that_are_no_news_and_pods_that_are_gone_meanwhile_are_passed_over() -> None:
+async def test_uninteresting_kinds_and_pods_gone_meanwhile_are_skipped() -> None:
     pods = [Waiting(f"default/{kind}", kind, 1.0, kind) for kind in ("unasked", "scheduler", "binding", "")]
     gone = Waiting("default/gone", "gone", 2.0, "memory")
     events, clock = Recorded(), Clock()
@@ -213,7 +211,7 @@ async def test_kinds_that_are_no_news_and_pods_that_are_gone_meanwhile_are_passe
     assert watched.by_reason == {"unasked": 1, "scheduler": 1, "binding": 1, "memory": 1}
 
 
-async def test_the_record_of_decisions_is_asked(world: World) -> None:
+async def test_the_record_of_decisions_is_queried(world: World) -> None:
     known = FromDecisions(world.decisions)
     world.create("a", 3)
     world.see("a")
@@ -227,7 +225,9 @@ async def test_the_record_of_decisions_is_asked(world: World) -> None:
 
 
 async def test_of_very_many_pods_some_are_reported_at_each_look() -> None:
-    watched, events, _ = news([Waiting(f"default/p{n}", f"u{n}", 0.0, "memory") for n in range(120)])
+    watched, events, _ = pending_events(
+        [Waiting(f"default/p{n}", f"u{n}", 0.0, "memory") for n in range(120)]
+    )
     counts = []
     for _ in range(4):
         await watched.look()
@@ -236,7 +236,7 @@ async def test_of_very_many_pods_some_are_reported_at_each_look() -> None:
 
 
 async def test_it_looks_again_and_again() -> None:
-    watched, events, clock = news([Waiting("default/a", "u1", 0.0, "memory")])
+    watched, events, clock = pending_events([Waiting("default/a", "u1", 0.0, "memory")])
     await asyncio.gather(asyncio.create_task(watched.run()), return_exceptions=True)
     assert (len(clock.slept), len(pending_notes(events))) == (3, 1)
 

@@ -70,7 +70,7 @@ def groups(world: World) -> Groups:
     return Groups(world)
 
 
-async def test_a_group_that_fits_has_a_node_for_each_pod_and_is_bound_whole(groups: Groups) -> None:
+async def test_a_group_that_fits_has_a_node_for_each_pod_and_is_bound_completely(groups: Groups) -> None:
     groups.least["default/g"] = 3
     for name in "abc":
         groups.create(name, "g")
@@ -102,7 +102,7 @@ def test_of_two_groups_that_compete_the_second_holds_nothing(groups: Groups) -> 
     assert groups.ask("h2") != []  # kube-scheduler's next cycle begins with any pod
 
 
-def test_a_pod_beyond_the_least_may_be_refused_and_the_others_keep_their_shares(groups: Groups) -> None:
+def test_a_pod_beyond_the_minimum_may_be_refused_and_the_others_keep_their_shares(groups: Groups) -> None:
     groups.least["default/g"] = 3
     for name in "abcd":
         groups.create(name, "g")
@@ -127,7 +127,7 @@ def test_a_pod_that_is_filtered_again_may_go_elsewhere_and_holds_one_share(group
 
 
 async def test_a_cycle_that_ends_without_our_refusal_holds_its_shares_for_seconds(groups: Groups) -> None:
-    """kube-scheduler's own filters refuse the third pod, and we are not asked about it."""
+    """kube-scheduler's own filters refuse the third pod, and we are not called for it."""
     groups.least["default/g"] = 3
     for name in "abc":
         groups.create(name, "g")
@@ -220,7 +220,7 @@ def test_our_own_gangs_and_preemption_leave_pods_of_a_group_alone() -> None:
 
 
 @pytest.mark.parametrize(("policy", "least"), [({"gang": {"minCount": 3}}, 3), ({"basic": {}}, 1)])
-def test_a_pod_group_says_how_many_pods_it_needs(policy: dict[str, Any], least: int) -> None:
+def test_the_number_of_pods_needed_is_read_from_a_pod_group(policy: dict[str, Any], least: int) -> None:
     group = {"metadata": {"namespace": "team", "name": "g"}, "spec": {"schedulingPolicy": policy}}
     known = LeastPods()
     key, read = decode_pod_group(msgspec.json.encode(group))

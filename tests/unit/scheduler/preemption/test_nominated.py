@@ -1,4 +1,4 @@
-"""Room for pods that kube-scheduler has nominated: kept from the moment when what leaves there is enough."""
+"""Room for pods that kube-scheduler has nominated: reserved from the moment when the victims' share suffices."""
 
 import msgspec
 import pytest
@@ -14,7 +14,7 @@ from tests.unit.scheduler.world import World, gpu_node
 
 
 def leaves(world: World, name: str) -> None:
-    """Its end was asked for."""
+    """Its end was requested."""
     world.api.pods[f"default/{name}"]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
     world.see(name)
 
@@ -61,7 +61,7 @@ async def test_while_victims_end_one_by_one_no_other_pod_takes_what_the_first_fr
     assert world.ledger.nominations.node_of("uid-high") == ""
 
 
-async def test_of_two_the_more_important_is_kept_room_for_and_the_other_when_more_leaves(
+async def test_of_two_the_higher_priority_gets_the_reservation_and_the_other_when_more_leaves(
     world: World,
 ) -> None:
     await filled(world)
@@ -98,7 +98,7 @@ async def test_an_unused_reservation_is_released_and_not_made_again_for_the_same
     assert world.ledger.nominations.node_of("uid-high") == "n1", "one of them is enough"
 
 
-async def test_a_pod_that_goes_or_has_its_room_or_belongs_to_a_gang_is_not_followed(
+async def test_a_nominated_pod_that_is_deleted_served_or_in_a_gang_is_not_followed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await filled(world)
@@ -124,7 +124,7 @@ async def test_a_pod_that_goes_or_has_its_room_or_belongs_to_a_gang_is_not_follo
     ) == ("", "n1")
 
 
-async def test_whom_its_elastic_quota_keeps_waiting_no_room_is_kept_for(
+async def test_no_room_is_reserved_for_a_pod_held_back_by_its_elastic_quota(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(world.quotas, "refusal", lambda uid: "its quota has no more")
@@ -137,7 +137,7 @@ async def test_whom_its_elastic_quota_keeps_waiting_no_room_is_kept_for(
     assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 
-async def test_where_kube_scheduler_evicts_more_pods_the_reservation_is_the_preemptors_own(
+async def test_if_kube_scheduler_evicts_more_pods_the_reservation_is_the_preemptors_own(
     world: World,
 ) -> None:
     await filled(world)
@@ -157,7 +157,7 @@ async def test_where_kube_scheduler_evicts_more_pods_the_reservation_is_the_pree
     assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 
-async def test_nothing_is_kept_for_a_nominated_pod_that_is_being_deleted(world: World) -> None:
+async def test_nothing_is_reserved_for_a_nominated_pod_that_is_being_deleted(world: World) -> None:
     await filled(world)
     world.create("high", 16, priority=9)
     nominates(world, "high")

@@ -18,7 +18,7 @@ from tests.unit.scheduler.world import World, gpu_node
 DB = {"app": "db"}
 
 
-async def asked(
+async def victims_of(
     world: World, victims: dict[str, list[str]], violations: dict[str, int] | None = None
 ) -> dict[str, tuple[list[str], int]]:
     """The victims returned to kube-scheduler for each node, and the number of PDB violations."""
@@ -61,65 +61,67 @@ async def two(world: World) -> World:
 BOTH = {"n1": ["hog-1"], "n2": ["hog-2"]}
 
 
-async def test_a_node_that_needs_a_protected_victim_as_well_is_left_out_where_another_has_capacity(
+async def test_a_node_that_needs_a_protected_victim_is_left_out_if_another_has_capacity(
     two: World,
 ) -> None:
     two.api.budgets = [budget("db", 0, app="db")]
-    assert await asked(two, BOTH) == {"n2": (["hog-2", "free"], 0)}
+    assert await victims_of(two, BOTH) == {"n2": (["hog-2", "free"], 0)}
     answer = two.decisions.get("uid-high")
     assert answer is not None
     assert answer.preemption is not None
     assert {one.reason: one.examples for one in answer.preemption.refused} == {GUARDED: ("n1",)}
 
 
-async def test_where_no_other_node_has_room_a_protected_pod_counts_as_a_violation(two: World) -> None:
+async def test_if_no_other_node_has_room_a_protected_pod_counts_as_a_violation(two: World) -> None:
     two.api.budgets = [budget("db", 0, app="db")]
-    assert await asked(two, {"n1": ["hog-1"]}, {"n1": 2}) == {"n1": (["hog-1", "db-1"], 3)}
+    assert await victims_of(two, {"n1": ["hog-1"]}, {"n1": 2}) == {"n1": (["hog-1", "db-1"], 3)}
 
 
-async def test_a_node_with_violations_of_kube_schedulers_own_is_no_better(two: World) -> None:
+async def test_a_node_with_kube_schedulers_own_violations_is_no_better(two: World) -> None:
     two.api.budgets = [budget("db", 0, app="db")]
-    found = await asked(two, BOTH, {"n2": 2})
+    found = await victims_of(two, BOTH, {"n2": 2})
     assert found == {"n1": (["hog-1", "db-1"], 1), "n2": (["hog-2", "free"], 2)}
 
 
-async def test_what_budgets_allow_is_added_freely_and_kube_schedulers_victims_count_first(two: World) -> None:
+async def test_victims_allowed_by_budgets_are_added_freely_and_kube_schedulers_count_first(
+    two: World,
+) -> None:
     two.api.budgets = [budget("db", 1, app="db")]
-    assert await asked(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 0)}
+    assert await victims_of(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 0)}
     two.api.pods["default/hog-1"]["metadata"]["labels"] = DB
-    assert await asked(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 1)}
+    assert await victims_of(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 1)}
 
 
 async def test_of_possible_additional_victims_the_protected_one_stays(two: World) -> None:
-    """Though it is the least important of all."""
+    """Although it has the lowest priority of all."""
     two.add_node(gpu_node("n3", 16384, 16384))
     await bound(two, "db-3", 12, "n3", priority=1, labels=DB)
     await bound(two, "other-3", 12, "n3", priority=7)
     two.api.budgets = [budget("db", 0, app="db")]
-    assert await asked(two, {"n3": []}) == {"n3": (["other-3"], 0)}
+    assert await victims_of(two, {"n3": []}) == {"n3": (["other-3"], 0)}
     two.api.budgets = []
-    assert await asked(two, {"n3": []}) == {"n3": (["db-3"], 0)}
+    assert await victims_of(two, {"n3": []}) == {"n3": (["db-3"], 0)}
 
 
-async def test_budgets_are_not_read_where_no_victim_is_added(two: World) -> None:
+async def test_budgets_are_not_read_if_no_victim_is_added(two: World) -> None:
     def read() -> None:
         raise AssertionError("kube-scheduler waits for nothing")
 
     two.api.reading.append(read)
     two.add_node(gpu_node("n3", 16384))
     await bound(two, "hog-3", 16, "n3", priority=1)
-    assert await asked(two, {"n3": ["hog-3"]}) == {"n3": (["hog-3"], 0)}
+    assert await victims_of(two, {"n3": ["hog-3"]}) == {"n3": (["hog-3"], 0)}
 
 
 async def test_pods_of_namespaces_without_a_budget_are_not_read(two: World) -> None:
     reads: list[str] = []
     two.api.reading += [lambda: reads.append("budgets"), lambda: reads.append("a pod")]
-    assert len(await asked(two, BOTH)) == 2
+    assert len(await victims_of(two, BOTH)) == 2
     assert reads == ["budgets"]
 
 
 @pytest.mark.parametrize("how", ["refused", "late"])
-async def test_budgets_that_cannot_be_read_protect_everybody(
+async def test_unreadable_budgets_protect_every_pod(
     two: World, how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     if how == "refused":
@@ -136,7 +138,7 @@ async def test_budgets_that_cannot_be_read_protect_everybody(
             return []
 
         monkeypatch.setattr(two.api, "list_budgets", hang)
-    assert await asked(two, BOTH) == {"n1": (["hog-1", "db-1"], 1), "n2": (["hog-2", "free"], 1)}
+    assert await victims_of(two, BOTH) == {"n1": (["hog-1", "db-1"], 1), "n2": (["hog-2", "free"], 1)}
     assert len(caplog.records) == 1
     assert "pod default/high: PodDisruptionBudgets cannot be read" in caplog.text
 
@@ -144,6 +146,6 @@ async def test_budgets_that_cannot_be_read_protect_everybody(
 async def test_a_budget_does_not_protect_a_pod_that_is_gone_or_was_recreated(two: World) -> None:
     two.api.budgets = [budget("db", 0, app="db")]
     two.api.pods["default/db-1"]["metadata"]["uid"] = "another"
-    assert await asked(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 0)}
+    assert await victims_of(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 0)}
     del two.api.pods["default/db-1"]
-    assert await asked(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 0)}
+    assert await victims_of(two, {"n1": ["hog-1"]}) == {"n1": (["hog-1", "db-1"], 0)}

@@ -1,4 +1,4 @@
-"""The record of preemption: what the verb was offered and answered, whom we end ourselves, and what people read of it."""
+"""The record of preemption: the verb's offers and answers, our own victims, and how users read it."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ from tests.unit.scheduler.world import World, gpu_node
 
 
 def preempt_body(world: World, name: str, **mind: list[str]) -> dict[str, Any]:
-    """kube-scheduler's question: by node the UIDs that it has in mind."""
+    """kube-scheduler's request: its intended victims' UIDs by node."""
     offered = {
         node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": 0} for node, uids in mind.items()
     }
@@ -95,7 +95,7 @@ async def test_kube_schedulers_victims_are_shown_with_the_additional_ones(
     assert [one["pod"] for one in (await get(browser, "/default/high"))["awaited"]] == ["default/other"]
 
 
-async def test_where_no_end_in_mind_is_enough_that_is_said(browser: Browser, world: World) -> None:
+async def test_insufficient_victims_are_reported(browser: Browser, world: World) -> None:
     await bound(world, "low", 8, priority=1)
     await bound(world, "same", 8, priority=9)
     await ask(browser, world, "high", "n1", mem=16, priority=9)
@@ -107,9 +107,7 @@ async def test_where_no_end_in_mind_is_enough_that_is_said(browser: Browser, wor
     assert "not on 1: " in text
 
 
-async def test_pods_without_gpus_and_such_that_ask_for_nonsense_leave_no_record(
-    browser: Browser, world: World
-) -> None:
+async def test_pods_without_gpus_and_invalid_requests_leave_no_record(browser: Browser, world: World) -> None:
     world.create("plain")
     world.create("odd", "x")
     for name in ("plain", "odd"):
@@ -134,7 +132,7 @@ def test_nodes_of_another_unit_and_unexamined_nodes_are_counted(world: World) ->
     assert (preemption.room[0].count, len(preemption.room[0].victims)) == (50, MOST_VICTIMS)
 
 
-async def test_an_answer_about_very_many_nodes_says_that_not_all_were_looked_at(
+async def test_an_answer_about_very_many_nodes_reports_that_not_all_were_examined(
     browser: Browser, world: World
 ) -> None:
     many = {f"m{number}": [f"uid-low{number}"] for number in range(12)}
@@ -229,13 +227,13 @@ async def test_the_reason_for_no_eviction_is_shown(browser: Browser, world: Worl
     assert "Preemption: no victims at" in text
     assert "on no node would there be room for it if all the pods that may be ended had ended." in text
 
-    # Where it has found a place since, that is no news any more.
+    # Once it has found a place this is obsolete.
     record = await get(browser, "/default/same")
     assert of_preemption(record, "")
     assert of_preemption({**record, "state": "bound"}, "") == []
 
 
-async def test_a_pod_bound_meanwhile_has_no_decision_any_more(world: World) -> None:
+async def test_a_pod_bound_meanwhile_no_longer_has_a_decision(world: World) -> None:
     await bound(world, "low", 8, priority=1)
     world.create("high", 8, priority=9)
     world.preemptor.post_filter("uid-high", ["n1"])
@@ -262,7 +260,7 @@ async def test_nodes_that_a_policy_has_for_others_are_counted() -> None:
     ]
 
 
-def test_many_victims_are_named_in_part_and_older_schedulers_say_nothing() -> None:
+def test_many_victims_are_named_in_part_and_older_schedulers_report_nothing() -> None:
     victims = [
         {"uid": f"u{number}", "pod": f"default/p{number}", "priority": 0, "besides": False}
         for number in range(10)

@@ -1,4 +1,4 @@
-"""Preemption where only we refused: on one GPU, with the fewest victims, for that pod alone, and never needlessly."""
+"""Preemption where only we refused: on one GPU, with the fewest victims, only for that pod, and never needlessly."""
 
 import asyncio
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def ask(world: World, name: str, *nodes: str) -> list[str]:
 
 
 async def look(world: World) -> None:
-    """Let the preemptor look once at what was refused."""
+    """Let the preemptor process the refusals once."""
     running = asyncio.create_task(world.preemptor.run())
     await asyncio.sleep(0)
     await world.clock.turn(SETTLE_S)
@@ -62,7 +62,9 @@ def budget(name: str, allowed: int, **labels: str) -> DisruptionBudget:
     return decode_budget(msgspec.json.encode(written))
 
 
-async def test_the_least_important_pod_ends_and_its_room_is_for_the_one_that_waited(world: World) -> None:
+async def test_the_lowest_priority_pod_is_evicted_and_its_room_reserved_for_the_pending_one(
+    world: World,
+) -> None:
     await bound(world, "low", 8, priority=1)
     await bound(world, "middle", 8, priority=5)
     world.create("high", 8, priority=9)
@@ -71,7 +73,7 @@ async def test_the_least_important_pod_ends_and_its_room_is_for_the_one_that_wai
     assert world.api.evicted == ["low"]
     assert world.api.nominated == [("high", "n1")]
     assert world.events.notes == [("low", "Preempted", "ended for pod default/high (priority 9) on node n1")]
-    # Neither before nor after it has ended does anybody else get a part of it.
+    # Neither before nor after it has ended does another pod get a part of it.
     world.create("thief", 1, priority=0)
     assert not ask(world, "thief")
     world.see("low")
@@ -126,7 +128,7 @@ async def test_no_pod_is_evicted_while_terminating_ones_free_enough(world: World
     assert world.ledger.nominations.node_of("uid-high") == "n1"
 
 
-async def test_one_pods_end_is_asked_for_once_also_before_it_is_seen_to_leave(world: World) -> None:
+async def test_one_pod_is_evicted_once_even_before_it_is_seen_terminating(world: World) -> None:
     await bound(world, "low", 16, priority=1)
     for name in ("first", "second"):
         world.create(name, 8, priority=9)
@@ -141,7 +143,7 @@ async def test_one_pods_end_is_asked_for_once_also_before_it_is_seen_to_leave(wo
         world.see(name)
 
 
-async def test_where_kube_scheduler_makes_room_itself_we_do_not(world: World) -> None:
+async def test_if_kube_scheduler_makes_room_itself_we_do_not(world: World) -> None:
     await bound(world, "a", 16, priority=1)
     world.create("high", 8, priority=9)
     assert not ask(world, "high")
@@ -174,7 +176,7 @@ async def test_protected_pods_stay_and_others_are_evicted_or_none(world: World) 
     assert world.api.evicted == ["free"]
 
 
-async def test_a_budget_that_forbids_it_meanwhile_gives_the_room_back(world: World) -> None:
+async def test_a_budget_that_forbids_it_meanwhile_releases_the_room(world: World) -> None:
     await bound(world, "a", 16, priority=1)
     world.create("high", 16, priority=9)
     assert not ask(world, "high")
@@ -204,7 +206,7 @@ async def test_an_unused_reservation_is_released(world: World) -> None:
     assert ask(world, "other") == ["n1"]
 
 
-async def test_a_pod_that_goes_gives_its_room_up(world: World) -> None:
+async def test_a_deleted_pod_releases_its_room(world: World) -> None:
     await bound(world, "a", 16, priority=1)
     world.create("high", 16, priority=9)
     ask(world, "high")
@@ -214,9 +216,7 @@ async def test_a_pod_that_goes_gives_its_room_up(world: World) -> None:
 
 
 @pytest.mark.parametrize("form", ["meta", "full"])
-async def test_the_verb_adds_further_victims_and_leaves_out_nodes_where_nothing_helps(
-    world: World, form: str
-) -> None:
+async def test_the_verb_adds_further_victims_and_leaves_out_hopeless_nodes(world: World, form: str) -> None:
     world.add_node(gpu_node("n2", 16384))
     world.add_node(gpu_node("n3", 4096))
     await bound(world, "a", 8, priority=1)
@@ -226,17 +226,17 @@ async def test_the_verb_adds_further_victims_and_leaves_out_nodes_where_nothing_
     assert pod.spec.priority == 9
     victims = {"n1": ["a"], "n2": ["c"], "n3": []}
     if form == "meta":
-        said: object = {
+        candidates: object = {
             node: {"Pods": [{"UID": f"uid-{name}"} for name in some], "NumPDBViolations": 1}
             for node, some in victims.items()
         }
-        body = {"Pod": world.api.pods["default/high"], "NodeNameToMetaVictims": said}
+        body = {"Pod": world.api.pods["default/high"], "NodeNameToMetaVictims": candidates}
     else:
-        said = {
+        candidates = {
             node: {"Pods": [world.api.pods[f"default/{name}"] for name in some], "NumPDBViolations": 1}
             for node, some in victims.items()
         }
-        body = {"Pod": world.api.pods["default/high"], "NodeNameToVictims": said}
+        body = {"Pod": world.api.pods["default/high"], "NodeNameToVictims": candidates}
     refused: list[str] = []
     answer = preempt_pods(
         world.view, read_preemption(msgspec.json.encode(body)), refused.append, quotas=world.quotas
@@ -280,7 +280,7 @@ async def test_kube_scheduler_gets_victims_only_where_capacity_is_reserved(world
     assert asked() == ({"n2"}, {"n1", "n3"}), "kube-scheduler leaves the nomination alone"
 
 
-async def test_who_was_planned_for_while_things_changed_is_planned_for_again_soon(world: World) -> None:
+async def test_a_plan_made_obsolete_by_changes_is_soon_repeated(world: World) -> None:
     await bound(world, "a", 8, priority=1)
     await bound(world, "b", 8, priority=2)
 
@@ -300,7 +300,7 @@ async def test_who_was_planned_for_while_things_changed_is_planned_for_again_soo
     assert world.api.evicted == ["b"]
 
 
-async def test_what_the_api_server_did_not_let_be_done_is_tried_again_later_and_later(world: World) -> None:
+async def test_an_eviction_refused_by_the_api_server_is_retried_with_backoff(world: World) -> None:
     def busy() -> None:
         raise ApiError(429, "TooManyRequests", "wait a little", "")
 
@@ -323,7 +323,7 @@ async def test_what_the_api_server_did_not_let_be_done_is_tried_again_later_and_
 async def test_a_pod_that_two_budgets_cover_is_protected_and_no_other_is_evicted_needlessly(
     world: World,
 ) -> None:
-    """The eviction API lets it not go, whatever the two allow."""
+    """The eviction API refuses it, whatever the two budgets allow."""
     await bound(world, "other", 8, priority=2)
     await bound(world, "twice", 8, priority=1, labels={"app": "db"})
     world.api.budgets = [budget("db", 1, app="db"), budget("db-too", 1, app="db")]
@@ -335,7 +335,7 @@ async def test_a_pod_that_two_budgets_cover_is_protected_and_no_other_is_evicted
 
 
 async def test_no_pod_is_evicted_for_one_that_is_being_deleted(world: World) -> None:
-    """Before it is looked at, or while budgets are read."""
+    """Before it is examined, or while budgets are read."""
     await bound(world, "low", 16, priority=1)
     for name in ("early", "late"):
         world.create(name, 8, priority=9)
@@ -355,7 +355,7 @@ async def test_no_pod_is_evicted_for_one_that_is_being_deleted(world: World) -> 
     assert not any(world.ledger.nominations.node_of(f"uid-{name}") for name in ("early", "late"))
 
 
-async def test_room_for_a_less_important_pod_of_the_other_kind_gives_way_wherever_on_the_node_it_is() -> None:
+async def test_room_for_a_lower_priority_pod_of_the_other_kind_gives_way_anywhere_on_the_node() -> None:
     world = World()
     world.add_node(gpu_node("n1", 4096, 16384, mode=NodeMode.CORE_MEM))
     world.create("memory", 4, priority=5)
@@ -437,11 +437,11 @@ def kube_scheduler_is_at_it(world: World) -> None:
     [gone, leaves, bound_elsewhere, gpu_fails, kube_scheduler_is_at_it],
     ids=lambda one: one.__name__,
 )
-@pytest.mark.parametrize("ended", [0, 1])
-async def test_no_more_pods_are_evicted_once_the_pod_needs_the_capacity_no_longer(
-    world: World, monkeypatch: pytest.MonkeyPatch, happens: Callable[[World], None], ended: int
+@pytest.mark.parametrize("evictions", [0, 1])
+async def test_no_more_pods_are_evicted_once_the_pod_no_longer_needs_the_capacity(
+    world: World, monkeypatch: pytest.MonkeyPatch, happens: Callable[[World], None], evictions: int
 ) -> None:
-    """While the API server notes the node on the pod, or is asked for the first end."""
+    """While the API server notes the node on the pod, or the first eviction is requested."""
     await bound(world, "low-1", 8, priority=1)
     await bound(world, "low-2", 8, priority=1)
     world.create("high", 16, priority=9)
@@ -450,16 +450,16 @@ async def test_no_more_pods_are_evicted_once_the_pod_needs_the_capacity_no_longe
     async def nominate(namespace: str, name: str, node: str, *, uid: str) -> None:
         happens(world)
 
-    if ended:
+    if evictions:
         world.api.before = [lambda: happens(world)]
     else:
         monkeypatch.setattr(world.api, "nominate", nominate)
     await look(world)
-    assert len(world.api.evicted) == ended
+    assert len(world.api.evicted) == evictions
     assert world.ledger.nominations.node_of("uid-high") == ""
 
 
-async def test_a_node_with_too_little_compute_is_made_room_on_for_compute(world: World) -> None:
+async def test_room_is_made_for_compute_on_a_node_that_lacks_it(world: World) -> None:
     world.add_node(gpu_node("n1", 16384, mode=NodeMode.CORE_MEM))
     await bound(world, "low", 2, core=80, priority=1)
     await bound(world, "other", 2, core=10, priority=1)

@@ -28,7 +28,7 @@ def world() -> PolicyWorld:
     return made
 
 
-def says(rules: PolicyWorld, name: str, condition: dict[str, Any], *, seen: bool = True) -> None:
+def set_condition(rules: PolicyWorld, name: str, condition: dict[str, Any], *, seen: bool = True) -> None:
     rules.api.pods[f"default/{name}"]["status"]["conditions"] = [condition]
     if seen:
         rules.look(name)
@@ -41,7 +41,7 @@ def goes_on(rules: PolicyWorld, name: str = "p") -> bool:
 
 @pytest.fixture(params=[CREATION, NULL], ids=["of-its-creation", "none"])
 def time(request: pytest.FixtureRequest) -> Any:
-    """The time that the condition of a pod with gates has."""
+    """The time in the condition of a pod with gates."""
     return request.param
 
 
@@ -50,27 +50,27 @@ async def test_time_behind_scheduling_gates_is_not_counted(rules: PolicyWorld, t
     await rules.clock.turn(20 * 60)
     # The gates are gone; the condition is as it was until kube-scheduler has refused the pod.
     assert not goes_on(rules)
-    says(rules, "p", REFUSED | time)
+    set_condition(rules, "p", REFUSED | time)
     await rules.clock.turn(15 * 60 - 1)
     assert not goes_on(rules)
     await rules.clock.turn(2)
     assert goes_on(rules)
 
 
-async def test_who_was_asked_about_before_it_was_seen_has_its_whole_time_too(rules: PolicyWorld) -> None:
+async def test_a_pod_offered_before_it_was_seen_has_its_whole_time_too(rules: PolicyWorld) -> None:
     rules.make("p", status={"conditions": [GATED | CREATION]})
     rules.policies.remove_pod(next(iter(rules.policies.census.pods_of("default"))))
     await rules.clock.turn(20 * 60)
     assert not goes_on(rules)
     rules.policies.hurry()
-    says(rules, "p", REFUSED | CREATION)
+    set_condition(rules, "p", REFUSED | CREATION)
     assert not goes_on(rules)
 
 
 async def test_a_refusal_by_kube_scheduler_alone_begins_the_time(rules: PolicyWorld) -> None:
     rules.make("p", status={"conditions": [GATED | CREATION]})
     await rules.clock.turn(20 * 60)
-    says(rules, "p", REFUSED | CREATION)
+    set_condition(rules, "p", REFUSED | CREATION)
     await rules.clock.turn(14 * 60)
     assert not goes_on(rules)
     await rules.clock.turn(61)
@@ -113,10 +113,10 @@ async def test_without_a_recorded_time_a_restart_starts_the_wait_again(
     assert goes_on(rules)
 
 
-async def test_a_note_older_than_its_pod_came_with_a_manifest_and_says_nothing(rules: PolicyWorld) -> None:
+async def test_a_note_older_than_its_pod_came_with_a_manifest_and_is_ignored(rules: PolicyWorld) -> None:
     rules.make("p", annotations={names.ANN_REFUSED_SINCE: "2025-01-01T00:00:00Z"})
     meta(rules, "p")["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    says(rules, "p", REFUSED | NULL)
+    set_condition(rules, "p", REFUSED | NULL)
     assert not goes_on(rules)
     await rules.clock.turn(15 * 60 + 1)
     assert goes_on(rules)
@@ -125,7 +125,7 @@ async def test_a_note_older_than_its_pod_came_with_a_manifest_and_says_nothing(r
 async def test_pods_that_were_never_gated_are_neither_remembered_nor_touched(rules: PolicyWorld) -> None:
     rules.make("p")
     assert not goes_on(rules)
-    says(rules, "p", REFUSED | CREATION)
+    set_condition(rules, "p", REFUSED | CREATION)
     assert not goes_on(rules)
     rules.policies.hurry()
     assert not rules.again
@@ -141,7 +141,7 @@ async def test_without_a_timeout_no_pod_is_retried_for_it(rules: PolicyWorld) ->
     assert not rules.again
 
 
-async def test_who_waits_no_more_is_forgotten_and_what_is_remembered_has_a_bound(
+async def test_a_pod_that_no_longer_waits_is_forgotten_and_memory_is_bounded(
     rules: PolicyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refused_since, "_REMEMBERED", 2)

@@ -65,13 +65,13 @@ async def test_a_pod_refused_just_before_the_room_came_is_touched_once(retrying:
 
 
 def ask(world: World, name: str, units: object) -> None:
-    """As kube-scheduler does, and be refused."""
+    """As kube-scheduler does; the pod is refused."""
     body = {"Pod": pod_object(name, units), "NodeNames": ["n1"]}
     answer = json.loads(filter_nodes(world.view, Bodies().read(json.dumps(body).encode()), world.framework()))
     assert answer["NodeNames"] == []
 
 
-async def test_a_pod_that_no_eviction_could_help_is_touched_when_its_node_is_well_again(
+async def test_a_pod_that_no_eviction_could_help_is_retried_when_its_node_recovers(
     retrying: World,
 ) -> None:
     well = gpu_node("n1", 16384)
@@ -85,14 +85,14 @@ async def test_a_pod_that_no_eviction_could_help_is_touched_when_its_node_is_wel
     assert await turns(retrying, lambda: [name for name, _ in retrying.api.annotated] == ["late"])
 
 
-async def test_a_pod_that_asks_for_nonsense_is_not_helped_by_any_room(retrying: World) -> None:
+async def test_an_invalid_request_is_not_retried_for_any_room(retrying: World) -> None:
     retrying.create("odd", "2.5")
     ask(retrying, "odd", "2.5")
     end(retrying, "full")
     assert not await turns(retrying, lambda: bool(retrying.api.annotated))
 
 
-async def test_a_pod_that_was_tried_again_since_is_left_alone(retrying: World) -> None:
+async def test_a_pod_that_was_retried_since_is_left_alone(retrying: World) -> None:
     retrying.create("late", 4)
     retrying.retries.refused("uid-late")
     end(retrying, "full")
@@ -124,7 +124,7 @@ async def test_a_changed_node_counts_as_room_and_without_a_refusal_nothing_happe
     assert await turns(retrying, lambda: len(retrying.api.annotated) == 1)
 
 
-async def test_an_api_server_that_is_away_costs_only_time(retrying: World) -> None:
+async def test_an_unreachable_api_server_costs_only_time(retrying: World) -> None:
     def away() -> None:
         raise Unreachable("https://api", "connection refused", sent=False)
 
@@ -138,7 +138,7 @@ async def test_an_api_server_that_is_away_costs_only_time(retrying: World) -> No
     assert {name for name, _ in retrying.api.annotated} == {"one", "two"}
 
 
-async def test_a_pod_that_is_gone_is_not_asked_for_again(retrying: World) -> None:
+async def test_a_deleted_pod_is_not_retried(retrying: World) -> None:
     def gone() -> None:
         raise ApiError(404, "NotFound", "no such pod", "")
 
@@ -155,8 +155,8 @@ def test_refusals_are_remembered_within_a_bound(world: World) -> None:
     assert len(world.retries._refused) == 4096
 
 
-async def test_all_of_a_gang_are_hurried_however_many_they_are(retrying: World) -> None:
-    """They were refused one by one while the last was not there yet, and have nothing else to be tried for."""
+async def test_all_pods_of_a_gang_are_retried_however_many_they_are(retrying: World) -> None:
+    """They were refused one by one before the last was there, and nothing else would have them retried."""
     pods = [f"p{number}" for number in range(200)]
     for name in pods:
         retrying.create(name, 4)
@@ -169,7 +169,7 @@ async def test_all_of_a_gang_are_hurried_however_many_they_are(retrying: World) 
 
 
 def test_no_hurried_pod_is_forgotten_because_of_others(world: World) -> None:
-    """Of a tree of quotas that lets them in, say: nothing else has them tried for minutes."""
+    """For example by a tree of quotas that admits them: nothing else has them retried for minutes."""
     pods = [f"uid-{number}" for number in range(5000)]
     world.retries.hurry(pods)
     for number in range(5000):
@@ -178,7 +178,7 @@ def test_no_hurried_pod_is_forgotten_because_of_others(world: World) -> None:
     assert len(world.retries._refused) == 4096
 
 
-async def test_who_was_hurried_and_refused_since_is_left_alone(retrying: World) -> None:
+async def test_a_pod_retried_and_refused_since_is_left_alone(retrying: World) -> None:
     retrying.create("late", 4)
     retrying.retries.hurry(["uid-late"])
     for _ in range(20):
@@ -191,7 +191,7 @@ async def test_who_was_hurried_and_refused_since_is_left_alone(retrying: World) 
     assert not await turns(retrying, lambda: bool(retrying.api.annotated))
 
 
-async def test_of_those_that_one_room_could_help_some_are_tried(retrying: World) -> None:
+async def test_of_those_that_the_same_room_could_help_some_are_retried(retrying: World) -> None:
     for number in range(100):
         retrying.create(f"p{number}", 4)
         retrying.retries.refused(f"uid-p{number}")
@@ -200,7 +200,7 @@ async def test_of_those_that_one_room_could_help_some_are_tried(retrying: World)
     assert not await turns(retrying, lambda: len(retrying.api.annotated) > 64)
 
 
-async def test_who_was_refused_for_a_share_whose_binding_never_came_is_tried_when_it_is_free(
+async def test_a_pod_refused_for_a_share_whose_binding_never_came_is_retried_when_it_is_free(
     retrying: World,
 ) -> None:
     end(retrying, "full")
@@ -227,7 +227,7 @@ async def test_others_are_tried_while_a_gang_gives_way_to_them(retrying: World) 
     assert await turns(retrying, lambda: "late" in [name for name, _ in retrying.api.annotated])
 
 
-async def test_others_are_tried_when_a_gang_that_room_was_kept_for_is_deleted(retrying: World) -> None:
+async def test_others_are_retried_when_a_gang_with_a_reservation_is_deleted(retrying: World) -> None:
     end(retrying, "full")
     for name in "abc":
         retrying.create(name, 8, labels=gang("g", 3))
@@ -240,7 +240,7 @@ async def test_others_are_tried_when_a_gang_that_room_was_kept_for_is_deleted(re
     assert await turns(retrying, lambda: "late" in [name for name, _ in retrying.api.annotated])
 
 
-async def test_others_are_tried_when_a_pod_that_room_was_made_for_is_deleted(retrying: World) -> None:
+async def test_others_are_retried_when_a_pod_with_freed_room_is_deleted(retrying: World) -> None:
     retrying.create("high", 16, priority=9)
     record = retrying.view.waiting["uid-high"]
     assert record.request is not None

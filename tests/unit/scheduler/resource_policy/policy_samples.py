@@ -1,4 +1,4 @@
-"""Makers of policies, pods and nodes as these tests write them."""
+"""Makers of policies, pods and nodes for these tests."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ from gpushare.scheduler.plugins.resource_policy.model.unit_usage import PolicyBo
 def written(
     *units: dict[str, Any], name: str = "p", made: str = "2026-01-01T00:00:00Z", **spec: Any
 ) -> bytes:
-    """A policy's JSON; its units select the nodes of ``pool`` a, b, c … where they say nothing else."""
+    """A policy's JSON; by default its units select the nodes of ``pool`` a, b, c …"""
     named = [
         {"resource": "ecs", "nodeSelector": {"pool": "abcdefgh"[number]}, **unit}
         for number, unit in enumerate(units)

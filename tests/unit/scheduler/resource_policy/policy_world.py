@@ -1,4 +1,4 @@
-"""A scheduler with policies, and kube-scheduler's own words to it."""
+"""A scheduler with policies, and requests in kube-scheduler's format."""
 
 import json
 from collections.abc import Collection
@@ -62,7 +62,7 @@ class PolicyWorld(World):
         self.policies.remove_pod(policy_pod_of(decode_pod(self.api.pods.pop(f"default/{name}"))))
 
     def ask(self, name: str, *nodes: str) -> tuple[list[str], dict[str, str], dict[str, str]]:
-        """(Nodes that fit, reasons where others could be ended, reasons elsewhere)."""
+        """(Nodes that fit, reasons where others could be evicted, reasons elsewhere)."""
         body = {"Pod": self.api.pods[f"default/{name}"], "Nodes": None, "NodeNames": list(nodes or NODES)}
         ending: list[str] = []
 

@@ -1,4 +1,4 @@
-"""Which unit is next: each of the four ways to go on, and what is waited for."""
+"""The next unit: each of the four ways to proceed, and what is waited for."""
 
 from typing import Any
 
@@ -37,12 +37,12 @@ def test_the_first_unit_with_a_node_for_the_pod_takes_it_whatever_the_policy(whe
     assert found.reasons[0] == "it holds 2 of at most 2 pods"
 
 
-def test_by_default_a_pod_goes_on_from_a_unit_without_room_or_above_its_max() -> None:
+def test_by_default_a_pod_proceeds_from_a_unit_without_room_or_above_its_max() -> None:
     assert decide("LackResourceOrExceedMax", [CAPPED, {}], [LACKS, TAKES]).unit == 1
     assert decide("LackResourceOrExceedMax", [CAPPED, {}], [FULL, TAKES]).unit == 1
 
 
-def test_where_only_the_max_counts_a_pod_waits_for_nodes_of_a_capped_unit() -> None:
+def test_if_only_the_max_counts_a_pod_waits_for_nodes_of_a_capped_unit() -> None:
     found = decide("ExceedMax", [CAPPED, {}], [LACKS, TAKES])
     assert (found.unit, found.wait_s) == (None, None)
     assert found.reasons == (
@@ -52,7 +52,7 @@ def test_where_only_the_max_counts_a_pod_waits_for_nodes_of_a_capped_unit() -> N
     assert decide("ExceedMax", [CAPPED, {}], [FULL, TAKES]).unit == 1
 
 
-def test_where_only_the_max_counts_a_unit_without_one_is_passed() -> None:
+def test_if_only_the_max_counts_a_unit_without_one_is_skipped() -> None:
     assert decide("ExceedMax", [{}, {}], [LACKS, TAKES]).unit == 1
 
 
@@ -68,7 +68,7 @@ def test_a_unit_whose_nodes_are_still_to_come_is_waited_for_without_a_max(unit: 
     assert decide("TimeoutOrExceedMax", [unit, {}], [LACKS, TAKES]).wait_s == 60.0
 
 
-def test_with_a_timeout_a_pod_waits_so_long_in_each_unit_that_has_an_end() -> None:
+def test_with_a_timeout_a_pod_waits_that_long_in_each_bounded_unit() -> None:
     units = [CAPPED, CAPPED, {}]
     first = decide("TimeoutOrExceedMax", units, [LACKS, LACKS, TAKES], 10.0)
     assert (first.unit, first.wait_s) == (None, 50.0)
@@ -84,16 +84,16 @@ def test_with_a_timeout_a_full_unit_and_one_without_an_end_cost_no_time() -> Non
     assert decide("TimeoutOrExceedMax", [{}, {}], [LACKS, TAKES]).unit == 1
 
 
-def test_pods_that_are_ending_in_a_unit_are_waited_for_if_the_policy_says_so() -> None:
-    for standing in (LACKS, FULL):
-        found = decide("LackResourceAndNoTerminating", [{}, {}], [standing._replace(leaving=1), TAKES])
+def test_terminating_pods_in_a_unit_are_waited_for_if_the_policy_requires_it() -> None:
+    for unit_state in (LACKS, FULL):
+        found = decide("LackResourceAndNoTerminating", [{}, {}], [unit_state._replace(leaving=1), TAKES])
         assert found.unit is None
         assert found.reasons[0].endswith("; 1 of its pods are ending, that is waited for")
-        assert decide("LackResourceAndNoTerminating", [{}, {}], [standing, TAKES]).unit == 1
+        assert decide("LackResourceAndNoTerminating", [{}, {}], [unit_state, TAKES]).unit == 1
     assert decide("LackResourceOrExceedMax", [{}, {}], [LACKS._replace(leaving=1), TAKES]).unit == 1
 
 
-def test_in_the_last_unit_there_is_nothing_to_wait_for_and_others_may_be_ended_in_all_with_room() -> None:
+def test_in_the_last_unit_there_is_no_wait_and_victims_are_allowed_wherever_there_is_room() -> None:
     found = decide("TimeoutOrExceedMax", [{}, CAPPED, CAPPED], [LACKS, FULL, LACKS])
     assert (found.unit, found.wait_s, found.ending) == (None, None, {0, 2})
 
@@ -102,7 +102,7 @@ def test_while_waiting_for_a_unit_no_pod_is_evicted() -> None:
     assert decide("ExceedMax", [CAPPED, {}], [LACKS, TAKES]).ending == frozenset()
 
 
-def test_others_are_ended_in_each_unit_before_the_next_where_the_policy_says_so() -> None:
+def test_victims_are_allowed_in_each_unit_before_the_next_if_the_policy_requires_it() -> None:
     spec = {"preemptPolicy": "BeforeNextUnit"}
     first = decide("LackResourceOrExceedMax", [{}, {}], [LACKS, TAKES], **spec)
     assert (first.unit, first.wait_s, first.ending, first.tries) == (None, PREEMPTION_S, {0}, 0)

@@ -18,7 +18,7 @@ MARK = names.ANN_COST_WRITTEN
 
 
 def next_unit(made: Census, one: PolicyPod, nodes: str = "a1 a2 b1 b2 c1") -> int | None:
-    """The unit for a pod that every node would take; it is promised the place."""
+    """The unit for a pod that every node would take; its place is reserved."""
     book = book_of(made)
     group = book.group_of(one)
     assert not isinstance(group, str)
@@ -29,7 +29,7 @@ def next_unit(made: Census, one: PolicyPod, nodes: str = "a1 a2 b1 b2 c1") -> in
     return found
 
 
-def test_a_pod_that_is_asked_about_again_does_not_count_twice() -> None:
+def test_a_pod_that_is_offered_again_does_not_count_twice() -> None:
     made = census(policy({"max": 1}, {}))
     assert [next_unit(made, pod("p")) for _ in range(3)] == [0, 0, 0]
     assert next_unit(made, pod("q")) == 1
@@ -48,7 +48,7 @@ def test_a_promise_ends_when_the_pod_is_seen_bound_and_the_pod_counts_until_it_i
     assert made.pod("uid-p") is None
 
 
-def test_resources_are_counted_beside_pods() -> None:
+def test_resources_are_counted_in_addition_to_pods() -> None:
     made = census(policy({"maxResources": {"cpu": "3", "memory": "1Gi"}}, {}))
     big = {"cpu": 2000, "memory": 1000}
     assert next_unit(made, pod("p", amounts=big)) == 0
@@ -73,7 +73,7 @@ def test_each_group_has_the_max_for_itself_and_a_pod_without_the_key_is_refused(
     assert book.pods_in() == [0, 0]
 
 
-def test_a_pod_without_a_time_of_scheduling_is_previous_if_it_was_made_before() -> None:
+def test_a_pod_without_a_scheduling_time_is_previous_if_it_was_created_before() -> None:
     made = census(policy({"max": 1}, {}, ignorePreviousPod=True))
     before, after = 1_000_000.0, 2_000_000_000.0
     made.set_pod(pod("old", "a1", scheduled=before))
@@ -85,17 +85,17 @@ def test_a_pod_without_a_time_of_scheduling_is_previous_if_it_was_made_before() 
 
 
 @pytest.mark.parametrize(("ignored", "unit"), [(True, 0), (False, 1)])
-def test_pods_that_are_ending_count_only_if_the_policy_says_so(ignored: bool, unit: int) -> None:
+def test_terminating_pods_count_only_if_the_policy_requires_it(ignored: bool, unit: int) -> None:
     made = census(policy({"max": 1}, {}, ignoreTerminatingPod=ignored))
     made.set_pod(pod("p", "a1", leaving=True))
     one = pod("q")
     book = book_of(made)
     masks = list(book.masks(one, made.nodes.places(("a1", "b1"))))
-    assert [standing.leaving for standing in book.standings(one, (), masks)] == [1, 0]
+    assert [unit_state.leaving for unit_state in book.standings(one, (), masks)] == [1, 0]
     assert next_unit(made, one) == unit
 
 
-def test_only_pods_that_carry_what_the_unit_puts_on_them_count() -> None:
+def test_only_pods_with_the_labels_set_by_the_unit_count() -> None:
     made = census(policy({"max": 1, "podLabels": {"tier": "1"}, "podAnnotations": {"note": "x"}}, {}))
     made.set_pod(pod("a", "a1"))
     made.set_pod(pod("b", "a1", labels={"tier": "1"}))
@@ -110,7 +110,7 @@ def test_units_over_the_same_nodes_are_distinguished_by_the_labels_they_put_on_p
         policy({**same, "max": 1, "podLabels": {"tier": "1"}}, {**same, "podLabels": {"tier": "2"}})
     )
     assert [next_unit(made, pod(name)) for name in "pq"] == [0, 1]
-    # A label that another unit has put on the pod before is not its own.
+    # A label that another unit has set on the pod before is not its own.
     other = pod("r", labels={"tier": "1"}, annotations={names.ANN_UNIT_LABELS: "tier"})
     assert next_unit(made, other) == 1
 
@@ -168,9 +168,7 @@ def test_of_several_policies_the_oldest_decides_and_the_next_when_it_goes() -> N
     assert list(made.pods_of("default")) == []
 
 
-def test_a_policy_that_says_the_same_again_changes_nothing_and_one_that_changes_keeps_what_is_under_way() -> (
-    None
-):
+def test_an_unchanged_policy_changes_nothing_and_a_changed_one_keeps_pending_places() -> None:
     made = census(policy({"max": 1}, {}))
     made.set_pod(pod("p"))
     made.set_pod(pod("q"))
@@ -196,7 +194,7 @@ def test_a_pod_that_changes_its_labels_or_its_node_counts_where_it_is_now() -> N
     assert book_of(made).pods_in() == [0, 0]
 
 
-def test_pods_of_later_units_are_cheaper_to_delete_and_a_cost_of_a_user_stays() -> None:
+def test_pods_of_later_units_are_cheaper_to_delete_and_a_users_cost_stays() -> None:
     made = census(policy({}, {}))
     for name, node in (("first", "a1"), ("second", "b1"), ("nowhere", "c1"), ("waits", "")):
         made.set_pod(pod(name, node))

@@ -1,4 +1,4 @@
-"""ResourcePolicies in the extender's verbs, over kube-scheduler's own words."""
+"""ResourcePolicies in the extender's verbs, with requests in kube-scheduler's format."""
 
 import asyncio
 
@@ -22,7 +22,7 @@ async def rules() -> PolicyWorld:
     return PolicyWorld()
 
 
-async def test_without_policies_and_for_pods_of_none_all_is_as_it_was(rules: PolicyWorld) -> None:
+async def test_without_policies_and_for_unselected_pods_nothing_changes(rules: PolicyWorld) -> None:
     rules.make("p")
     assert rules.ask("p") == (list(NODES), {}, {})
     rules.rules({}, selector={"app": "other"})
@@ -83,7 +83,7 @@ async def test_an_unused_promise_expires(rules: PolicyWorld) -> None:
     assert not rules.policies.promises
 
 
-async def test_pods_wait_while_those_of_their_namespace_are_not_read(rules: PolicyWorld) -> None:
+async def test_pods_wait_while_the_pods_of_their_namespace_are_not_read(rules: PolicyWorld) -> None:
     rules.rules({})
     rules.make("p")
     rules.policies.unread.add("default")
@@ -107,7 +107,7 @@ async def test_a_pod_without_the_key_of_its_group_is_refused_with_a_reason(rules
     assert rules.victims("p", "a1") == []
 
 
-async def test_the_time_that_a_pod_waits_is_that_of_its_condition_and_it_is_asked_about_in_time(
+async def test_a_pods_waiting_time_comes_from_its_condition_and_it_is_retried_in_time(
     rules: PolicyWorld,
 ) -> None:
     rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "TimeoutOrExceedMax", "timeout": "1m"})
@@ -134,7 +134,7 @@ async def test_the_time_that_a_pod_waits_is_that_of_its_condition_and_it_is_aske
     assert len(rules.again) == 2
 
 
-async def test_where_kube_scheduler_may_have_shown_some_nodes_only_a_waiting_pod_is_asked_about_again(
+async def test_if_kube_scheduler_may_have_offered_only_some_nodes_a_waiting_pod_is_retried(
     rules: PolicyWorld,
 ) -> None:
     many = [f"b-{number}" for number in range(120)]
@@ -152,7 +152,7 @@ async def test_where_kube_scheduler_may_have_shown_some_nodes_only_a_waiting_pod
     assert rules.again == ["uid-p"]
 
 
-async def test_who_waits_is_tried_again_when_a_policy_changes_or_goes(rules: PolicyWorld) -> None:
+async def test_a_waiting_pod_is_retried_when_a_policy_changes_or_is_deleted(rules: PolicyWorld) -> None:
     rules.rules({"max": 0})
     rules.make("p")
     rules.make("other", labels={"app": "y"})
@@ -171,7 +171,7 @@ async def test_who_waits_is_tried_again_when_a_policy_changes_or_goes(rules: Pol
     assert rules.ask("p") == (list(NODES), {}, {})
 
 
-async def test_a_pod_that_leaves_its_policy_waits_for_it_no_more(rules: PolicyWorld) -> None:
+async def test_a_pod_that_leaves_its_policy_no_longer_waits_for_it(rules: PolicyWorld) -> None:
     rules.rules({"max": 0})
     rules.make("p")
     assert set(rules.policies.waiting) == {"uid-p"}
@@ -180,7 +180,7 @@ async def test_a_pod_that_leaves_its_policy_waits_for_it_no_more(rules: PolicyWo
     assert not rules.policies.waiting
 
 
-async def test_others_are_ended_only_where_all_units_have_failed_and_in_the_first_with_victims(
+async def test_evictions_happen_only_if_all_units_failed_and_in_the_first_with_victims(
     rules: PolicyWorld,
 ) -> None:
     rules.rules({"max": 1}, {}, {})
@@ -193,7 +193,7 @@ async def test_others_are_ended_only_where_all_units_have_failed_and_in_the_firs
     assert rules.victims("p", "a1", "b1") == []
 
 
-async def test_room_on_gpus_is_made_in_the_first_unit_where_that_helps_not_where_it_costs_least(
+async def test_room_on_gpus_is_made_in_the_first_unit_where_it_helps_not_the_cheapest(
     rules: PolicyWorld,
 ) -> None:
     for name in ("a1", "b1", "c1"):
@@ -214,7 +214,7 @@ async def test_room_on_gpus_is_made_in_the_first_unit_where_that_helps_not_where
     assert rules.api.evicted == ["middle", "high"]
 
 
-async def test_room_for_each_pod_of_a_gang_is_made_in_the_first_unit_where_that_helps(
+async def test_room_for_each_pod_of_a_gang_is_made_in_the_first_unit_where_it_helps(
     rules: PolicyWorld,
 ) -> None:
     for name in ("a1", "b1", "c1"):
@@ -247,7 +247,7 @@ async def test_no_pod_is_evicted_in_a_unit_that_is_full_by_then(rules: PolicyWor
     assert rules.api.evicted == ["other"]
 
 
-async def test_before_the_next_unit_others_are_ended_in_this_one_where_the_policy_says_so(
+async def test_before_the_next_unit_pods_are_evicted_in_this_one_if_the_policy_requires_it(
     rules: PolicyWorld,
 ) -> None:
     rules.add_node(gpu_node("a1", 16384))
@@ -259,12 +259,12 @@ async def test_before_the_next_unit_others_are_ended_in_this_one_where_the_polic
     rules.make("high", 10, priority=5)
     fits, refused, hopeless = rules.ask("high", "a1", "b1")
     assert (fits, list(refused), list(hopeless)) == ([], ["a1"], ["b1"])
-    # Refused, kube-scheduler asks at once whom it may end.
+    # After a refusal, kube-scheduler immediately requests victims.
     assert rules.victims("high", "a1", "b1") == ["a1"]
     await rules.clock.turn(PREEMPTION_S)
     rules.policies.hurry()
     assert rules.again == ["uid-high"]
-    # While room is kept for it, it does not go on; without, it does.
+    # While room is reserved for it, it does not proceed; otherwise it does.
     rules.kept_on = lambda uid: "a1"
     assert rules.ask("high", "a1", "b1")[0] == []
     rules.kept_on = lambda uid: ""
@@ -273,7 +273,7 @@ async def test_before_the_next_unit_others_are_ended_in_this_one_where_the_polic
     assert rules.ask("meek", "a1", "b1")[0] == ["b1"]
 
 
-async def test_who_was_refused_shortly_before_a_place_came_free_is_tried_again(rules: PolicyWorld) -> None:
+async def test_a_pod_refused_shortly_before_a_place_became_free_is_retried(rules: PolicyWorld) -> None:
     retries = Requeuer(rules.policies.waiting, rules.api, rules.clock)
     rules.policies.pod_refused.subscribe(retries.refused)
     rules.policies.capacity_freed.subscribe(retries.freed)
@@ -285,7 +285,7 @@ async def test_who_was_refused_shortly_before_a_place_came_free_is_tried_again(r
     assert [record.uid for record in retries._to_touch(rules.clock.now_s)] == ["uid-q"]
 
 
-async def test_a_pod_without_a_gpu_says_what_it_likes_of_a_gang(rules: PolicyWorld) -> None:
+async def test_gang_labels_of_a_pod_without_a_gpu_have_no_effect(rules: PolicyWorld) -> None:
     rules.make("p", labels={names.LABEL_GANG_NAME: "g"})
     assert rules.ask("p") == (list(NODES), {}, {})
     await rules.bind("p", "n1")
@@ -320,9 +320,7 @@ async def test_an_unchanged_policy_and_one_of_another_namespace_retry_no_pod(
     rules.policies.refresh("elsewhere")
 
 
-async def test_what_is_remembered_of_waiting_pods_has_a_bound(
-    rules: PolicyWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_memory_of_waiting_pods_is_bounded(rules: PolicyWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugin, "_REMEMBERED", 2)
     rules.rules({}, {}, preemptPolicy="BeforeNextUnit")
     for name in "pqr":
@@ -336,7 +334,7 @@ async def test_what_is_remembered_of_waiting_pods_has_a_bound(
     assert list(rules.policies._due) == [f"uid-{name}" for name in "pqrtu"]
 
 
-async def test_a_gang_is_planned_on_nodes_of_units_with_room_alone(rules: PolicyWorld) -> None:
+async def test_a_gang_is_planned_only_on_nodes_of_units_with_room(rules: PolicyWorld) -> None:
     rules.gangs._patience_s = 0.05
     for name in ("a1", "b1", "n1"):
         rules.add_node(gpu_node(name, 16384))
@@ -365,7 +363,7 @@ async def test_pods_of_a_gang_have_their_own_policy_or_none(rules: PolicyWorld) 
     assert "counts pods by label hash" in rules.ask("q", "a1")[2]["a1"]
 
 
-async def test_a_gang_goes_to_the_first_unit_though_a_later_one_would_be_the_better_place(
+async def test_a_gang_goes_to_the_first_unit_though_a_later_one_would_be_better(
     rules: PolicyWorld,
 ) -> None:
     rules.gangs._patience_s = 0.05
@@ -383,7 +381,7 @@ async def test_a_gang_goes_to_the_first_unit_though_a_later_one_would_be_the_bet
     assert sorted(rules.api.bindings[1:]) == [("default/p", "a1"), ("default/q", "a1")]
 
 
-async def test_a_gang_goes_on_where_its_policy_lets_it_and_its_plan_there_stays(rules: PolicyWorld) -> None:
+async def test_a_gang_proceeds_where_its_policy_allows_and_its_plan_there_stays(rules: PolicyWorld) -> None:
     rules.gangs._patience_s = 0.05
     for name in ("a1", "b1"):
         rules.add_node(gpu_node(name, 16384))
@@ -396,13 +394,13 @@ async def test_a_gang_goes_on_where_its_policy_lets_it_and_its_plan_there_stays(
     assert rules.ask("p", "a1", "b1")[0] == ["b1"]
     binding = asyncio.create_task(rules.bind("p", "b1"))
     await asyncio.sleep(0)
-    # Who has come to be bound waits on: another that is asked about starts no other plan.
+    # A pod waiting to be bound continues to wait: offering another starts no other plan.
     assert rules.ask("q", "a1", "b1")[0] == ["b1"]
     await asyncio.gather(binding, rules.bind("q", "b1"))
     assert sorted(rules.api.bindings[1:]) == [("default/p", "b1"), ("default/q", "b1")]
 
 
-async def test_a_gang_whose_policy_denies_it_the_planned_node_gives_the_room_back(rules: PolicyWorld) -> None:
+async def test_a_gang_whose_policy_denies_it_the_planned_node_releases_the_room(rules: PolicyWorld) -> None:
     rules.add_node(gpu_node("a1", 16384))
     rules.rules({})
     for name in "pq":
@@ -414,7 +412,7 @@ async def test_a_gang_whose_policy_denies_it_the_planned_node_gives_the_room_bac
     assert rules.used_mib("a1") == [0]
 
 
-async def test_the_rest_of_a_gang_that_runs_in_part_keeps_its_room_while_its_policy_is_not_read(
+async def test_the_rest_of_a_partly_running_gang_keeps_its_room_while_its_policy_is_not_read(
     rules: PolicyWorld,
 ) -> None:
     rules.gangs._patience_s = 0.01
@@ -436,7 +434,7 @@ async def test_the_rest_of_a_gang_that_runs_in_part_keeps_its_room_while_its_pol
     await rules.bind("p", "a1")
 
 
-async def test_a_gang_with_a_time_for_each_unit_goes_on_once_it_is_over(rules: PolicyWorld) -> None:
+async def test_a_gang_with_a_time_for_each_unit_proceeds_once_it_is_over(rules: PolicyWorld) -> None:
     for name in ("a1", "b1"):
         rules.add_node(gpu_node(name, 16384))
     rules.rules({"max": 5}, {}, whenTryNextUnits={"policy": "TimeoutOrExceedMax", "timeout": "1m"})

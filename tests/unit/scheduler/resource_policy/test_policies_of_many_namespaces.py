@@ -1,4 +1,4 @@
-"""Where more namespaces have policies than are followed, the others are heeded as soon as there is a place for them."""
+"""If more namespaces have policies than are followed, the others are followed as soon as there is a place for them."""
 
 import msgspec
 import pytest
@@ -26,7 +26,7 @@ def watches(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> PolicyWatche
     return PolicyWatches(policies, None)  # type: ignore[arg-type]
 
 
-def test_policies_that_were_passed_over_are_heeded_when_another_namespace_has_none_any_more(
+def test_skipped_policies_are_followed_when_another_namespace_no_longer_has_any(
     policies: Policies, watches: PolicyWatches
 ) -> None:
     first, others = of("a"), [of("b"), of("b", "q"), of("c")]
@@ -41,7 +41,7 @@ def test_policies_that_were_passed_over_are_heeded_when_another_namespace_has_no
     assert policies.census.namespaces == {"c"}
 
 
-def test_a_policy_that_is_gone_while_it_is_passed_over_is_not_taken_up(
+def test_a_policy_deleted_while_it_is_skipped_is_not_followed(
     policies: Policies, watches: PolicyWatches
 ) -> None:
     first, passed = of("a"), of("b")

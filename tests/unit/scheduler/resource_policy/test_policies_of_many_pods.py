@@ -13,7 +13,9 @@ async def rules() -> PolicyWorld:
     return PolicyWorld()
 
 
-async def test_pods_that_kube_scheduler_never_tries_take_no_others_turn(rules: PolicyWorld) -> None:
+async def test_pods_that_kube_scheduler_never_tries_do_not_take_the_turn_of_others(
+    rules: PolicyWorld,
+) -> None:
     """As where kube-scheduler's own rules leave no node for the first of them."""
     rules.rules({"max": 0})
     pods = [f"p{number}" for number in range(1200)]

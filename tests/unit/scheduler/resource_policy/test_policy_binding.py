@@ -1,4 +1,4 @@
-"""Bindings within a unit's caps, what the unit puts on pods, and what is not known of them."""
+"""Bindings within a unit's caps, labels set by the unit, and unknown outcomes."""
 
 import asyncio
 from collections.abc import Callable
@@ -51,7 +51,7 @@ async def test_a_pod_being_bound_counts_in_the_next_policy_before_its_watch_show
     rules.policies.remove_policy("default/older")
     with pytest.raises(BindRefused, match="no unit has room for the pod on node a1"):
         await rules.bind("q", "a1")
-    # Where the new one has no room for it there is nothing to count; nor where no policy decides any more.
+    # If the new one has no room for it there is nothing to count; nor if no policy decides any more.
     rules.rules({"max": 0}, generation=3)
     rules.policies.remove_policy("default/p")
     await rules.bind("q", "a1")
@@ -77,13 +77,13 @@ async def test_the_unit_s_labels_and_annotations_are_on_the_pod_when_it_is_bound
     await rules.bind("p", "a1")
     assert patched == [{"annotations": {names.ANN_UNIT_LABELS: "tier"}, "labels": {"tier": "1"}}]
     assert meta(rules, "p")["annotations"]["note"] == "first"
-    # Another unit takes back what the first had put on the pod.
+    # Another unit removes what the first had set on the pod.
     rules.make("q", labels={"tier": "1"}, annotations={names.ANN_UNIT_LABELS: "tier"})
     await rules.bind("q", "b1")
     assert patched[1] == {"annotations": {names.ANN_UNIT_LABELS: "t"}, "labels": {"tier": None, "t": "2"}}
 
 
-async def test_a_pod_whose_labels_cannot_be_written_is_not_bound_and_gives_its_place_back(
+async def test_a_pod_whose_labels_cannot_be_written_is_not_bound_and_releases_its_place(
     rules: PolicyWorld,
 ) -> None:
     rules.rules({"max": 1, "podLabels": {"tier": "1"}})
@@ -134,7 +134,7 @@ async def test_a_binding_with_unknown_outcome_keeps_its_place_until_the_pod_was_
     assert rules.ask("q")[0] == ["a1", "a2"]
 
 
-async def test_what_became_of_a_binding_is_learnt_by_reading_the_pod(rules: PolicyWorld) -> None:
+async def test_the_outcome_of_a_binding_is_learnt_by_reading_the_pod(rules: PolicyWorld) -> None:
     def lost() -> None:
         raise Unreachable("POST", "no answer", sent=None)
 
@@ -153,7 +153,7 @@ async def test_what_became_of_a_binding_is_learnt_by_reading_the_pod(rules: Poli
     assert not rules.policies.promises
 
 
-async def test_a_binding_that_the_api_server_refuses_gives_the_place_back_at_once(rules: PolicyWorld) -> None:
+async def test_a_binding_refused_by_the_api_server_releases_the_place_immediately(rules: PolicyWorld) -> None:
     def refuse() -> None:
         raise ApiError(403, "Forbidden", "not here", "")
 
@@ -177,7 +177,7 @@ async def test_a_pod_that_the_informer_has_not_seen_is_read_when_it_is_bound(rul
         await rules.bind("r", "a1")
 
 
-async def test_overdue_promises_are_looked_at_every_second(rules: PolicyWorld) -> None:
+async def test_overdue_promises_are_checked_every_second(rules: PolicyWorld) -> None:
     rules.rules({"max": 1}, {})
     rules.make("p")
     rules.api.before = [_lost]
@@ -193,7 +193,7 @@ async def test_overdue_promises_are_looked_at_every_second(rules: PolicyWorld) -
     sweeping.cancel()
 
 
-async def test_a_binding_that_takes_long_keeps_its_place_all_the_while(rules: PolicyWorld) -> None:
+async def test_a_slow_binding_keeps_its_place(rules: PolicyWorld) -> None:
     rules.rules({"max": 1}, {})
     for name in "pq":
         rules.make(name)
@@ -218,17 +218,17 @@ async def test_a_read_from_before_the_next_binding_does_not_free_its_place(rules
         await rules.bind("p", "a1")
     await rules.clock.turn(PROMISED_S)
     [promise] = rules.policies.overdue()
-    read, asked, answered = rules.api.get_pod, asyncio.Event(), asyncio.Event()
+    read, requested, answered = rules.api.get_pod, asyncio.Event(), asyncio.Event()
 
     async def slowly(namespace: str, name: str) -> Any:
         found = await read(namespace, name)
-        asked.set()
+        requested.set()
         await answered.wait()
         return found
 
     rules.api.get_pod = slowly  # type: ignore[method-assign]
     settling = asyncio.create_task(rules.binding._settle(promise))
-    await asked.wait()
+    await requested.wait()
     rules.api.get_pod = read  # type: ignore[method-assign]
     rules.api.gate = asyncio.Event()
     binding = asyncio.create_task(rules.bind("p", "a1"))
@@ -262,11 +262,13 @@ def _lost() -> None:
         (Unreachable("", "", sent=None), False),
     ],
 )
-def test_only_what_surely_did_not_happen_gives_a_place_back_at_once(error: KubeError, sure: bool) -> None:
+def test_only_what_certainly_did_not_happen_releases_a_place_immediately(
+    error: KubeError, sure: bool
+) -> None:
     assert surely_not_done(error) is sure
 
 
-async def test_a_binding_that_fails_after_its_policy_has_changed_gives_the_place_back_in_the_new_one(
+async def test_a_binding_that_fails_after_its_policy_changed_releases_the_place_in_the_new_one(
     rules: PolicyWorld,
 ) -> None:
     def changed_and_refused() -> None:
@@ -302,7 +304,7 @@ async def test_a_binding_with_unknown_outcome_is_settled_in_the_changed_policy(
     assert rules.ask("q")[0] == ["a1", "a2"]
 
 
-async def test_a_place_that_its_changed_policy_does_not_have_any_more_is_not_looked_after(
+async def test_a_place_that_no_longer_exists_in_its_changed_policy_is_not_followed(
     rules: PolicyWorld,
 ) -> None:
     def changed_and_lost() -> None:

@@ -1,4 +1,4 @@
-"""Status and deletion costs: written once, by the leader alone, and again when they are not seen."""
+"""Status and deletion costs: written once, only by the leader, and again if they are not seen."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ COST, MARK = names.ANN_DELETION_COST, names.ANN_COST_WRITTEN
 
 
 class Api:
-    """Takes writes down; ``fails`` are raised one after the other instead."""
+    """Records writes; ``fails`` are raised one after the other instead."""
 
     def __init__(self) -> None:
         self.statuses: list[tuple[str, Any]] = []
@@ -56,7 +56,7 @@ class Api:
     async def get_pod(self, namespace: str, name: str) -> Pod:
         raise NotImplementedError
 
-    async def bind(self, **said: Any) -> None:
+    async def bind(self, **arguments: Any) -> None:
         raise NotImplementedError
 
 
@@ -136,7 +136,7 @@ async def test_pods_of_other_schedulers_are_in_the_status_until_none_is_left(des
     assert len(desk.api.statuses) == 2, "what is there already is not written"
 
 
-async def test_what_is_there_already_is_not_written(desk: Desk) -> None:
+async def test_unchanged_values_are_not_written(desk: Desk) -> None:
     status = {"observedGeneration": 1, "pods": 0, "units": [{"resource": "ecs", "pods": 0}], "summary": "0"}
     desk.policies.upsert_policy(msgspec.structs.replace(policy({}), status=status))
     desk.policies.unread.clear()
@@ -144,7 +144,7 @@ async def test_what_is_there_already_is_not_written(desk: Desk) -> None:
     assert not desk.api.statuses
 
 
-async def test_nothing_is_written_before_all_was_read(desk: Desk) -> None:
+async def test_nothing_is_written_before_everything_was_read(desk: Desk) -> None:
     desk.rules({})
     desk.see("p", "a1")
     desk.policies.unread.add("default")
@@ -182,7 +182,7 @@ async def test_not_more_than_a_handful_is_written_at_once(desk: Desk) -> None:
     assert len(desk.api.annotated) == 100
 
 
-async def test_a_cost_that_is_right_by_the_time_it_is_its_turn_is_left(desk: Desk) -> None:
+async def test_a_cost_that_is_right_by_its_turn_is_left(desk: Desk) -> None:
     desk.rules({})
     desk.see("p", "a1")
     desk.policies.census.remove_pod("uid-p")
@@ -191,7 +191,9 @@ async def test_a_cost_that_is_right_by_the_time_it_is_its_turn_is_left(desk: Des
 
 
 @pytest.mark.parametrize(("holder", "written"), [("other_1", 0), (f"{socket.gethostname()}_1", 1), ("", 0)])
-async def test_only_beside_the_leading_kube_scheduler_something_is_written(holder: str, written: int) -> None:
+async def test_only_next_to_the_leading_kube_scheduler_something_is_written(
+    holder: str, written: int
+) -> None:
     desk = Desk(("kube-system", "ack-co-scheduler"))
     desk.rules({})
     desk.api.holder = holder
@@ -199,7 +201,7 @@ async def test_only_beside_the_leading_kube_scheduler_something_is_written(holde
     assert len(desk.api.statuses) == written
 
 
-async def test_what_the_server_refuses_for_good_does_not_stop_the_rest_and_what_may_pass_is_tried_again(
+async def test_permanent_errors_do_not_stop_the_rest_and_transient_ones_are_retried(
     desk: Desk,
 ) -> None:
     desk.rules({})
@@ -222,7 +224,7 @@ async def test_what_the_server_refuses_for_good_does_not_stop_the_rest_and_what_
             await desk.writer.write_due()
 
 
-async def test_costs_whose_policy_went_unseen_are_taken_off_and_those_of_others_left(desk: Desk) -> None:
+async def test_costs_of_a_policy_that_went_unseen_are_removed_and_those_of_others_stay(desk: Desk) -> None:
     ours = pod_object("ours", annotations={COST: "100", MARK: "100"})
     changed = pod_object("changed", annotations={COST: "5", MARK: "100"})
     theirs = pod_object("theirs", annotations={COST: "5"})
@@ -238,7 +240,7 @@ async def test_costs_whose_policy_went_unseen_are_taken_off_and_those_of_others_
     assert not desk.policies.strays
 
 
-async def test_a_pod_that_is_bound_with_a_cost_while_its_namespace_is_cleaned_is_seen_to_next(
+async def test_a_pod_bound_with_a_cost_while_its_namespace_is_cleaned_is_handled_next(
     desk: Desk,
 ) -> None:
     late = pod_object("late", annotations={COST: "100", MARK: "100"})
@@ -261,7 +263,7 @@ async def test_a_pod_that_is_bound_with_a_cost_while_its_namespace_is_cleaned_is
     assert not desk.policies.strays
 
 
-async def test_a_namespace_that_could_not_be_cleaned_is_tried_again(desk: Desk) -> None:
+async def test_a_namespace_that_could_not_be_cleaned_is_retried(desk: Desk) -> None:
     desk.api.pods = [pod_object("ours", annotations={COST: "100", MARK: "100"})]
     desk.policies.strays.add("default")
     desk.api.fails = [ApiError(503, "", "busy", "")]
@@ -288,7 +290,7 @@ def test_a_pod_s_record_is_read_from_its_json() -> None:
     assert policy_pod_of(decode_pod(pod_object("p"))).key == "default/p"
 
 
-async def test_it_goes_on_after_a_failure_with_a_longer_wait(
+async def test_it_continues_after_a_failure_with_a_longer_wait(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
     desk.rules({})

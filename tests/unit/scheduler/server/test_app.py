@@ -1,4 +1,4 @@
-"""The HTTP interface: verbs, probes, metrics, and clear answers to what it cannot read."""
+"""The HTTP interface: verbs, probes, metrics, and clear answers to invalid requests."""
 
 import json
 from typing import Any
@@ -72,7 +72,7 @@ def filter_body(pod: dict[str, Any], *nodes: str) -> dict[str, Any]:
     return {"Pod": pod, "Nodes": None, "NodeNames": list(nodes)}
 
 
-async def test_filter_prioritize_and_bind_lead_a_pod_to_its_gpu(world: World, browser: Browser) -> None:
+async def test_filter_prioritize_and_bind_assign_a_gpu_to_a_pod(world: World, browser: Browser) -> None:
     world.add_node(gpu_node("n2", 8192))
     world.add_node(gpu_node("n3", 2048))
     pod = pod_object("a", 4)
@@ -82,7 +82,7 @@ async def test_filter_prioritize_and_bind_lead_a_pod_to_its_gpu(world: World, br
     assert verdict["FailedNodes"] == {"n4": "node is not known to the scheduler yet"}
     assert "the largest GPU has 2 GiB" in verdict["FailedAndUnresolvableNodes"]["n3"]
     scores = await browser.post("prioritize", filter_body(pod, "n1", "n2"))
-    [best] = scores  # n1 has the least, which need not be said
+    [best] = scores  # n1 has the lowest score, which may be omitted
     assert best["Host"] == "n2"
     assert 0 < best["Score"] <= 10
     bound = await browser.post(
@@ -94,7 +94,7 @@ async def test_filter_prioritize_and_bind_lead_a_pod_to_its_gpu(world: World, br
     assert "still under way" in again["FailedNodes"]["n1"]
 
 
-async def test_a_pod_without_a_gpu_is_held_to_its_quota_by_filter_and_by_bind(
+async def test_a_pod_without_a_gpu_is_limited_by_its_quota_in_filter_and_bind(
     world: World, browser: Browser
 ) -> None:
     world.quotas.upsert(tree(processors(a=4, b=4)))
@@ -113,7 +113,7 @@ async def test_a_pod_without_a_gpu_is_held_to_its_quota_by_filter_and_by_bind(
     assert world.api.bindings == [("x/first", "n1")]
 
 
-async def test_a_refused_bind_says_why(world: World, browser: Browser) -> None:
+async def test_a_refused_bind_gives_the_reason(world: World, browser: Browser) -> None:
     world.create("a", 17)
     answer = await browser.post(
         "bind", {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n1"}
@@ -155,7 +155,7 @@ async def test_nothing_is_answered_before_the_first_sync(browser: Browser) -> No
     assert await browser.call("GET", "/readyz") == (200, b"ok\n")
 
 
-async def test_metrics_tell_of_verbs_and_refusals(world: World, browser: Browser) -> None:
+async def test_metrics_count_verbs_and_refusals(world: World, browser: Browser) -> None:
     world.create("a", 17)
     await browser.post("bind", {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n1"})
     await browser.call("POST", "/gpushare/filter", b"nonsense")
@@ -166,7 +166,7 @@ async def test_metrics_tell_of_verbs_and_refusals(world: World, browser: Browser
     assert b'gpushare_scheduler_extender_request_duration_seconds_count{verb="bind"} 1.0' in text
 
 
-async def test_what_cannot_be_read_is_answered_in_words(
+async def test_invalid_requests_are_answered_with_messages(
     browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await browser.call("POST", "/gpushare/filter", b"{"))[0] == 400
@@ -178,7 +178,9 @@ async def test_what_cannot_be_read_is_answered_in_words(
     assert (await browser.call("POST", "/gpushare/filter", b"x" * 8, b"x" * 8))[0] == 413
 
 
-async def test_probes_alone_bind_no_pods_and_say_what_is_missing(world: World, browser: Browser) -> None:
+async def test_the_probe_address_binds_no_pods_and_reports_what_is_missing(
+    world: World, browser: Browser
+) -> None:
     browser.app = Probes(lambda: browser.missing, Metrics())
     body = json.dumps(filter_body(pod_object("a", 4), "n1")).encode()
     for verb in ("filter", "prioritize", "bind"):
@@ -193,9 +195,7 @@ async def test_probes_alone_bind_no_pods_and_say_what_is_missing(world: World, b
     assert b"gpushare_scheduler_bind_attempts" in (await browser.call("GET", "/metrics"))[1]
 
 
-async def test_a_body_that_comes_again_is_answered_by_what_is_known_by_then(
-    world: World, browser: Browser
-) -> None:
+async def test_a_repeated_body_is_answered_by_the_current_state(world: World, browser: Browser) -> None:
     world.add_node(gpu_node("n2", 16384))
     world.add_node(gpu_node("n3", 16384))
     body = filter_body(pod_object("a", 12), "n2", "n3")
@@ -212,7 +212,7 @@ async def test_a_body_that_comes_again_is_answered_by_what_is_known_by_then(
     assert [one["Host"] for one in await browser.post("prioritize", body)] == ["n2"]
 
 
-def test_what_a_body_says_is_read_once_if_it_is_not_large() -> None:
+def test_a_body_is_parsed_once_if_it_is_not_large() -> None:
     bodies = Bodies()
     first = json.dumps(filter_body(pod_object("a", 8), "n1")).encode()
     second = json.dumps(filter_body(pod_object("a", 9), "n1")).encode()
@@ -223,7 +223,7 @@ def test_what_a_body_says_is_read_once_if_it_is_not_large() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/", "/default/p", "/default/p/nodes", "/nonsense/a/b/c"])
-async def test_decisions_are_for_those_who_may_read_them(browser: Browser, path: str) -> None:
+async def test_decisions_are_for_authorized_readers(browser: Browser, path: str) -> None:
     browser.token = b""
     status, body = await browser.call("GET", f"/gpushare/decisions{path}")
     assert status == 401

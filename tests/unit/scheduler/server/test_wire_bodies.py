@@ -1,4 +1,4 @@
-"""Bodies of kube-scheduler are read in either spelling, and answers carry Go's names."""
+"""Bodies of kube-scheduler are read in either spelling, and answers have Go's names."""
 
 import json
 from typing import Any
