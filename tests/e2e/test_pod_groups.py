@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from gpushare_playground.cluster.real import RealControl
 from tests.e2e.cluster import build
-from tests.integration.whole.seen import Json, is_running, node_of, waits_because
+from tests.integration.whole.cluster import Json, is_running, node_of, waits_because
 from tests.integration.whole.world import CHECKOUT, World, gpu_pod, shared_node, until, world
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

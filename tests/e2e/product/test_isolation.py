@@ -95,7 +95,7 @@ def agent_of(product: Product, node: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("node", "backend", "says"),
+    ("node", "backend", "detail"),
     [
         (SHARE, "none", "none: mode share trusts containers to keep to their share"),
         (CGPU, "preload", f"{IN_PLACE}: mode cgpu"),

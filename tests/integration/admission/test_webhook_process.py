@@ -189,7 +189,7 @@ async def test_a_broken_secret_is_replaced(running: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "says"),
+    ("path", "body", "status", "message"),
     [
         ("/validate", b"", 400, "not an AdmissionReview"),
         ("/validate", b"{", 400, "not an AdmissionReview"),
@@ -353,7 +353,7 @@ async def test_the_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["--listen", "nowhere"], "give HOST:PORT"),
         (["--metrics-listen", "127.0.0.1:99999"], "give HOST:PORT"),

@@ -34,7 +34,7 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ([], "--token-file: name a file"),
         (["--token-file", "absent"], "No such file"),

@@ -137,7 +137,7 @@ def test_a_continuation_that_always_expires_ends_with_kubectls_message(
 
 
 @pytest.mark.parametrize(
-    ("complaint", "said"),
+    ("complaint", "expected"),
     [
         ('error: context "x" does not exist\n', 'context "x" does not exist'),
         ("The connection to the server a:1 was refused\n", "The connection to the server a:1 was refused"),

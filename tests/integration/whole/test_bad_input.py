@@ -111,7 +111,7 @@ async def test_a_record_broken_under_a_running_pod_is_an_event_on_the_pod(cluste
 
 
 @pytest.mark.parametrize(
-    ("number", "annotations", "says"),
+    ("number", "annotations", "message"),
     [
         (1, {names.ANN_SHARE: "[1]"}, f"annotation {names.ANN_SHARE} cannot be read"),
         (

@@ -33,8 +33,7 @@ from gpushare_playground.cluster.control_plane import Control
 from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.parts import Part
 from gpushare_playground.cluster.real import RealControl
-from tests.integration.whole.forked import DRIVER, Forked
-from tests.integration.whole.seen import (
+from tests.integration.whole.cluster import (
     CheckFn,
     Json,
     Seen,
@@ -45,6 +44,7 @@ from tests.integration.whole.seen import (
     record_of,
     waits_because,
 )
+from tests.integration.whole.forked import DRIVER, Forked
 from tests.patience import Deadline
 
 T = TypeVar("T")
