@@ -6,59 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpushare.api import names
-from gpushare.kube.auth.access import load_access
 from tests.admission_accept import INVALID_AFTERWARDS, LEFT_ALONE, REJECTED, TRANSLATED, Case, pod
 from tests.admission_words import COUNTING
 from tests.e2e.asking import Answer, Api
-from tests.e2e.cluster.waiting import wait_for
-from tests.e2e.plane import control_plane, wait_for_accounts
-from tests.e2e.policies import MUTATING, VALIDATING, serves
-from tests.e2e.product.product import Product
-from tests.e2e.webhook import CHART, NAME, NAMESPACE, Webhook, by_address, rights
+from tests.e2e.webhook import reviewing
 
 
 @pytest.fixture(scope="module")
 def api(binaries: Path, states: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with (
-        control_plane(binaries, states / "accept") as kubeconfig,
-        Api(load_access(str(kubeconfig))) as api,
-    ):
-        wait_for_accounts(api, "default")
-        product = Product(kubeconfig, binaries)
-        webhook = Webhook(tmp_path_factory.mktemp("webhook"), kubeconfig)
-        argv = [
-            "helm",
-            "template",
-            "gpushare",
-            str(CHART),
-            "-n",
-            NAMESPACE,
-            "--set=admission.accept={hami,kai}",
-        ]
-        argv += [
-            f"--set=admission.referenceGpuMemoryMiB={COUNTING.reference_mib}",
-            "--set=admission.guards=false",
-        ]
-        argv += ["--kube-version", str(api.get("/version")["gitVersion"])]
-        argv += [
-            f"--api-versions=admissionregistration.k8s.io/v1/{kind}"
-            for kind in (VALIDATING, MUTATING)
-            if serves(api, kind)
-        ]
-        docs = [doc for doc in yaml.safe_load_all(product.typed(*argv)) if doc]
-        product.apply(*rights([doc for doc in docs if doc["metadata"]["name"] == NAME]))
-        webhook.start("--period", "0.5", "--accept", "hami", "--accept", "kai")
-        try:
-            webhooks = [by_address(doc, webhook.ports[0]) for doc in docs if "webhooks" in doc]
-            product.apply(*webhooks, *(doc for doc in docs if "AdmissionPolicy" in doc["kind"]))
-            wait_for("the API server trusts the webhook", webhook.ready)
-            wait_for("all rules are in force", lambda: in_force(api))
-            yield api
-        finally:
-            webhook.stop()
+    chart, arguments = ["--set=admission.accept={hami,kai}"], ["--accept", "hami", "--accept", "kai"]
+    folder = tmp_path_factory.mktemp("webhook")
+    with reviewing(binaries, states / "accept", folder, chart, arguments, in_force) as api:
+        yield api
 
 
 def in_force(api: Api) -> bool:

@@ -7,19 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpushare.api import names
-from gpushare.kube.auth.access import load_access
 from tests.admission_accept import Case
 from tests.admission_claims import CLAIMED, LEFT_ALONE, REJECTED, Claimed, pod
-from tests.admission_words import COUNTING
 from tests.e2e.asking import Answer, Api
 from tests.e2e.cluster.waiting import wait_for
-from tests.e2e.plane import control_plane, wait_for_accounts
-from tests.e2e.policies import MUTATING, VALIDATING
-from tests.e2e.product.product import Product
-from tests.e2e.webhook import CHART, NAME, NAMESPACE, Webhook, by_address, rights
+from tests.e2e.plane import wait_for_accounts
+from tests.e2e.webhook import NAME, reviewing
 
 DRA = "/apis/resource.k8s.io/v1/namespaces"
 BOUNDED = "bounded"
@@ -29,34 +24,14 @@ BOUNDED = "bounded"
 def api(binaries: Path, states: Path, tmp_path_factory: pytest.TempPathFactory, k8s: str) -> Iterator[Api]:
     if tuple(map(int, k8s.split(".")[:2])) < (1, 36):
         pytest.skip("devices are shared by capacity from Kubernetes 1.36 on")
-    with (
-        control_plane(binaries, states / "claims") as kubeconfig,
-        Api(load_access(str(kubeconfig))) as api,
-    ):
+    chart = ["--set=admission.toClaims=true", "--set=admission.accept={hami}"]
+    chart.append("--api-versions=resource.k8s.io/v1/DeviceClass")
+    folder = tmp_path_factory.mktemp("webhook")
+    arguments = ["--accept", "hami", "--to-claims"]
+    with reviewing(binaries, states / "claims", folder, chart, arguments, in_force) as api:
         assert api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": BOUNDED}}).taken
-        wait_for_accounts(api, "default", BOUNDED)
-        product = Product(kubeconfig, binaries)
-        webhook = Webhook(tmp_path_factory.mktemp("webhook"), kubeconfig)
-        argv = ["helm", "template", "gpushare", str(CHART), "-n", NAMESPACE]
-        argv += ["--set=admission.toClaims=true", "--set=admission.accept={hami}"]
-        argv += [
-            f"--set=admission.referenceGpuMemoryMiB={COUNTING.reference_mib}",
-            "--set=admission.guards=false",
-        ]
-        argv += ["--kube-version", str(api.get("/version")["gitVersion"])]
-        argv += [f"--api-versions=admissionregistration.k8s.io/v1/{kind}" for kind in (VALIDATING, MUTATING)]
-        argv.append("--api-versions=resource.k8s.io/v1/DeviceClass")
-        docs = [doc for doc in yaml.safe_load_all(product.typed(*argv)) if doc]
-        product.apply(*rights([doc for doc in docs if doc["metadata"]["name"] == NAME]))
-        webhook.start("--period", "0.5", "--accept", "hami", "--to-claims")
-        try:
-            webhooks = [by_address(doc, webhook.ports[0]) for doc in docs if "webhooks" in doc]
-            product.apply(*webhooks, *(doc for doc in docs if "AdmissionPolicy" in doc["kind"]))
-            wait_for("the API server trusts the webhook", webhook.ready)
-            wait_for("all rules are in force", lambda: in_force(api))
-            yield api
-        finally:
-            webhook.stop()
+        wait_for_accounts(api, BOUNDED)
+        yield api
 
 
 def in_force(api: Api) -> bool:

@@ -5,6 +5,8 @@ import signal
 import ssl
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -12,10 +14,14 @@ from urllib.request import urlopen
 import yaml
 from cryptography import x509
 
+from gpushare.kube.auth.access import load_access
 from gpushare_playground.controlplane.ports import free_ports
 from tests.admission_words import COUNTING
+from tests.e2e.asking import Api
+from tests.e2e.charts.accounts import kubeconfig_of
 from tests.e2e.cluster.waiting import wait_for
-from tests.e2e.plane import CHECKOUT
+from tests.e2e.plane import CHECKOUT, control_plane, wait_for_accounts
+from tests.e2e.policies import MUTATING, VALIDATING, serves
 from tests.e2e.product.product import Product
 
 CHART = CHECKOUT / "charts" / "ack-ai-installer"
@@ -71,6 +77,47 @@ class Webhook:
     def certificate(self) -> x509.Certificate:
         pem = ssl.get_server_certificate(("127.0.0.1", self.ports[0]), timeout=10)
         return x509.load_pem_x509_certificate(pem.encode())
+
+
+@contextmanager
+def reviewing(
+    binaries: Path,
+    state: Path,
+    folder: Path,
+    chart: Sequence[str],
+    arguments: Sequence[str],
+    in_force: Callable[[Api], bool],
+) -> Iterator[Api]:
+    """A control plane that asks the webhook, next to the chart's policies where it has them; once ``in_force``.
+
+    ``chart``: options of ``helm template``. ``arguments``: the webhook's, which it has the rights of its account for.
+    """
+    with control_plane(binaries, state) as kubeconfig, Api(load_access(str(kubeconfig))) as api:
+        wait_for_accounts(api, "default")
+        product = Product(kubeconfig, binaries)
+        argv = ["helm", "template", "gpushare", str(CHART), "-n", NAMESPACE, *chart]
+        argv += [
+            f"--set=admission.referenceGpuMemoryMiB={COUNTING.reference_mib}",
+            "--set=admission.guards=false",
+        ]
+        argv += ["--kube-version", str(api.get("/version")["gitVersion"])]
+        argv += [
+            f"--api-versions=admissionregistration.k8s.io/v1/{kind}"
+            for kind in (VALIDATING, MUTATING)
+            if serves(api, kind)
+        ]
+        docs = [doc for doc in yaml.safe_load_all(product.typed(*argv)) if doc]
+        product.apply(*rights([doc for doc in docs if doc["metadata"]["name"] == NAME]))
+        webhook = Webhook(folder, kubeconfig_of(product, NAME, NAMESPACE, folder / "kubeconfig"))
+        webhook.start("--period", "0.5", *arguments)
+        try:
+            webhooks = [by_address(doc, webhook.ports[0]) for doc in docs if "webhooks" in doc]
+            product.apply(*webhooks, *(doc for doc in docs if "AdmissionPolicy" in doc["kind"]))
+            wait_for("the API server trusts the webhook", webhook.ready)
+            wait_for("all rules are in force", lambda: in_force(api))
+            yield api
+        finally:
+            webhook.stop()
 
 
 def rendered(product: Product) -> list[dict[str, Any]]:

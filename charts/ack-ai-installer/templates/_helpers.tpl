@@ -96,10 +96,10 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .enabled (ne .mode "policy") (not (include "gpushare.admission.countByPolicy" $)) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
-{{/* Requests of other schedulers, and those that become claims, are replaced by the webhook alone: no policy does it. */}}
+{{/* The webhook alone replaces requests of other schedulers and those that become claims, and knows the cluster's GPUs: no policy does. */}}
 {{- define "gpushare.admission.acceptByWebhook" -}}
 {{- with .Values.admission -}}
-{{- if and .enabled (or .accept .toClaims) -}}true{{- end -}}
+{{- if and .enabled (or .accept .toClaims .requireMatchingGPU) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
 {{/* Whether the webhook runs at all. */}}

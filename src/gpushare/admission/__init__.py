@@ -14,6 +14,7 @@ What runs it must give (``gpushare admission --help`` says the same):
   Role: ``secrets`` get, patch on that name. The right to *create* Secrets is not wanted: it would be the right to
   make tokens of every account of the namespace. ``pods`` get in the namespace, for clusters before 1.30 only.
   ClusterRole: ``mutatingwebhookconfigurations`` and ``validatingwebhookconfigurations`` get, patch on
-  ``gpushare-admission``; with ``--to-claims`` also ``resourceclaimtemplates`` get, list, create.
+  ``gpushare-admission``; with ``--to-claims`` also ``resourceclaimtemplates`` get, list, create;
+  with ``--require-matching-gpu`` also ``nodes`` list.
 * nothing else: non-root, read-only root file system, no capability, no writable folder. Any number of replicas.
 """

@@ -57,6 +57,7 @@ def _settings(options: SimpleNamespace, account_namespace: str) -> Settings:
         counting=Counting(MemoryUnit.parse(options.unit, "--unit"), options.reference_gpu_memory_mib),
         accepted=tuple(PRODUCTS[name] for name in sorted(set(options.accept))),
         to_claims=options.to_claims,
+        require_matching_gpu=options.require_matching_gpu,
         pace=Pace(period_s=options.period, overlap_s=options.overlap),
         drain_s=options.drain,
         port_file=options.port_file,

@@ -18,6 +18,7 @@ from gpushare.admission.metrics import Metrics
 from gpushare.admission.review.annotation_guard import Writers
 from gpushare.admission.review.dispatcher import Reviewer
 from gpushare.admission.review.http_app import ReviewApp
+from gpushare.admission.review.matching_gpus import MatchingGpus
 from gpushare.admission.review.node_restriction import TokenPlaces
 from gpushare.api import names
 from gpushare.api.request.unit_conversion import Counting
@@ -53,6 +54,7 @@ class Settings:
     counting: Counting = field(default_factory=Counting)
     accepted: tuple[Product, ...] = ()
     to_claims: bool = False
+    require_matching_gpu: bool = False
     pace: Pace = field(default_factory=Pace)
     drain_s: float = 5.0
     port_file: Path | None = None
@@ -77,6 +79,7 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
                 settings.counting,
                 settings.accepted,
                 Templates(session) if settings.to_claims else None,
+                MatchingGpus(session, clock) if settings.require_matching_gpu else None,
             )
             reviews = server_of(ReviewApp(reviewer, metrics), stop_s=_STOP_S, tls=tls.context)
             stop = stop_event()

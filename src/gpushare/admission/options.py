@@ -19,6 +19,8 @@ permissions that its ServiceAccount needs:
       validatingwebhookconfigurations get, patch  the one of --configuration
     resource.k8s.io
       resourceclaimtemplates         get, list, create  only with --to-claims
+    core
+      nodes                          list         only with --require-matching-gpu
 ports: 9443 reviews (TLS), 9452 /metrics, and /healthz /readyz without --probes-listen
 needs no writable folder and no capability
 
@@ -109,6 +111,12 @@ ROLE: Final = Role(
             "to-claims",
             SWITCH,
             "replace GPU requests of pods by ResourceClaims, for clusters whose nodes are in mode dra (docs/guide/dra.md)",
+            False,
+        ),
+        Option(
+            "require-matching-gpu",
+            SWITCH,
+            "reject pods whose annotations allow no GPU of the cluster (docs/guide/gpu-selection.md)",
             False,
         ),
         Option("valid-for", HOURS, "lifetime of a certificate", 90.0 * 24, least=0.001, most=24 * 3650),

@@ -183,6 +183,11 @@ REFUSED = [
     ),
     (
         INSTALLER,
+        "admission.requireMatchingGPU=true,admission.mode=policy",
+        "admission.requireMatchingGPU: the webhook does it, and admission.mode: policy leaves the webhook out",
+    ),
+    (
+        INSTALLER,
         "admission.toClaims=true,admission.mode=policy",
         "admission.toClaims: the webhook does it, and admission.mode: policy leaves the webhook out",
     ),
@@ -297,6 +302,22 @@ def test_the_webhook_is_called_only_for_requests_of_accepted_schedulers(helm: Co
         assert {f"--accept={name}" for name in accepted} == {
             argument for argument in pod["containers"][0]["args"] if argument.startswith("--accept=")
         }
+
+
+@pytest.mark.parametrize("version", ["1.28.15", "1.36.3"])
+def test_the_webhook_may_list_nodes_only_where_a_gpu_has_to_match(helm: Commands, version: str) -> None:
+    for value, required in (("admission.requireMatchingGPU=true", True), ("admission.accept={kai}", False)):
+        docs = rendered(helm, INSTALLER, version, value)
+        configuration = found(docs, "MutatingWebhookConfiguration", "gpushare-admission")
+        accept = configuration["webhooks"][0]
+        assert accept["name"] == "accept.gpushare.dev"
+        asked = accept["matchConditions"][-1]["expression"]
+        assert ("startsWith('gpushare.dev/gpu-')" in asked) is required
+        rights = found(docs, "ClusterRole", "gpushare-admission")["rules"]
+        listing = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}
+        assert (listing in rights) is required
+        pod = found(docs, "Deployment", "gpushare-admission")["spec"]["template"]["spec"]
+        assert ("--require-matching-gpu" in pod["containers"][0]["args"]) is required
 
 
 def test_the_webhook_may_create_claim_templates_only_where_requests_become_claims(

@@ -15,7 +15,7 @@ does not know. The webhook's process looks again by itself, so a condition may b
   && c.resources.limits.exists(r, r.startsWith('gpushare.dev/gpu-memory'))))
 {{- end }}
 
-{{/* A pod or a template whose requests are replaced: it asks in the words of a scheduler that is accepted, or in ours where these become claims. Takes (dict "root" $ "pod" PATH). */}}
+{{/* A pod or a template whose requests are replaced, or that chooses GPUs where one has to match: it asks in the words of a scheduler that is accepted, or in ours. Takes (dict "root" $ "pod" PATH). */}}
 {{- define "gpushare.webhook.asksOtherwise" -}}
 {{- $ways := list -}}
 {{- if has "hami" .root.Values.admission.accept -}}
@@ -29,6 +29,8 @@ does not know. The webhook's process looks again by itself, so a condition may b
 {{- end -}}
 {{- if .root.Values.admission.toClaims -}}
 {{- $ways = append $ways (include "gpushare.webhook.asks" .pod) -}}
+{{- else if .root.Values.admission.requireMatchingGPU -}}
+{{- $ways = append $ways (printf "(has(%s.metadata) && has(%s.metadata.annotations)\n  && %s.metadata.annotations.exists(a, a.startsWith('gpushare.dev/gpu-')))" .pod .pod .pod) -}}
 {{- end -}}
 {{- join "\n|| " $ways -}}
 {{- end }}

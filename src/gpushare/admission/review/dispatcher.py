@@ -33,8 +33,9 @@ from gpushare.reasons.mistakes.pods import mistakes_of, mistakes_of_change
 logger = logging.getLogger(__name__)
 
 _WRITES: Final = ("CREATE", "UPDATE")
-#: Name of a policy; see ``Refusal.policy``.
+#: Names of policies; see ``Refusal.policy``.
 _ACCEPT: Final = "gpushare-accept"
+_MATCHING: Final = "gpushare-matching-gpu"
 
 
 class Places(Protocol):
@@ -51,11 +52,18 @@ class ClaimTemplates(Protocol):
         """Create those that the namespace does not have; raises ``TemplateUnavailable``."""
 
 
+class Gpus(Protocol):
+    """The GPUs of the cluster (``gpushare.admission.review.matching_gpus.MatchingGpus``)."""
+
+    async def problem(self, pod: Pod) -> str:
+        """Why none is one that ``pod``'s annotations allow; empty if there is one, or may be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reviewer:
     """Answers reviews. ``bind_agents``: restrict a node agent to the node of its token; ``counting``: how MiB and percentage
     requests become units; ``accepted``: the other GPU schedulers whose requests are replaced by ours; ``claim_templates``: with it requests
-    become ResourceClaims."""
+    become ResourceClaims; ``gpus``: with it a pod is rejected if none is one that it may have."""
 
     writers: Writers
     places: Places
@@ -64,6 +72,7 @@ class Reviewer:
     counting: Counting = field(default_factory=Counting)
     accepted: Sequence[Product] = ()
     claim_templates: ClaimTemplates | None = None
+    gpus: Gpus | None = None
 
     async def mutate(self, body: bytes) -> bytes:
         """The response of ``/mutate``; raises ``UnreadableReview``."""
@@ -133,11 +142,19 @@ class Reviewer:
             except Untranslatable as error:
                 return Verdict([Refusal(_ACCEPT, str(error), invalid=True)])
         template = pod_of(request.resource, request.object)
-        text = template and self._template_warning(template)
+        text = template and (self._template_warning(template) or await self._unmatched(template))
         return Verdict(warnings=[text] if text else ())
+
+    async def _unmatched(self, pod: Pod) -> str:
+        """Why no GPU of the cluster is one that ``pod`` may have; empty if there is one, may be, or where that is not looked at."""
+        if self.gpus is None:
+            return ""
+        return await self.gpus.problem(translated(pod, self.accepted, self.counting, self.scheduler) or pod)
 
     async def _replaced(self, request: Request, pod: Pod) -> Verdict:
         """Requests of other schedulers become ours, and ours become claims where that is on; raises ``Untranslatable``."""
+        if text := await self._unmatched(pod):
+            return Verdict([Refusal(_MATCHING, text, invalid=True)])
         if self.claim_templates is None:
             return Verdict(patch=translation_patch(pod, self.accepted, self.counting, self.scheduler))
         ours = translated(pod, self.accepted, self.counting, self.scheduler) or pod
