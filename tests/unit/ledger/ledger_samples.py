@@ -1,4 +1,4 @@
-"""Nodes, requests and allocations in short words, for the tests of the ledger."""
+"""Short constructors of nodes, requests and allocations for the tests of the ledger."""
 
 from collections.abc import Iterable, Mapping
 
@@ -37,13 +37,13 @@ def node(
 
 
 def asks(memory_units: int, core_percent: int = 0, *, gpus: int = 1, whole: bool = False) -> Request:
-    """A request for as much on each of ``gpus`` GPUs, which are exclusive if ``whole``."""
+    """A request for this much on each of ``gpus`` GPUs, which are exclusive if ``whole``."""
     one = ContainerRequest("main", ContainerKind.APP, 0, memory_units * gpus, core_percent)
     return Request(memory_units, core_percent, (one,), gpus, whole)
 
 
 def counts(gpus: int) -> Request:
-    """For a number of whole GPUs, ``aliyun.com/gpu``."""
+    """A request for a number of whole GPUs, ``aliyun.com/gpu``."""
     one = ContainerRequest("main", ContainerKind.APP, 0, 0, 0, gpus)
     return Request(1, 0, (one,), gpus, whole_device=True, by_gpu=True)
 

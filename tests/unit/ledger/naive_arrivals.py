@@ -1,4 +1,4 @@
-"""The naive ledger with arrivals: what placement ``fragmentation`` prefers, by the written-out definition of what nodes can still take."""
+"""The naive ledger with arrivals: placement ``fragmentation`` by the written-out definition of what nodes can still take."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -18,11 +18,11 @@ class NaiveArrivals(NaiveLedger):
 
     kinds: list[Kind] = field(default_factory=list)
     outlook: Outlook = field(default_factory=lambda: Outlook.of({}))
-    renewed_at: int = 1
+    recomputed_at: int = 1
     values: dict[NaiveNode, int] = field(default_factory=dict)
 
     def arrived(self, request: Request) -> None:
-        """The mix is evaluated again after an eighth as many arrivals as it was made of."""
+        """The mix is recomputed once arrivals have grown by an eighth."""
         if request.by_gpu:
             return
         self.kinds.append(
@@ -33,23 +33,23 @@ class NaiveArrivals(NaiveLedger):
                 whole=request.whole_device,
             )
         )
-        if len(self.kinds) < self.renewed_at:
+        if len(self.kinds) < self.recomputed_at:
             return
-        self.renewed_at += max(len(self.kinds) // 8, 1)
+        self.recomputed_at += max(len(self.kinds) // 8, 1)
         self.outlook = Outlook.of({kind: count * ARRIVAL for kind, count in Counter(self.kinds).items()})
         self.values.clear()
 
     def grown(self, request: Request, name: str, some: Collection[Device]) -> int:
-        """MiB that are no longer to be allocated where ``some`` of its GPUs take the request."""
+        """MiB that can no longer be allocated once ``some`` of the node's GPUs take the request."""
         before, after = (self._value(self._node(request, name, taking)) for taking in ((), some))
         return (before - after) * self.nodes[name].unit.mib // SEQUENCES
 
     def grown_on(self, request: Request, name: str, device: Device) -> int:
-        """The same for one GPU; of several GPUs those with the least left over are preferred, whatever they leave to others."""
+        """The same for one GPU; 0 for several GPUs, of which those with the least left over are preferred."""
         return self.grown(request, name, [device]) if request.gpu_count == 1 else 0
 
-    def wish(self, request: Request, name: str, device: Device) -> tuple[int, ...]:
-        plain = super().wish(request, name, device)
+    def preference(self, request: Request, name: str, device: Device) -> tuple[int, ...]:
+        plain = super().preference(request, name, device)
         if self.nodes[name].placement is not Placement.FRAGMENTATION or request.by_gpu:
             return plain
         return (self.grown_on(request, name, device), *plain)

@@ -1,4 +1,4 @@
-"""One node as the definitions say it: what it can still take, one offer and one GPU after the other, and what is a fragment."""
+"""One node by the definitions: what it can still take, offer by offer and GPU by GPU, and what counts as a fragment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -43,8 +43,8 @@ class NaiveNode:
         value = 0
         for start in range(0, len(outlook.offers), OFFERS):
             node = self
-            for place in outlook.offers[start : start + OFFERS]:
-                units, node = node.with_pod(outlook.kinds[place])
+            for number in outlook.offers[start : start + OFFERS]:
+                units, node = node.with_pod(outlook.kinds[number])
                 value += units
         return value
 

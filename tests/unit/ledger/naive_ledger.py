@@ -1,7 +1,7 @@
-"""The ledger as one would write it without a thought for speed: lists, sums, everything from scratch.
+"""The ledger, written without regard for speed: lists, sums, everything recomputed.
 
-The tests compare the real one with it. Wording is shared with ``gpushare.ledger.fit.reasons`` (tables of
-sentences test that), which reason applies is worked out here independently.
+The tests compare the real ledger with it. The wording comes from ``gpushare.ledger.fit.reasons`` (tables of
+sentences test that); which reason applies is determined here independently.
 """
 
 from collections.abc import Iterable
@@ -30,8 +30,8 @@ class Holding:
 class NaiveLedger:
     nodes: dict[str, NodeDevices] = field(default_factory=dict)
     holdings: dict[str, Holding] = field(default_factory=dict)
-    kept: dict[str, tuple[str, tuple[GpuShare, ...]]] = field(default_factory=dict)
-    """Room that waits for its pod: the node, and the shares there."""
+    nominated: dict[str, tuple[str, tuple[GpuShare, ...]]] = field(default_factory=dict)
+    """Capacity reserved for pending pods: the node, and the shares there."""
 
     # --- sums ---
 
@@ -39,19 +39,19 @@ class NaiveLedger:
         return [
             (uid, share)
             for uid, holding in sorted(self.holdings.items())
-            for share in (self.meant(node, recorded) for recorded in holding.allocation.gpus)
+            for share in (self.resolved(node, recorded) for recorded in holding.allocation.gpus)
             if holding.node == node and share.uuid == uuid
         ]
 
-    def meant(self, name: str, share: GpuShare) -> GpuShare:
-        """The share of the GPU that is there: by UUID, or by index if one side has only a stand-in for it."""
+    def resolved(self, name: str, share: GpuShare) -> GpuShare:
+        """The share on the existing GPU, matched by UUID, or by index if one side has only a placeholder UUID."""
         node = self.nodes.get(name)
         devices = node.devices if node else ()
         if share.uuid in {device.uuid for device in devices}:
             return share
         for device in devices:
-            stand_in = f"{name}/{device.index}"
-            if device.index == share.index and (share.uuid == stand_in or device.uuid == stand_in):
+            placeholder = f"{name}/{device.index}"
+            if device.index == share.index and (share.uuid == placeholder or device.uuid == placeholder):
                 mib = floor(Fraction(device.total_mib * share.units, share.device_units))
                 return GpuShare(
                     device.uuid, share.index, mib, share.units, share.device_units, share.core_percent
@@ -67,28 +67,28 @@ class NaiveLedger:
     def pods(self, node: str, uuid: str) -> list[str]:
         return sorted({uid for uid, _ in self.shares_of(node, uuid)})
 
-    def kept_of(self, node: str, uuid: str) -> list[GpuShare]:
+    def nominated_of(self, node: str, uuid: str) -> list[GpuShare]:
         return [
             share
-            for name, shares in self.kept.values()
+            for name, shares in self.nominated.values()
             for share in shares
             if (name, share.uuid) == (node, uuid)
         ]
 
     def free_mib(self, node: str, device: Device) -> int:
-        kept_mib = sum(share.mib for share in self.kept_of(node, device.uuid))
-        return max(0, device.total_mib - device.foreign_mib - self.used_mib(node, device.uuid) - kept_mib)
+        nominated_mib = sum(share.mib for share in self.nominated_of(node, device.uuid))
+        return max(0, device.total_mib - device.foreign_mib - self.used_mib(node, device.uuid) - nominated_mib)
 
-    def there(self, node: str) -> list[tuple[GpuShare, ...]]:
-        """What each pod holds of a node, and what is kept for others."""
-        held = [one.allocation.gpus for one in self.holdings.values() if one.node == node]
-        return held + [shares for name, shares in self.kept.values() if name == node]
+    def shares_on(self, node: str) -> list[tuple[GpuShare, ...]]:
+        """The shares of each pod on a node, and those reserved for pending pods."""
+        allocated = [one.allocation.gpus for one in self.holdings.values() if one.node == node]
+        return allocated + [shares for name, shares in self.nominated.values() if name == node]
 
     def of_kind(self, node: str, *, core: bool) -> int:
-        return sum(any(share.core_percent for share in shares) == core for shares in self.there(node))
+        return sum(any(share.core_percent for share in shares) == core for shares in self.shares_on(node))
 
     def pods_of(self, node: str) -> int:
-        return len(self.there(node))
+        return len(self.shares_on(node))
 
     def full(self, node: NodeDevices) -> str:
         count = self.pods_of(node.name)
@@ -112,25 +112,25 @@ class NaiveLedger:
         return device.in_service and asked is not None and asked <= self.free_mib(node.name, device)
 
     def below_cap(self, node: NodeDevices, device: Device) -> bool:
-        count = len(self.pods(node.name, device.uuid)) + len(self.kept_of(node.name, device.uuid))
+        count = len(self.pods(node.name, device.uuid)) + len(self.nominated_of(node.name, device.uuid))
         return node.max_pods is None or count < node.max_pods
 
     def free_core(self, node: NodeDevices, device: Device) -> int:
-        kept = sum(share.core_percent for share in self.kept_of(node.name, device.uuid))
-        return max(0, 100 - self.used_core(node.name, device.uuid) - kept)
+        nominated = sum(share.core_percent for share in self.nominated_of(node.name, device.uuid))
+        return max(0, 100 - self.used_core(node.name, device.uuid) - nominated)
 
     def has_core(self, node: NodeDevices, device: Device, core_percent: int) -> bool:
         return self.free_core(node, device) >= core_percent
 
     def room_units(self, node: NodeDevices, device: Device) -> int:
-        """The largest request that would find its memory here, counted up one by one."""
+        """The largest request whose memory fits here, counted up one by one."""
         units = 0
         while self.has_memory(node, device, units + 1):
             units += 1
         return units
 
     def suits(self, request: Request, device: Device) -> bool:
-        """MIG instances are no whole GPUs, and no two of them are for one pod."""
+        """MIG instances are not whole GPUs, and a pod gets at most one."""
         return not device.uuid.startswith("MIG-") or (request.gpu_count == 1 and not request.by_gpu)
 
     # --- decisions ---
@@ -140,9 +140,9 @@ class NaiveLedger:
         node = self.nodes.get(name)
         if node is None:
             return reasons.UNKNOWN_NODE, False
-        standing = reasons.standing_refusals(node)[2 if request.by_gpu else 1 if request.core_percent else 0]
-        if standing:
-            return standing, True
+        refusal = reasons.standing_refusals(node)[2 if request.by_gpu else 1 if request.core_percent else 0]
+        if refusal:
+            return refusal, True
         if request.unit_mib not in (0, node.unit.mib):
             return reasons.other_unit(request, node.unit.mib), True
         if request.core_percent > 100:
@@ -161,7 +161,7 @@ class NaiveLedger:
     def _reason_of_gpus(
         self, request: Request, node: NodeDevices, devices: tuple[Device, ...]
     ) -> tuple[str, bool] | None:
-        """As if the node had only these GPUs, but for the note on those that are out of service."""
+        """As if the node had only these GPUs, except for the note on GPUs out of service."""
         name = node.name
         if request.gpu_count > 1 or request.whole_device:
             return self._reason_beyond_one_share(request, node, devices)
@@ -258,7 +258,7 @@ class NaiveLedger:
 
     def is_untouched(self, name: str, device: Device) -> bool:
         return not (
-            self.shares_of(name, device.uuid) or self.kept_of(name, device.uuid) or device.foreign_mib
+            self.shares_of(name, device.uuid) or self.nominated_of(name, device.uuid) or device.foreign_mib
         )
 
     def chosen(self, request: Request, name: str) -> list[Device]:
@@ -269,7 +269,7 @@ class NaiveLedger:
         return list(self._nearest(request, self.nodes[name], fitting))
 
     def preferred(self, request: Request, name: str) -> list[Device]:
-        """The GPUs that would do, in the order of the node's placement."""
+        """The GPUs that fit, in the order of the node's placement."""
         node = self.nodes[name]
         fitting = [
             device
@@ -281,24 +281,24 @@ class NaiveLedger:
             and (not request.core_percent or self.has_core(node, device, request.core_percent))
             and (not request.whole_device or self.is_untouched(name, device))
         ]
-        fitting.sort(key=lambda device: (self.wish(request, name, device), device.index))
+        fitting.sort(key=lambda device: (self.preference(request, name, device), device.index))
         return fitting
 
-    def wish(self, request: Request, name: str, device: Device) -> tuple[int, ...]:
-        """The GPU for which this is least is the one that the node's placement wishes for."""
+    def preference(self, request: Request, name: str, device: Device) -> tuple[int, ...]:
+        """Sort key: the node's placement prefers the GPU with the lowest."""
         if (request.gpu_placement or self.nodes[name].placement) is Placement.SPREAD:
             return -self.left_mib(request, name, device), len(self.pods(name, device.uuid))
         return (self.left_mib(request, name, device),)
 
     def _nearest(self, request: Request, node: NodeDevices, fitting: list[Device]) -> tuple[Device, ...]:
-        """The best of all sets, one after the other held against each other."""
+        """The best of all sets, compared one by one."""
         name = node.name
 
         def worth(some: tuple[Device, ...]) -> tuple[object, ...]:
             rest = [device for device in fitting if device not in some]
             return (
                 -self.least(node, some),
-                () if request.by_gpu else tuple(sorted(self.wish(request, name, device) for device in some)),
+                () if request.by_gpu else tuple(sorted(self.preference(request, name, device) for device in some)),
                 -sum(self.near(node, one, other) for one, other in combinations(some, 2)),
                 -sum(self.near(node, one, other) for one, other in combinations(rest, 2)),
                 len({device.numa_node for device in some}),
@@ -310,14 +310,14 @@ class NaiveLedger:
 
     @staticmethod
     def _begins(node: NodeDevices, numa: int, free: Iterable[Device], some: tuple[Device, ...]) -> bool:
-        """Whether all GPUs of a NUMA node are free, and some of them would be no more."""
-        its = {device.uuid for device in node.devices if device.numa_node == numa}
-        return its <= {device.uuid for device in free} and not its <= {device.uuid for device in some}
+        """Whether all GPUs of a NUMA node are free and ``some`` takes only a part of them."""
+        members = {device.uuid for device in node.devices if device.numa_node == numa}
+        return members <= {device.uuid for device in free} and not members <= {device.uuid for device in some}
 
     @staticmethod
     def near(node: NodeDevices, one: Device, other: Device) -> int:
-        at = {device.uuid: place for place, device in enumerate(node.devices)}
-        return node.near[at[one.uuid]][at[other.uuid]] if node.near else 0
+        row_of = {device.uuid: row for row, device in enumerate(node.devices)}
+        return node.near[row_of[one.uuid]][row_of[other.uuid]] if node.near else 0
 
     def least(self, node: NodeDevices, some: Iterable[Device]) -> int:
         return min((self.near(node, one, other) for one, other in combinations(some, 2)), default=0)
@@ -343,13 +343,13 @@ class NaiveLedger:
         chosen = self.chosen(request, name)
         least = self.least(node, chosen) if request.gpu_count > 1 else 0
         if request.by_gpu:
-            free = sum(request.allows(device) and self._would_do(node, device) for device in node.devices)
+            free = sum(request.allows(device) and self._is_eligible(node, device) for device in node.devices)
             return -least, sign * (free - request.gpu_count)
         left = floor(
             Fraction(sum(self.left_mib(request, name, device) for device in chosen), request.gpu_count)
         )
         if policy is Placement.FRAGMENTATION:
-            # Nothing has arrived: what is left over decides, or for several GPUs what the node has free.
+            # Nothing has arrived: the memory left over decides, or for several GPUs the node's free memory.
             free = sum(max(self.free_mib(name, device), 0) for device in node.devices)
             return -least, self._idle_price(node), free if request.gpu_count > 1 else left
         closes = not request.core_percent and node.mode.gives_core and not self.of_kind(name, core=False)
@@ -359,32 +359,32 @@ class NaiveLedger:
         idle = [device.total_mib for device in node.devices if self.is_untouched(node.name, device)]
         return sum(idle) * IDLE_PRICE_MILLE // 1000
 
-    def _would_do(self, node: NodeDevices, device: Device) -> bool:
+    def _is_eligible(self, node: NodeDevices, device: Device) -> bool:
         return self.has_memory(node, device, 1) and self.is_untouched(node.name, device)
 
     # --- changes ---
 
     def reserve(self, uid: str, pod: str, request: Request, name: str) -> Allocation:
-        """Only for a pod that holds nothing there, and a request that fits."""
+        """Only for a pod without an allocation there, and a request that fits."""
         allocation = allocate_over(self.nodes[name], self.chosen(request, name), request)
         self.holdings[uid] = Holding(pod, name, allocation, confirmed=False)
         return allocation
 
-    def keep(self, uid: str, request: Request, name: str, rows: tuple[int, ...]) -> None:
+    def nominate(self, uid: str, request: Request, name: str, rows: tuple[int, ...]) -> None:
         node = self.nodes[name]
-        self.kept[uid] = (name, allocate_over(node, [node.devices[row] for row in rows], request).gpus)
+        self.nominated[uid] = (name, allocate_over(node, [node.devices[row] for row in rows], request).gpus)
 
-    # --- figures ---
+    # --- usage ---
 
     def usage(self, name: str) -> NodeUsage:
         node = self.nodes.get(name)
         devices = node.devices if node else ()
-        there = {device.uuid for device in devices}
+        present = {device.uuid for device in devices}
         pending = [
             PendingShare(uid, share)
             for uid, holding in self.holdings.items()
-            for share in (self.meant(name, recorded) for recorded in holding.allocation.gpus)
-            if holding.node == name and share.uuid not in there
+            for share in (self.resolved(name, recorded) for recorded in holding.allocation.gpus)
+            if holding.node == name and share.uuid not in present
         ]
         return NodeUsage(
             node=name,

@@ -1,4 +1,4 @@
-"""Whether a new node of a kind would hold a request: with its GPUs empty and healthy."""
+"""Whether a new node of a kind would fit a request: with its GPUs empty and healthy."""
 
 import msgspec
 import pytest
@@ -15,28 +15,30 @@ def node(*sizes_mib: int, mode: NodeMode = NodeMode.SHARE, **more: object) -> No
     return msgspec.structs.replace(NodeDevices("n", mode, MemoryUnit.GIB, devices), **more)
 
 
-def asks(units: int, gpus: int = 1, core: int = 0) -> Request:
+def request_for(units: int, gpus: int = 1, core: int = 0) -> Request:
     return Request(units, core, (ContainerRequest("c", ContainerKind.APP, 0, units, core),), gpus)
 
 
 @pytest.mark.parametrize(
-    ("there", "request_", "holds"),
+    ("existing", "request_", "fits"),
     [
-        (node(16384, 16384), asks(16), True),
-        (node(16384, 16384), asks(20), False),
-        (node(16384, 16384), asks(16, gpus=2), True),
-        (node(16384), asks(8, core=50), False),
-        (node(16384, mode=NodeMode.CORE_MEM), asks(8, core=50), True),
-        (node(16384, refusal="its label and its agent name different modes"), asks(16), True),
+        (node(16384, 16384), request_for(16), True),
+        (node(16384, 16384), request_for(20), False),
+        (node(16384, 16384), request_for(16, gpus=2), True),
+        (node(16384), request_for(8, core=50), False),
+        (node(16384, mode=NodeMode.CORE_MEM), request_for(8, core=50), True),
+        (node(16384, refusal="its label and its agent name different modes"), request_for(16), True),
     ],
 )
-def test_it_is_said_of_the_gpus_alone(there: NodeDevices, request_: Request, holds: bool) -> None:
-    assert would_hold(there, request_) is holds
+def test_only_the_gpus_decide_whether_a_new_node_fits_a_request(
+    existing: NodeDevices, request_: Request, fits: bool
+) -> None:
+    assert would_hold(existing, request_) is fits
 
 
-def test_what_is_wrong_with_this_one_is_not_wrong_with_a_new_one() -> None:
+def test_faults_of_an_existing_gpu_do_not_count_for_a_new_node() -> None:
     broken = node(16384)
     (gpu,) = broken.devices
-    for wrong in ({"healthy": False, "reason": "lost"}, {"cordoned": True}, {"foreign_mib": 9000}):
-        device = msgspec.structs.replace(gpu, **wrong)
-        assert would_hold(msgspec.structs.replace(broken, devices=(device,)), asks(16))
+    for fault in ({"healthy": False, "reason": "lost"}, {"cordoned": True}, {"foreign_mib": 9000}):
+        device = msgspec.structs.replace(gpu, **fault)
+        assert would_hold(msgspec.structs.replace(broken, devices=(device,)), request_for(16))

@@ -1,4 +1,4 @@
-"""Whether a node would take a request without some of its pods: as a ledger says that never had them."""
+"""Whether a node would fit a request without some of its pods, compared with a ledger that never had them."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,29 +45,34 @@ def state(ledger: Ledger) -> tuple[object, ...]:
     return (ledger.usage("n1"), *(array.tolist() for array in arrays), columns.changes)
 
 
-@given(node=nodes(), held=st.lists(requests(), max_size=4), gone=st.sets(st.integers(0, 3)), asked=requests())
-def test_it_is_as_if_the_pods_had_never_been_there(
-    node: NodeDevices, held: list[Request], gone: set[int], asked: Request
+@given(
+    node=nodes(),
+    allocated=st.lists(requests(), max_size=4),
+    evicted=st.sets(st.integers(0, 3)),
+    pending=requests(),
+)
+def test_a_node_fits_what_it_would_if_some_of_its_pods_had_never_been_there(
+    node: NodeDevices, allocated: list[Request], evicted: set[int], pending: Request
 ) -> None:
     ledger, without = Ledger(), Ledger()
     for one in (ledger, without):
         one.set_node(node)
-    away = []
-    for number, request in enumerate(held):
+    evicted_uids = []
+    for number, request in enumerate(allocated):
         try:
             allocation = ledger.reserve(f"uid-{number}", f"ns/{number}", request, "n1")
         except Refused:
             continue
-        if number in gone:
-            away.append(f"uid-{number}")
+        if number in evicted:
+            evicted_uids.append(f"uid-{number}")
         else:
             without.hold(f"uid-{number}", f"ns/{number}", "n1", allocation)
     before = state(ledger)
 
-    assert ledger.evictions.fits_without(asked, "n1", away) == bool(without.filter(asked, ["n1"]).fits)
+    assert ledger.evictions.fits_without(pending, "n1", evicted_uids) == bool(without.filter(pending, ["n1"]).fits)
 
     assert state(ledger) == before
-    assert ledger.filter(asked, ["n1"]).fits == ledger.fitting(asked, ["n1"])
-    for one in away:
+    assert ledger.filter(pending, ["n1"]).fits == ledger.fitting(pending, ["n1"])
+    for one in evicted_uids:
         ledger.release(one)
     assert ledger.usage("n1") == without.usage("n1")

@@ -1,4 +1,4 @@
-"""What arrives is counted by kind: a mix that is bounded, renewed in steps, and forgets what no longer comes."""
+"""Arrivals are counted by kind, in a mix that is bounded, recomputed in steps, and forgets kinds that no longer arrive."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,19 +18,19 @@ kinds = st.builds(
 )
 
 
-def test_a_mix_is_renewed_after_an_eighth_of_the_arrivals_that_went_into_it() -> None:
+def test_a_mix_is_recomputed_once_arrivals_have_grown_by_an_eighth() -> None:
     mix = Mix()
-    renewed = []
+    recomputed_at = []
     for arrival in range(1, 42):
         before = mix.weights
         mix.arrived(Kind(1, 1))
         if mix.weights is not before:
-            renewed.append(arrival)
-    assert renewed == [*range(1, 17), 18, 20, 22, 24, 27, 30, 33, 37, 41]
+            recomputed_at.append(arrival)
+    assert recomputed_at == [*range(1, 17), 18, 20, 22, 24, 27, 30, 33, 37, 41]
     assert mix.weights == {Kind(1, 1): 41 * ARRIVAL}
 
 
-def test_a_kind_that_no_longer_comes_is_forgotten() -> None:
+def test_a_kind_that_no_longer_arrives_is_forgotten() -> None:
     mix = Mix()
     mix.arrived(Kind(1, 7))
     for _ in range(6 * MOST_ARRIVALS):
@@ -39,7 +39,7 @@ def test_a_kind_that_no_longer_comes_is_forgotten() -> None:
     assert mix.weights[Kind(1, 1)] <= MOST_ARRIVALS * ARRIVAL
 
 
-def test_however_many_kinds_come_few_are_kept() -> None:
+def test_the_number_of_kinds_in_a_mix_is_bounded() -> None:
     mix = Mix()
     for units in range(5 * MOST_KINDS):
         mix.arrived(Kind(1, units))

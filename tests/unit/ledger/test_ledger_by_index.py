@@ -1,4 +1,4 @@
-"""A GPU that is known by its index alone and the one whose UUID is known later (or no longer) are one GPU."""
+"""A GPU known only by its index stays the same GPU when its UUID becomes known, or is no longer known."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from tests.unit.ledger.ledger_samples import asks, holding, share
 DESCRIBED = NodeDevices(
     "n1", NodeMode.SHARE, MemoryUnit.GIB, (Device(0, "GPU-a", 16160), Device(1, "GPU-b", 16160))
 )
-#: The same node while nothing but capacity is known: another agent's, or the description was removed.
+#: The same node while only its capacity is known: another agent's node, or its description was removed.
 BY_INDEX = NodeDevices(
     "n1",
     NodeMode.SHARE,
@@ -37,7 +37,7 @@ def test_a_pod_bound_before_its_gpu_had_a_uuid_holds_that_gpu_afterwards() -> No
         ledger.reserve("u3", "default/c", asks(1), "n1")
 
 
-def test_gpus_stay_held_while_their_description_is_missing() -> None:
+def test_gpus_stay_allocated_while_their_description_is_missing() -> None:
     ledger = Ledger()
     ledger.set_node(DESCRIBED)
     ledger.reserve("u1", "default/a", asks(15), "n1")
@@ -57,7 +57,7 @@ def test_gpus_stay_held_while_their_description_is_missing() -> None:
     assert not ledger._books.nodes
 
 
-def test_a_gpu_that_was_replaced_is_another_one_though_it_has_the_index() -> None:
+def test_a_replacement_gpu_with_the_same_index_is_another_gpu() -> None:
     ledger = Ledger()
     ledger.set_node(DESCRIBED)
     ledger.reserve("u1", "default/a", asks(15), "n1")

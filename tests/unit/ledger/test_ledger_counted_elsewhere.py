@@ -14,7 +14,7 @@ def counted_in(unit: MemoryUnit, units: int) -> Request:
 
 
 def test_a_request_counted_in_another_unit_does_not_fit_there() -> None:
-    """Six units of 1 GiB were meant; six of 128 MiB would be an eighth of that."""
+    """The request is six units of 1 GiB; six units of 128 MiB would be an eighth of that."""
     ledger = Ledger()
     ledger.set_node(node("gib", V100))
     ledger.set_node(node("small", V100, unit=MemoryUnit.MIB_128))
@@ -26,9 +26,9 @@ def test_a_request_counted_in_another_unit_does_not_fit_there() -> None:
         "delete the pod, so that it is recreated"
     }
     assert set(verdict.refused) == {"none"}
-    with pytest.raises(Refused, match="was counted in units of 1 GiB") as caught:
+    with pytest.raises(Refused, match="was counted in units of 1 GiB") as refused:
         ledger.reserve("a", "default/a", request, "small")
-    assert caught.value.hopeless
+    assert refused.value.hopeless
     assert ledger.evictions.plan(request, ["small"], lambda uid: None) is None
     assert ledger.best(request, ["small", "none"]) is None
     assert ledger.best(request, ["small", "gib"]) == "gib"
@@ -37,7 +37,7 @@ def test_a_request_counted_in_another_unit_does_not_fit_there() -> None:
     assert ledger.filter(asks(6), ["gib", "small"]).fits == ["gib", "small"], "units are units anywhere"
 
 
-def test_a_request_counted_as_every_node_counts_is_refused_for_its_room_alone() -> None:
+def test_a_request_counted_in_the_nodes_unit_is_refused_only_for_lack_of_memory() -> None:
     ledger = Ledger()
     ledger.set_node(node("small", 1280, unit=MemoryUnit.MIB_128))
     verdict = ledger.filter(counted_in(MemoryUnit.MIB_128, 11), ["small"])

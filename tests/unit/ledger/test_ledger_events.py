@@ -1,4 +1,4 @@
-"""Nodes and pods come, change and go in any order; the figures stay right."""
+"""Nodes and pods are added, changed and removed in any order, and usage stays correct."""
 
 from gpushare.api.allocation.allocation import Allocation, GpuShare
 from gpushare.api.node.device import NodeDevices
@@ -100,7 +100,7 @@ def test_the_unit_changes_to_128_mib_and_back_with_pods_coming_and_going() -> No
     assert ledger.usage("n1") == ledger_with(gib).usage("n1")
 
 
-def test_a_record_of_another_scheduler_counts_in_its_units_where_they_are_the_nodes() -> None:
+def test_a_record_of_another_scheduler_counts_in_units_where_they_are_the_nodes() -> None:
     ledger = Ledger()
     ledger.set_node(node("n1", V100, V100))
     ledger.hold("a", "default/a", "n1", holding(share("n1-gpu0", 2154, 2, of=15), unit=None))
@@ -108,7 +108,7 @@ def test_a_record_of_another_scheduler_counts_in_its_units_where_they_are_the_no
     assert used(ledger) == [(2154, 2), (2154, 2)]
 
 
-def test_an_empty_record_is_held_and_takes_nothing() -> None:
+def test_an_empty_record_is_stored_and_takes_nothing() -> None:
     ledger = Ledger()
     ledger.set_node(node("n1", T4))
     nothing = Allocation((), {}, None)
@@ -118,8 +118,7 @@ def test_an_empty_record_is_held_and_takes_nothing() -> None:
     assert ledger.release("a")
 
 
-def test_shares_say_all_that_the_figures_need() -> None:
-    """A share recorded long ago, of a GPU that has grown since, is still worth its MiB."""
+def test_a_share_is_still_worth_its_recorded_mib_after_its_gpu_has_grown() -> None:
     ledger = Ledger()
     ledger.set_node(node("n1", 8 * 1024))
     ledger.hold("a", "default/a", "n1", holding(GpuShare("n1-gpu0", 0, 4096, 4, 8)))

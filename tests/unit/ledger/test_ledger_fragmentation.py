@@ -1,4 +1,4 @@
-"""Placement ``fragmentation`` in the ledger: node and GPU are those of which most is left to what is to be expected."""
+"""Placement ``fragmentation`` in the ledger: it takes the node and GPU that leave most to the expected requests."""
 
 import msgspec
 import numpy as np
@@ -11,7 +11,7 @@ from gpushare.api.node.modes import NodeMode
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 from gpushare.ledger import columns as columns_module
-from gpushare.ledger.placement import score_cache as kept_module
+from gpushare.ledger.placement import score_cache as cache_module
 from gpushare.ledger.placement.fragmentation import growth as growth_module
 from gpushare.ledger.placement.fragmentation import lookahead as lookahead_module
 from gpushare.ledger.placement.fragmentation.growth import CLOSES, IDLE_PRICE_MILLE, UNKNOWN, Growth
@@ -48,28 +48,28 @@ def test_before_anything_has_arrived_the_tightest_gpu_is_taken() -> None:
 
 
 def test_a_gpu_is_left_in_a_size_that_arrives() -> None:
-    """Of 9 and 14 free, binpack would leave 9 - 4 = 5, of no use: where 10 and 4 arrive 14 - 4 = 10 is."""
+    """With 9 and 14 GiB free, binpack would leave 9 - 4 = 5, which no arrival fits; 14 - 4 = 10 is of use."""
     for placement, index in ((Placement.BINPACK, 0), (FRAGMENTATION, 1)):
         ledger = ledger_of(node("n1", 9 * 1024, 14 * 1024, placement=placement))
         arrive(ledger, *[asks(10)] * 8, *[asks(8)] * 8)
         assert ledger.reserve("a", "a", asks(4), "n1").gpus[0].index == index
 
 
-def test_a_node_without_a_label_of_its_own_gives_by_its_own_placement_and_is_scored_by_it() -> None:
+def test_a_node_is_scored_by_the_gpu_that_its_own_placement_takes() -> None:
     ledger = ledger_of(node("n1", 9 * 1024, 14 * 1024), node("n2", 14 * 1024, placement=FRAGMENTATION))
     arrive(ledger, *[asks(10)] * 8, *[asks(8)] * 8)
     assert ledger.score(asks(4), ["n1", "n2"]) == [0, 10]
     assert ledger.reserve("a", "a", asks(4), "n1").gpus[0].index == 0
 
 
-def test_memory_alone_avoids_the_node_that_pods_with_compute_could_use() -> None:
+def test_pods_with_memory_only_avoid_the_node_that_pods_with_compute_could_use() -> None:
     ledger = ledger_of(node("core", T4, mode=NodeMode.CORE_MEM), node("cgpu", T4))
     arrive(ledger, *[asks(4)] * 4, *[asks(4, 50)] * 4)
     assert ledger.score(asks(4), ["core", "cgpu"]) == [0, 10]
 
 
-def test_a_pod_that_needs_few_processors_goes_where_they_lack_and_one_that_needs_many_elsewhere() -> None:
-    """Beside it either node could take another just like it."""
+def test_pods_with_few_cpus_go_where_cpus_are_short_and_pods_with_many_elsewhere() -> None:
+    """Next to it either node could take another pod of its kind."""
     ledger = ledger_of(node("few", *[T4] * 4), node("many", *[T4] * 4))
     ledger.set_free_cpu("few", 14_000)
     ledger.set_free_cpu("many", 64_000)
@@ -81,8 +81,8 @@ def test_a_pod_that_needs_few_processors_goes_where_they_lack_and_one_that_needs
     ledger.set_free_cpu("gone", 1)
 
 
-def test_what_one_answer_leaves_open_the_next_ones_complete(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The work of an answer is bounded: the node with the tightest GPU comes first, and is preferred until more is known."""
+def test_values_that_one_call_leaves_open_are_completed_by_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The work of a call is bounded: the node with the tightest GPU comes first, and is preferred until more is known."""
     sizes = (9, 7, 5, 8, 6, 4)
     nodes = [node(name, size * 1024) for name, size in zip(NAMES, sizes, strict=True)]
     whole, ledger = ledger_of(*nodes), ledger_of(*nodes)
@@ -101,7 +101,7 @@ def test_what_one_answer_leaves_open_the_next_ones_complete(monkeypatch: pytest.
     assert left_open == [4, 3, 2, 1, 0, 0]
 
 
-def test_reported_fragments_are_those_of_kinds_alone() -> None:
+def test_free_gpus_are_reported_as_fragments_once_no_kind_has_enough_cpu() -> None:
     ledger = ledger_of(node("few", T4, T4))
     ledger.set_free_cpu("few", 4_000)
     arrive(ledger, *[with_cpu(asks(15), 4_000)] * 4)
@@ -110,7 +110,7 @@ def test_reported_fragments_are_those_of_kinds_alone() -> None:
     assert ledger.fragments_mib() == 2 * T4
 
 
-def test_several_gpus_are_taken_where_the_fewest_whole_ones_are_lost() -> None:
+def test_several_gpus_are_taken_where_the_fewest_whole_gpus_are_lost() -> None:
     ledger = ledger_of(
         node("eight", *[T4] * 8, placement=FRAGMENTATION), node("two", T4, T4, placement=FRAGMENTATION)
     )
@@ -130,13 +130,13 @@ def test_ten_nodes_get_different_scores_however_far_one_stands_out() -> None:
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns are too few soon, and little is kept and noted."""
+    """Arrays that soon have to grow, and small caches."""
     monkeypatch.setattr(columns_module.Columns.__init__, "__defaults__", (4, 1))
     monkeypatch.setattr(columns_module, "MOST_NOTED", 40)
-    monkeypatch.setattr(kept_module, "MOST_KEPT", 3)
+    monkeypatch.setattr(cache_module, "MOST_KEPT", 3)
 
 
-questions = st.builds(
+requests = st.builds(
     lambda units, core, gpus, whole, cpu: with_cpu(asks(units, core, gpus=gpus, whole=whole), cpu),
     st.integers(1, 9),
     st.just(0),
@@ -158,9 +158,9 @@ steps = st.lists(
     st.one_of(
         st.tuples(st.just("node"), shapes),
         st.tuples(st.just("cpu"), st.tuples(st.sampled_from(NAMES), st.sampled_from((None, 0, 2000, 9000)))),
-        st.tuples(st.just("pod"), questions),
-        st.tuples(st.just("pod"), questions),
-        st.tuples(st.just("pod"), questions),
+        st.tuples(st.just("pod"), requests),
+        st.tuples(st.just("pod"), requests),
+        st.tuples(st.just("pod"), requests),
         st.tuples(st.just("ends"), st.integers(0, 30)),
         st.tuples(st.just("goes"), st.sampled_from(NAMES)),
     ),
@@ -169,66 +169,66 @@ steps = st.lists(
 )
 
 
-def play(ledger: Ledger, number: int, what: str, with_what: object) -> None:
+def play(ledger: Ledger, number: int, what: str, argument: object) -> None:
     if what == "node":
-        assert isinstance(with_what, NodeDevices)
-        ledger.set_node(with_what)
+        assert isinstance(argument, NodeDevices)
+        ledger.set_node(argument)
     elif what == "cpu":
-        name, milli = with_what  # type: ignore[misc]
+        name, milli = argument  # type: ignore[misc]
         ledger.set_free_cpu(name, milli)
     elif what == "ends":
-        ledger.release(f"u{with_what}")
+        ledger.release(f"u{argument}")
     elif what == "goes":
-        ledger.remove_node(str(with_what))
+        ledger.remove_node(str(argument))
     else:
-        assert isinstance(with_what, Request)
-        ledger.arrived(with_what)
-        fits = ledger.filter(with_what, NAMES).fits
+        assert isinstance(argument, Request)
+        ledger.arrived(argument)
+        fits = ledger.filter(argument, NAMES).fits
         if fits:
-            scored = ledger.score(with_what, fits)
-            ledger.reserve(f"u{number}", "p", with_what, fits[scored.index(max(scored))])
+            scored = ledger.score(argument, fits)
+            ledger.reserve(f"u{number}", "p", argument, fits[scored.index(max(scored))])
 
 
-@given(steps=steps, request=questions)
+@given(steps=steps, request=requests)
 @quick
 def test_cached_values_equal_newly_computed_ones(steps: list[tuple[str, object]], request: Request) -> None:
     ledger = ledger_of()
-    for number, (what, with_what) in enumerate(steps):
-        play(ledger, number, what, with_what)
-        kept = ledger._growth.of(request)
+    for number, (what, argument) in enumerate(steps):
+        play(ledger, number, what, argument)
+        cached = ledger._growth.of(request)
         fresh = Growth(ledger._books.columns, ledger._books.near)
         fresh._mix.weights = ledger._growth._mix.weights
-        found = fresh.of(request)
-        assert np.array_equal(kept.grown, found.grown)
-        assert np.array_equal(kept.left, found.left)
-        for column in range(kept.left.size):
-            # In the order in which the product asks: by GPU right after the columns were brought up to date.
+        computed = fresh.of(request)
+        assert np.array_equal(cached.grown, computed.grown)
+        assert np.array_equal(cached.left, computed.left)
+        for column in range(cached.left.size):
+            # In the product's order: by GPU right after the columns were updated.
             assert ledger._growth.by_gpu(request, column) == fresh.by_gpu(request, column)
 
 
-@given(steps=steps, request=questions)
+@given(steps=steps, request=requests)
 @quick
-def test_the_best_node_is_the_first_that_scores_highest_of_those_that_take_the_request(
+def test_the_best_node_is_the_first_with_the_highest_score_of_those_that_fit(
     steps: list[tuple[str, object]], request: Request
 ) -> None:
     ledger = ledger_of()
-    for number, (what, with_what) in enumerate(steps):
-        play(ledger, number, what, with_what)
+    for number, (what, argument) in enumerate(steps):
+        play(ledger, number, what, argument)
         fits = ledger.filter(request, NAMES).fits
         scored = ledger.score(request, fits)
         best = fits[scored.index(max(scored))] if fits else None
         assert ledger.best(request, NAMES) == best
 
 
-@given(steps=steps, request=questions)
+@given(steps=steps, request=requests)
 @quick
-def test_the_node_that_scores_highest_gives_the_gpus_that_the_score_is_of(
+def test_the_node_with_the_highest_score_allocates_the_gpus_that_were_scored(
     steps: list[tuple[str, object]], request: Request
 ) -> None:
-    """And these are the ones after which the written-out definition finds most left."""
+    """By the written-out definition, these leave most."""
     ledger = ledger_of()
-    for number, (what, with_what) in enumerate(steps):
-        play(ledger, number, what, with_what)
+    for number, (what, argument) in enumerate(steps):
+        play(ledger, number, what, argument)
     fits = ledger.filter(request, NAMES).fits
     scored = dict(zip(fits, ledger.score(request, fits), strict=True))
     growth = ledger._growth
@@ -242,12 +242,12 @@ def test_the_node_that_scores_highest_gives_the_gpus_that_the_score_is_of(
         grown[name] = value * ledger._books.nodes[name].devices.unit.mib // SEQUENCES
         grown[name] += idle_mib * IDLE_PRICE_MILLE // 1000
         ledger.release("probe")
-    kept = ledger._growth.of(request)
+    scored_growth = ledger._growth.of(request).grown
     for name in fits:
         column = ledger._books.column_of[name]
-        if kept.grown[column] >= CLOSES:
+        if scored_growth[column] >= CLOSES:
             grown[name] += CLOSES
-        assert kept.grown[column] == grown[name]
+        assert scored_growth[column] == grown[name]
     best = [name for name in fits if scored[name] == 10]
     assert all(grown[name] == min(grown.values()) for name in best)
     for one in fits:
@@ -257,7 +257,7 @@ def test_the_node_that_scores_highest_gives_the_gpus_that_the_score_is_of(
 
 
 def naive(ledger: Ledger, name: str, cpu_milli: int) -> NaiveNode:
-    """The node as the definition sees it, from the books."""
+    """The node for the written-out definition, from the books."""
     book = ledger._books.nodes[name]
     assert book.devices is not None
     gpus = tuple(
@@ -275,13 +275,13 @@ def naive(ledger: Ledger, name: str, cpu_milli: int) -> NaiveNode:
     )
 
 
-def test_the_mix_counts_each_arrival_by_what_it_asks() -> None:
+def test_the_mix_counts_each_arrival_by_its_request() -> None:
     ledger = ledger_of()
     arrive(ledger, with_cpu(asks(3, 30), 500), asks(2, gpus=4))
     assert ledger._growth._mix.weights == {Kind(1, 3, 30, 500): ARRIVAL, Kind(4, 2): ARRIVAL}
 
 
-def test_where_whole_gpus_are_asked_for_a_share_goes_to_one_that_is_begun() -> None:
+def test_where_whole_gpus_are_requested_a_share_goes_to_a_gpu_that_is_in_use() -> None:
     """By size alone it would go to the tighter one, which is empty."""
     for whole, index in ((False, 0), (True, 1)):
         ledger = ledger_of(node("n1", 8 * 1024, 16 * 1024, placement=FRAGMENTATION))

@@ -1,4 +1,4 @@
-"""What the ledger keeps between two questions is never older than what it answers, however little it keeps."""
+"""Cached results of the ledger are never stale, however small its caches are."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from gpushare.ledger import Ledger
 from gpushare.ledger import columns as columns_module
 from gpushare.ledger.fit.reasons import UNKNOWN_NODE
 from gpushare.ledger.fit.single_gpu import left_over
-from gpushare.ledger.placement import score_cache as kept_module
+from gpushare.ledger.placement import score_cache as cache_module
 from gpushare.ledger.placement.fragmentation import growth as growth_module
 from tests.unit.ledger.ledger_samples import asks, node
 
@@ -24,18 +24,18 @@ NAMES = [f"n{number}" for number in range(40)]
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Columns are too few soon: the arrays grow underneath."""
+    """Few columns, so that the arrays have to grow."""
     monkeypatch.setattr(columns_module.Columns.__init__, "__defaults__", (4, 1))
 
 
 @pytest.fixture
-def little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So little is kept and noted that it is forgotten all the time."""
+def small_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Caches so small that entries are dropped all the time."""
     monkeypatch.setattr(columns_module, "MOST_NOTED", 7)
-    monkeypatch.setattr(kept_module, "MOST_KEPT", 2)
+    monkeypatch.setattr(cache_module, "MOST_KEPT", 2)
 
 
-#: (what, node, units): nodes come, go and change their size, pods come and end, and questions are asked.
+#: (what, node, units): nodes are added, removed and resized, pods start and end, and requests are filtered.
 steps = st.lists(
     st.tuples(
         st.sampled_from(("node", "goes", "pod", "ends", "ask", "ask")), st.integers(0, 39), st.integers(1, 4)
@@ -56,16 +56,16 @@ def play(ledger: Ledger, what: str, number: int, units: int) -> None:
         ledger.release(f"u{number}")
 
 
-@pytest.mark.usefixtures("little")
+@pytest.mark.usefixtures("small_caches")
 @quick
 @given(steps=steps)
-def test_little_that_is_kept_is_true(steps: list[tuple[str, int, int]]) -> None:
+def test_small_caches_are_never_stale(steps: list[tuple[str, int, int]]) -> None:
     _check(steps)
 
 
 @quick
 @given(steps=steps)
-def test_much_that_is_kept_is_true(steps: list[tuple[str, int, int]]) -> None:
+def test_large_caches_are_never_stale(steps: list[tuple[str, int, int]]) -> None:
     _check(steps)
 
 
@@ -75,14 +75,14 @@ def _check(steps: list[tuple[str, int, int]]) -> None:
         if what == "ask":
             request = asks(units)
             assert np.array_equal(ledger._left.of(request), left_over(ledger._books.columns, request))
-            assert len(ledger._left._cache) <= kept_module.MOST_KEPT
+            assert len(ledger._left._cache) <= cache_module.MOST_KEPT
         else:
             play(ledger, what, number, units)
     for units in range(1, 5):
         fresh = Ledger()
         for name in NAMES:
-            if (known := ledger.node(name)) is not None:
-                fresh.set_node(known)
+            if (devices := ledger.node(name)) is not None:
+                fresh.set_node(devices)
         for held in list(ledger._held.values()):
             fresh.hold(held.uid, held.pod, held.node, held.allocation)
         request = asks(units)
@@ -103,21 +103,21 @@ def test_found_names_are_looked_up_again_once_a_node_was_added_or_removed() -> N
     assert ledger.standing_out(asks(1), ["n1", "n2"]) == [("n2", 10)]
 
 
-def test_a_list_that_its_owner_changed_is_another_list() -> None:
+def test_a_list_that_its_owner_changed_is_not_taken_for_the_cached_one() -> None:
     ledger = Ledger()
     for name in ("n1", "n2"):
         ledger.set_node(node(name, 1024))
     ledger.reserve("u", "p", asks(1), "n1")
-    asked = ["n1", "n2"]
-    fits = ledger.filter(asks(1), asked).fits
+    names = ["n1", "n2"]
+    fits = ledger.filter(asks(1), names).fits
     assert fits == ["n2"]
     fits.insert(0, "n1")
     assert ledger.score(asks(1), fits) == [0, 10]
-    asked.reverse()
-    assert ledger.score(asks(1), asked) == [10, 0]
+    names.reverse()
+    assert ledger.score(asks(1), names) == [10, 0]
 
 
-def test_what_a_request_would_add_to_fragments_is_kept_for_few_requests(
+def test_what_a_request_would_add_to_fragments_is_cached_for_few_requests(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(growth_module, "MOST_KEPT", 2)

@@ -1,4 +1,4 @@
-"""Any history of nodes and pods leaves the ledger as the naive model says (Hypothesis state machine)."""
+"""After any history of nodes and pods the ledger agrees with the naive model (Hypothesis state machine)."""
 
 from random import Random
 
@@ -27,7 +27,7 @@ from tests.unit.ledger.naive_ledger import Holding, NaiveLedger
 NAMES = ("n0", "n1", "n2")
 UIDS = tuple(f"uid{number}" for number in range(12))
 SIZES = (900, 1024, 2047, 3000, 4096, 5000)
-#: Modes in which something happens come more often.
+#: Modes that allow more operations are drawn more often.
 MODES = (
     NodeMode.CORE_MEM,
     NodeMode.CORE_MEM,
@@ -46,10 +46,10 @@ def _uuid(name: str, slot: int) -> str:
 
 @st.composite
 def _nodes(draw: st.DrawFn, name: str) -> NodeDevices:
-    # What keeps pods off is rare, or nothing would ever fit, and nothing that follows from it be tried.
+    # Obstacles to pods are rare; otherwise nothing would ever fit, and what follows would not be tested.
     odd = draw(st.sampled_from((False, False, False, True)))
     slots = draw(st.lists(st.sampled_from(range(4)), unique=True, min_size=0 if odd else 2, max_size=4))
-    # Now and then nothing but capacity is known of a node, and its GPUs by index alone.
+    # Sometimes only a node's capacity is known, and its GPUs only by index.
     by_index = odd and draw(st.integers(0, 4)) == 0
     devices = []
     for index, slot in enumerate(slots):
@@ -121,7 +121,7 @@ requests = st.one_of(
         st.sampled_from((None, *Placement)),
     ),
 )
-#: Most nodes take them once others have ended.
+#: They fit on most nodes once other pods have ended.
 small_requests = st.builds(asks, st.integers(1, 2), st.sampled_from((0, 0, 5, 30)))
 
 
@@ -152,7 +152,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.ledger = Ledger()
         self.naive = NaiveLedger()
-        # Pods with reserved capacity, by UID: the request and the victims. What others do to a node is not our fault.
+        # Pods with reserved capacity, by UID: the request and the victims; without those whose node someone else changed.
         self.promised: dict[str, tuple[Request, set[str]]] = {}
 
     # --- nodes ---
@@ -169,7 +169,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger.set_node(node)
         self.naive.nodes[node.name] = node
         if before != node:
-            self._node_is_another(node.name)
+            self._node_changed(node.name)
 
     @rule(name=names, unit=st.sampled_from(MemoryUnit), mode=st.sampled_from(MODES))
     def node_changes_unit_and_mode(self, name: str, unit: MemoryUnit, mode: NodeMode) -> None:
@@ -181,20 +181,20 @@ class LedgerMachine(RuleBasedStateMachine):
     def node_goes(self, name: str) -> None:
         self.ledger.remove_node(name)
         self.naive.nodes.pop(name, None)
-        self._node_is_another(name)
+        self._node_changed(name)
 
-    def _node_is_another(self, name: str) -> None:
-        """What is kept there is known of the same GPUs, or not any more."""
+    def _node_changed(self, name: str) -> None:
+        """Nominations there are of GPUs that still exist, or were dropped."""
         self._break_promises(name)
         devices = self.naive.nodes[name].devices if name in self.naive.nodes else ()
-        for uid, (on, shares) in list(self.naive.kept.items()):
+        for uid, (on, shares) in list(self.naive.nominated.items()):
             if on == name and not self.ledger.nominations.node_of(uid):
-                del self.naive.kept[uid]
+                del self.naive.nominated[uid]
             elif on == name:
                 assert {share.uuid for share in shares} <= {one.uuid for one in devices if one.in_service}
 
     def _break_promises(self, name: str) -> None:
-        for uid in [uid for uid in self.promised if self.naive.kept[uid][0] == name]:
+        for uid in [uid for uid in self.promised if self.naive.nominated[uid][0] == name]:
             del self.promised[uid]
 
     # --- pods ---
@@ -222,7 +222,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._check_place(name, expected, request)
 
     def _check_place(self, name: str, allocation: Allocation, request: Request) -> None:
-        """What the ledger itself decides is never above any limit, whatever else is there."""
+        """The ledger's own decisions never exceed a limit, whatever else is allocated."""
         node = self.naive.nodes[name]
         assert node.max_node_pods is None or self.naive.pods_of(name) <= node.max_node_pods
         assert len({one.uuid for one in allocation.gpus}) == len(allocation.gpus) == request.gpu_count
@@ -248,14 +248,14 @@ class LedgerMachine(RuleBasedStateMachine):
         self.ledger.precompute(request)
 
     @rule(uid=uids)
-    def bind_is_seen(self, uid: str) -> None:
+    def binding_is_observed(self, uid: str) -> None:
         held = self.naive.holdings.get(uid)
         if held is not None:
             held.confirmed = True
             self.ledger.hold(uid, held.pod, held.node, held.allocation)
 
     @rule(data=st.data(), uid=uids, name=names)
-    def foreign_allocation_is_seen(self, data: st.DataObject, uid: str, name: str) -> None:
+    def foreign_allocation_is_observed(self, data: st.DataObject, uid: str, name: str) -> None:
         allocation = data.draw(_allocations(name))
         self._break_promises(name)
         self.nomination_is_dropped(uid)
@@ -277,41 +277,41 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.release(uid) == (self.naive.holdings.pop(uid, None) is not None)
         assert not self.ledger.release(uid)
 
-    # --- room that is kept ---
+    # --- nominations ---
 
     @rule(
         number=st.integers(0, 2),
         request=st.one_of(small_requests, requests),
         name=names,
-        may_go=st.one_of(st.just(set(UIDS)), st.sets(uids)),
+        evictable=st.one_of(st.just(set(UIDS)), st.sets(uids)),
     )
-    def room_is_made(self, number: int, request: Request, name: str, may_go: set[str]) -> None:
-        waiting = [uid for uid in UIDS if uid not in self.naive.holdings and uid not in self.naive.kept]
-        if not waiting:
+    def nomination_is_added(self, number: int, request: Request, name: str, evictable: set[str]) -> None:
+        pending = [uid for uid in UIDS if uid not in self.naive.holdings and uid not in self.naive.nominated]
+        if not pending:
             return
-        uid = waiting[number % len(waiting)]
-        plan = self.ledger.evictions.plan(request, (name,), lambda one: Rank(0) if one in may_go else None)
+        uid = pending[number % len(pending)]
+        plan = self.ledger.evictions.plan(request, (name,), lambda one: Rank(0) if one in evictable else None)
         if plan is None:
             assert self.naive.reason(request, name) is not None
             return
-        assert set(plan.victims) <= may_go & self.naive.holdings.keys()
+        assert set(plan.victims) <= evictable & self.naive.holdings.keys()
         self.ledger.nominations.add(uid, request, plan)
-        self.naive.keep(uid, request, name, plan.rows)
+        self.naive.nominate(uid, request, name, plan.rows)
         self.promised[uid] = (request, set(plan.victims))
 
     @rule(uid=uids)
     def nomination_is_dropped(self, uid: str) -> None:
         self.ledger.nominations.remove(uid)
-        self.naive.kept.pop(uid, None)
+        self.naive.nominated.pop(uid, None)
         self.promised.pop(uid, None)
 
     @precondition(lambda self: self.promised)
     @rule(data=st.data())
-    def who_made_room_has_it_once_the_others_have_ended(self, data: st.DataObject) -> None:
+    def nominated_pod_fits_once_its_victims_are_gone(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.promised)))
-        request, (name, _) = self.promised[uid][0], self.naive.kept[uid]
+        request, (name, _) = self.promised[uid][0], self.naive.nominated[uid]
         for other, (_, victims) in self.promised.items():
-            if self.naive.kept[other][0] == name:
+            if self.naive.nominated[other][0] == name:
                 for victim in victims:
                     self.pod_ends(victim)
         assert self.ledger.filter_for(uid, request, NAMES).fits.count(name) == 1
@@ -320,18 +320,18 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.ledger.reserve(uid, uid, request, name) == expected
         self._check_place(name, expected, request)
 
-    # --- questions ---
+    # --- queries ---
 
     @rule(request=requests)
     def filter_agrees(self, request: Request) -> None:
-        asked = [*NAMES, "never-seen"]
-        verdict = self.ledger.filter(request, asked)
-        expected = {name: self.naive.reason(request, name) for name in asked}
+        candidates = [*NAMES, "never-seen"]
+        verdict = self.ledger.filter(request, candidates)
+        expected = {name: self.naive.reason(request, name) for name in candidates}
         assert verdict.fits == [name for name, reason in expected.items() if reason is None]
         assert verdict.refused == {name: why[0] for name, why in expected.items() if why and not why[1]}
         assert verdict.hopeless == {name: why[0] for name, why in expected.items() if why and why[1]}
-        for name in asked:
-            # Asked alone, and by trying it.
+        for name in candidates:
+            # Filtered alone, and reserved.
             alone = self.ledger.filter(request, [name])
             assert alone.fits == ([name] if name in verdict.fits else [])
             try:
@@ -345,20 +345,20 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(request=requests, policy=st.sampled_from(Placement))
     def score_agrees(self, request: Request, policy: Placement) -> None:
-        asked = ["never-seen", *NAMES]
+        candidates = ["never-seen", *NAMES]
         ledger = self.ledger if policy is Placement.BINPACK else self.rebuilt(0, policy)
-        expected = self.naive.scores(request, asked, policy)
-        assert ledger.score(request, asked) == expected
-        assert ledger.standing_out(request, asked) == [
+        expected = self.naive.scores(request, candidates, policy)
+        assert ledger.score(request, candidates) == expected
+        assert ledger.standing_out(request, candidates) == [
             (name, score - min(expected))
-            for name, score in zip(asked, expected, strict=True)
+            for name, score in zip(candidates, expected, strict=True)
             if score > min(expected)
         ]
-        assert ledger.score(request, asked[::-1]) == expected[::-1]
+        assert ledger.score(request, candidates[::-1]) == expected[::-1]
 
     @rule(request=requests)
-    def what_fits_is_scored_next(self, request: Request) -> None:
-        """As kube-scheduler asks: the nodes of the answer, in its order."""
+    def feasible_nodes_are_scored_next(self, request: Request) -> None:
+        """As kube-scheduler does: the nodes that fit, in their order."""
         fits = self.ledger.filter(request, ["never-seen", *NAMES]).fits
         assert self.ledger.score(request, fits) == self.naive.scores(request, fits, Placement.BINPACK)
 
@@ -370,13 +370,13 @@ class LedgerMachine(RuleBasedStateMachine):
             fresh = multi_gpu.left_over(self.ledger._books.columns, request, self.ledger._books.near)
             assert_array_equal(self.ledger._left.of(request), fresh)
             if request.is_ordinary:
-                # The way for several GPUs says the same of one.
+                # The path for several GPUs gives the same result for one.
                 assert_array_equal(left_over(self.ledger._books.columns, request), fresh)
 
-    # --- what always holds ---
+    # --- invariants ---
 
     def rebuilt(self, seed: int, policy: Placement = Placement.BINPACK) -> Ledger:
-        """A fresh ledger, fed what the API server has, in any order."""
+        """A new ledger, given the API server's objects in any order."""
         ledger = Ledger(node_policy=policy)
         events: list[NodeDevices | tuple[str, Holding]] = [
             *self.naive.nodes.values(),
@@ -389,7 +389,7 @@ class LedgerMachine(RuleBasedStateMachine):
             else:
                 uid, held = event
                 ledger.hold(uid, held.pod, held.node, held.allocation)
-        ledger.nominations.restore(self.naive.kept)
+        ledger.nominations.restore(self.naive.nominated)
         return ledger
 
     @rule(seed=st.integers(0, 1 << 16))
@@ -399,7 +399,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert fresh.usage(name) == self.ledger.usage(name)
 
     @invariant()
-    def figures_agree(self) -> None:
+    def usage_agrees(self) -> None:
         for name in NAMES:
             assert self.ledger.usage(name) == self.naive.usage(name)
             assert self.ledger.node(name) == self.naive.nodes.get(name)
@@ -410,9 +410,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_repeated_request_is_answered_correctly(self) -> None:
-        asked = ["never-seen", *NAMES]
+        candidates = ["never-seen", *NAMES]
         request = asks(2, 30)
-        assert self.ledger.score(request, asked) == self.naive.scores(request, asked, Placement.BINPACK)
+        assert self.ledger.score(request, candidates) == self.naive.scores(request, candidates, Placement.BINPACK)
 
     @invariant()
     def nothing_unneeded_is_kept(self) -> None:
@@ -420,8 +420,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert set(self.ledger._books.nodes) == needed
         for name, book in self.ledger._books.nodes.items():
             usage = self.naive.usage(name)
-            there = {gpu.uuid for gpu in usage.gpus} | {one.share.uuid for one in usage.pending}
-            assert set(book.gpus) == there
+            present = {gpu.uuid for gpu in usage.gpus} | {one.share.uuid for one in usage.pending}
+            assert set(book.gpus) == present
 
     @precondition(lambda self: self.naive.holdings)
     @rule()
@@ -429,7 +429,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._release_all()
 
     def _release_all(self) -> None:
-        for uid in list(self.naive.kept):
+        for uid in list(self.naive.nominated):
             self.nomination_is_dropped(uid)
         for uid in list(self.naive.holdings):
             self.pod_ends(uid)
@@ -445,7 +445,7 @@ class LedgerMachine(RuleBasedStateMachine):
         for name in NAMES:
             self.node_goes(name)
         assert self.ledger.totals() == Ledger().totals()
-        # Nothing is kept of what is gone.
+        # Nothing is left of removed objects.
         assert not self.ledger._books.nodes
         assert not self.ledger._books.absent
         assert not self.ledger._books.refusals._against
