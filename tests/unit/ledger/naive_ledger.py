@@ -77,7 +77,9 @@ class NaiveLedger:
 
     def free_mib(self, node: str, device: Device) -> int:
         nominated_mib = sum(share.mib for share in self.nominated_of(node, device.uuid))
-        return max(0, device.total_mib - device.foreign_mib - self.used_mib(node, device.uuid) - nominated_mib)
+        return max(
+            0, device.total_mib - device.foreign_mib - self.used_mib(node, device.uuid) - nominated_mib
+        )
 
     def shares_on(self, node: str) -> list[tuple[GpuShare, ...]]:
         """The shares of each pod on a node, and those reserved for pending pods."""
@@ -298,7 +300,9 @@ class NaiveLedger:
             rest = [device for device in fitting if device not in some]
             return (
                 -self.least(node, some),
-                () if request.by_gpu else tuple(sorted(self.preference(request, name, device) for device in some)),
+                ()
+                if request.by_gpu
+                else tuple(sorted(self.preference(request, name, device) for device in some)),
                 -sum(self.near(node, one, other) for one, other in combinations(some, 2)),
                 -sum(self.near(node, one, other) for one, other in combinations(rest, 2)),
                 len({device.numa_node for device in some}),

@@ -69,7 +69,9 @@ def test_a_node_fits_what_it_would_if_some_of_its_pods_had_never_been_there(
             without.hold(f"uid-{number}", f"ns/{number}", "n1", allocation)
     before = state(ledger)
 
-    assert ledger.evictions.fits_without(pending, "n1", evicted_uids) == bool(without.filter(pending, ["n1"]).fits)
+    assert ledger.evictions.fits_without(pending, "n1", evicted_uids) == bool(
+        without.filter(pending, ["n1"]).fits
+    )
 
     assert state(ledger) == before
     assert ledger.filter(pending, ["n1"]).fits == ledger.fitting(pending, ["n1"])

@@ -81,7 +81,9 @@ def test_pods_with_few_cpus_go_where_cpus_are_short_and_pods_with_many_elsewhere
     ledger.set_free_cpu("gone", 1)
 
 
-def test_values_that_one_call_leaves_open_are_completed_by_the_next_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_one_call_leaves_open_are_completed_by_the_next_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The work of a call is bounded: the node with the tightest GPU comes first, and is preferred until more is known."""
     sizes = (9, 7, 5, 8, 6, 4)
     nodes = [node(name, size * 1024) for name, size in zip(NAMES, sizes, strict=True)]

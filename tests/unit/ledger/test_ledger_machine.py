@@ -412,7 +412,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def a_repeated_request_is_answered_correctly(self) -> None:
         candidates = ["never-seen", *NAMES]
         request = asks(2, 30)
-        assert self.ledger.score(request, candidates) == self.naive.scores(request, candidates, Placement.BINPACK)
+        assert self.ledger.score(request, candidates) == self.naive.scores(
+            request, candidates, Placement.BINPACK
+        )
 
     @invariant()
     def nothing_unneeded_is_kept(self) -> None:

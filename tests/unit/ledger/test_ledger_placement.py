@@ -74,7 +74,7 @@ def test_a_difference_that_is_small_next_to_the_largest_gpu_still_counts() -> No
 
 
 @pytest.mark.parametrize(("policy", "points"), [(Placement.BINPACK, [10, 10]), (Placement.SPREAD, [0, 10])])
-def test_of_nodes_with_equal_gpus_free_spread_takes_the_one_with_fewer_pods(
+def test_of_nodes_with_equal_free_gpus_spread_takes_the_one_with_fewer_pods(
     policy: Placement, points: list[int]
 ) -> None:
     ledger = Ledger(node_policy=policy)
@@ -85,7 +85,7 @@ def test_of_nodes_with_equal_gpus_free_spread_takes_the_one_with_fewer_pods(
 
 
 @pytest.mark.parametrize("policy", [Placement.BINPACK, Placement.SPREAD])
-def test_memory_alone_closes_no_node_to_compute_while_another_has_room(policy: Placement) -> None:
+def test_pods_with_memory_only_close_no_node_to_compute_while_another_has_room(policy: Placement) -> None:
     ledger = Ledger(node_policy=policy)
     ledger.set_node(node("core", T4, mode=NodeMode.CORE_MEM, placement=policy))
     worse = A100 if policy is Placement.BINPACK else 6 * 1024
@@ -95,11 +95,11 @@ def test_memory_alone_closes_no_node_to_compute_while_another_has_room(policy: P
     ledger.set_node(node("core-2", T4, mode=NodeMode.CORE_MEM, placement=policy))
     assert ledger.score(asks(4, 5), ["core", "cgpu", "core-2"]) == [10, 0, 10]
     placed(ledger, "a", asks(1), "core")
-    # It is closed: nothing is lost any more.
+    # It is closed already: nothing more is lost.
     assert ledger.score(asks(4), ["core", "cgpu", "core-2"]) == [10, 5, 0]
 
 
-def test_a_cordoned_gpu_takes_nothing_new_and_keeps_what_it_has() -> None:
+def test_a_cordoned_gpu_takes_no_new_pods_and_keeps_those_it_has() -> None:
     ledger = Ledger()
     free = node("n1", T4, T4)
     ledger.set_node(free)
@@ -124,9 +124,11 @@ def test_a_node_takes_as_many_pods_as_its_label_allows() -> None:
     ledger.set_node(msgspec.structs.replace(node("n1", T4, T4), max_node_pods=2))
     placed(ledger, "a", asks(1))
     placed(ledger, "b", asks(1, gpus=2))
-    says = r"node already has 2 pods on its GPUs, the most allowed \(label gpushare.dev/max-pods-per-node\)"
+    expected = (
+        r"node already has 2 pods on its GPUs, the most allowed \(label gpushare.dev/max-pods-per-node\)"
+    )
     for request in (asks(1), asks(1, gpus=2), asks(1, whole=True)):
-        with pytest.raises(Refused, match=says) as refused:
+        with pytest.raises(Refused, match=expected) as refused:
             placed(ledger, "c", request)
         assert not refused.value.hopeless
     ledger.release("a")

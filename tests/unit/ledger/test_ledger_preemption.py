@@ -1,4 +1,4 @@
-"""Victims are enough, none is one too many, and the cheapest are chosen; reserved capacity goes to no other pod."""
+"""Victims suffice, none is needless, and the cheapest are chosen; reserved capacity goes to no other pod."""
 
 from itertools import combinations
 
@@ -21,7 +21,7 @@ def node(name: str, *gib: int, mode: NodeMode = NodeMode.SHARE, cap: int | None 
 
 
 class Cluster:
-    """A ledger with pods of priorities; those below ``priority`` may go."""
+    """A ledger whose pods have priorities; those below ``priority`` may be evicted."""
 
     def __init__(self, *nodes: NodeDevices) -> None:
         self.ledger = Ledger()
@@ -61,12 +61,12 @@ def test_one_large_pod_is_evicted_instead_of_two_small_ones_of_equal_priority(la
     for uid, units in sizes:
         cluster.put(uid, units, 1, "n")
     assert cluster.plan(8, 5).victims == ("large",)  # type: ignore[union-attr]
-    assert cluster.plan(4, 5).victims == (sizes[-1][0],), "of one each the youngest goes"  # type: ignore[union-attr]
+    assert cluster.plan(4, 5).victims == (sizes[-1][0],), "of single pods the youngest is evicted"  # type: ignore[union-attr]
     cluster.ranks["large"] = Rank(2, 0)
-    assert set(cluster.plan(8, 5).victims) == {"small", "little"}, "two that are less important"  # type: ignore[union-attr]
+    assert set(cluster.plan(8, 5).victims) == {"small", "little"}, "two of lower priority"  # type: ignore[union-attr]
 
 
-def test_where_one_as_important_goes_anyway_the_larger_one_spares_others() -> None:
+def test_where_one_of_a_priority_is_evicted_anyway_the_larger_one_spares_others() -> None:
     cluster = Cluster(node("n", 16))
     for uid, units, priority in (("large", 8, 2), ("middle", 4, 2), ("low", 2, 1), ("least", 2, 0)):
         cluster.put(uid, units, priority, "n")
@@ -74,7 +74,7 @@ def test_where_one_as_important_goes_anyway_the_larger_one_spares_others() -> No
     assert cluster.plan(4, 5).victims == ("low", "least")  # type: ignore[union-attr]
 
 
-def test_compute_counts_as_memory_does_when_a_large_one_is_looked_for() -> None:
+def test_compute_counts_like_memory_in_the_search_for_a_large_victim() -> None:
     cluster = Cluster(node("n", 16, mode=NodeMode.CORE_MEM))
     for uid, units, core in (("large", 2, 60), ("small", 4, 20), ("little", 4, 20)):
         cluster.put(uid, units, 1, "n", core)
@@ -91,7 +91,7 @@ def test_the_lowest_priority_is_evicted_and_none_of_equal_or_higher_priority() -
     assert cluster.plan(4, 1) is None
 
 
-def test_a_node_with_guarded_victims_is_the_last_choice_and_fewer_victims_come_before_more() -> None:
+def test_nodes_with_guarded_victims_come_last_and_nodes_with_fewer_victims_first() -> None:
     cluster = Cluster(node("a", 16), node("b", 16), node("c", 16))
     cluster.put("guarded", 16, 1, "a", guarded=True)
     cluster.put("one", 16, 1, "b")
@@ -102,7 +102,7 @@ def test_a_node_with_guarded_victims_is_the_last_choice_and_fewer_victims_come_b
     assert cluster.plan(16, 5, "a").victims == ("guarded",)  # type: ignore[union-attr]
 
 
-def test_pods_that_terminate_already_are_not_evicted() -> None:
+def test_pods_that_are_already_terminating_are_not_evicted() -> None:
     cluster = Cluster(node("n", 16))
     cluster.put("leaving", 8, 1, "n", leaving=True)
     cluster.put("other", 8, 1, "n")
@@ -110,7 +110,7 @@ def test_pods_that_terminate_already_are_not_evicted() -> None:
     assert cluster.plan(16, 5).victims == ("other",)  # type: ignore[union-attr]
 
 
-def test_pods_of_the_other_kind_all_go_or_the_node_is_no_choice() -> None:
+def test_pods_of_the_other_kind_are_all_evicted_or_the_node_is_not_chosen() -> None:
     cluster = Cluster(node("n", 16, 16, mode=NodeMode.CORE_MEM))
     cluster.put("a", 1, 1, "n")
     cluster.put("b", 1, 2, "n")
@@ -118,7 +118,7 @@ def test_pods_of_the_other_kind_all_go_or_the_node_is_no_choice() -> None:
     assert cluster.plan(4, 2, core=10) is None
 
 
-def test_a_gpu_at_its_cap_of_pods_loses_one() -> None:
+def test_a_gpu_at_its_pod_limit_loses_one() -> None:
     cluster = Cluster(node("n", 16, cap=2))
     cluster.put("a", 1, 1, "n")
     cluster.put("b", 1, 2, "n")
@@ -144,7 +144,7 @@ def test_for_a_whole_gpu_all_its_pods_are_evicted() -> None:
     assert cluster.plan(1, 2, whole=True) is None
 
 
-def test_a_node_at_its_cap_of_pods_loses_the_least_important_wherever_it_is() -> None:
+def test_a_node_at_its_pod_limit_loses_the_pod_of_lowest_priority_on_any_gpu() -> None:
     cluster = Cluster(structs.replace(node("n", 16, 16), max_node_pods=2))
     cluster.put("a", 16, 2, "n")
     cluster.put("b", 1, 1, "n")
@@ -170,7 +170,7 @@ def test_reserved_capacity_goes_to_no_other_pod_until_it_is_released() -> None:
     assert ledger.reserve("new", "default/new", asks(16), "n").mib == 16 * 1024
 
 
-def test_a_node_with_reserved_capacity_takes_no_pod_of_the_other_kind_and_evicts_none_for_one() -> None:
+def test_a_node_with_reserved_capacity_takes_no_pod_of_the_other_kind_nor_evicts_for_one() -> None:
     cluster = Cluster(node("n", 16, 16, mode=NodeMode.CORE_MEM))
     cluster.put("low", 4, 1, "n")
     plan = cluster.plan(4, 5, core=30)
@@ -178,9 +178,9 @@ def test_a_node_with_reserved_capacity_takes_no_pod_of_the_other_kind_and_evicts
     ledger = cluster.ledger
     ledger.nominations.add("new", asks(4, 30), plan)
     assert ledger.filter(asks(1), ["n"]).fits == []
-    assert cluster.plan(1, 9) is None, "the room is for a pod of the other kind"
+    assert cluster.plan(1, 9) is None, "the capacity is reserved for a pod of the other kind"
     ledger.release("low")
-    assert ledger.filter(asks(1), ["n"]).fits == [], "one with memory alone would shut out who made room"
+    assert ledger.filter(asks(1), ["n"]).fits == [], "a pod with memory only would shut out the nominated one"
     assert ledger.filter(asks(1, 5), ["n"]).fits == ["n"]
     assert ledger.filter_for("new", asks(4, 30), ["n"]).fits == ["n"]
     ledger.nominations.remove("new")
@@ -201,7 +201,7 @@ def test_reserved_capacity_counts_for_the_nodes_pod_limit_until_it_is_released()
         ledger.reserve("thief", "default/thief", asks(1), "n")
     another = cluster.plan(4, 5)
     assert another is not None
-    assert another.victims == ("b",), "who makes room for a second pod ends the second"
+    assert another.victims == ("b",), "for a second pod the second one is evicted"
     ledger.set_node(structs.replace(capped, placement=Placement.SPREAD))
     assert ledger.filter(asks(1), ["n"]).fits == []
     ledger.nominations.remove("new")
@@ -209,7 +209,7 @@ def test_reserved_capacity_counts_for_the_nodes_pod_limit_until_it_is_released()
     assert ledger.reserve("new", "default/new", asks(4), "n").mib == 4 * 1024
 
 
-def test_what_is_kept_on_a_gpu_that_changes_or_goes_or_beside_more_room_is_forgotten() -> None:
+def test_a_nomination_is_dropped_if_its_gpu_changes_or_the_node_gains_capacity() -> None:
     before = structs.replace(node("n", 16, 12), max_pods=2)
     cluster = Cluster(before)
     cluster.put("a", 16, 1, "n")
@@ -244,7 +244,7 @@ def test_what_is_kept_on_a_gpu_that_changes_or_goes_or_beside_more_room_is_forgo
 
 
 @pytest.mark.parametrize("change", ["others hold more", "a GPU less", "a GPU that is sick", "placement"])
-def test_what_is_kept_on_a_gpu_stays_kept_whatever_is_lost_beside_it(change: str) -> None:
+def test_a_nomination_on_a_gpu_survives_losses_on_other_gpus(change: str) -> None:
     before = node("n", 16, 12)
     cluster = Cluster(before)
     cluster.put("a", 16, 1, "n")
@@ -282,7 +282,7 @@ PODS = st.lists(st.tuples(st.integers(1, 8), st.integers(0, 3), st.booleans()), 
 
 
 @given(PODS, st.integers(1, 8), st.integers(1, 4), st.sampled_from([(8,), (8, 8)]))
-def test_a_plan_is_found_whenever_any_set_would_do_and_has_no_needless_victim(
+def test_a_plan_is_found_whenever_some_victims_suffice_and_has_no_needless_victim(
     pods: list[tuple[int, int, bool]], units: int, priority: int, gpus: tuple[int, ...]
 ) -> None:
     cluster = Cluster(node("n", *gpus))
@@ -293,7 +293,7 @@ def test_a_plan_is_found_whenever_any_set_would_do_and_has_no_needless_victim(
             put.append(f"p{number}")
         except Refused:
             continue
-    gone_anyway = {
+    leaving_uids = {
         uid for uid in put if cluster.ranks[uid].leaving and cluster.ranks[uid].priority < priority
     }
 
@@ -301,17 +301,17 @@ def test_a_plan_is_found_whenever_any_set_would_do_and_has_no_needless_victim(
         ledger = Ledger()
         ledger.set_node(node("n", *gpus))
         for uid in put:
-            if uid not in gone | gone_anyway:
+            if uid not in gone | leaving_uids:
                 held = cluster.ledger.held(uid)
                 assert held is not None
                 ledger.hold(uid, held.pod, "n", held.allocation)
         return bool(ledger.filter(asks(units), ["n"]).fits)
 
-    may_go = [uid for uid in put if cluster.ranks[uid].priority < priority and uid not in gone_anyway]
+    evictable = [uid for uid in put if cluster.ranks[uid].priority < priority and uid not in leaving_uids]
     possible = [
         set(some)
-        for size in range(len(may_go) + 1)
-        for some in combinations(may_go, size)
+        for size in range(len(evictable) + 1)
+        for some in combinations(evictable, size)
         if fits_without(set(some))
     ]
     plan = cluster.plan(units, priority)
@@ -327,7 +327,7 @@ def test_a_plan_is_found_whenever_any_set_would_do_and_has_no_needless_victim(
     assert len(victims) == min(len(some) for some, its in zip(possible, worsts, strict=True) if its == worst)
 
 
-def test_a_node_that_takes_nothing_new_is_no_place_to_make_room() -> None:
+def test_no_pods_are_evicted_on_a_node_that_takes_no_new_pods() -> None:
     cluster = Cluster(node("n", 16, 16))
     cluster.put("low", 16, 1, "n")
     cluster.put("low-2", 16, 1, "n")

@@ -1,4 +1,4 @@
-"""Counting MiB is counting units as long as the unit stays, and the order of events does not matter."""
+"""Counting in MiB equals counting in units while the unit stays, and the order of events does not matter."""
 
 from collections.abc import Callable
 
@@ -20,15 +20,15 @@ quick = settings(max_examples=rounds(60, soak=150), deadline=None)
     unit=st.sampled_from(MemoryUnit),
     steps=st.lists(st.tuples(st.booleans(), st.integers(1, 40)), max_size=60),
 )
-def test_mib_count_as_units_do_while_the_unit_stays(
+def test_counting_in_mib_equals_counting_in_units_while_the_unit_stays(
     total_mib: int, unit: MemoryUnit, steps: list[tuple[bool, int]]
 ) -> None:
     ledger = Ledger()
     ledger.set_node(node("n1", total_mib, unit=unit))
     total_units = total_mib // unit.mib
     by_units: dict[str, int] = {}
-    for number, (comes, amount) in enumerate(steps):
-        if comes:
+    for number, (arrives, amount) in enumerate(steps):
+        if arrives:
             fits = sum(by_units.values()) + amount <= total_units
             assert ledger.filter(asks(amount), ["n1"]).fits == (["n1"] if fits else [])
             try:
@@ -52,7 +52,7 @@ def test_mib_count_as_units_do_while_the_unit_stays(
 def test_a_gpu_takes_as_many_single_units_as_it_has(
     unit: MemoryUnit, total_mib: int, data: st.DataObject
 ) -> None:
-    """The hardest case for MiB: as many roundings as there can be."""
+    """The hardest case for MiB: as many roundings as possible."""
     ledger = Ledger()
     ledger.set_node(node("n1", total_mib, unit=unit))
     total_units = total_mib // unit.mib
@@ -116,18 +116,18 @@ def pod_events(uid: str) -> st.SearchStrategy[list[LedgerEvent]]:
 def test_only_the_order_of_events_about_one_object_matters(
     histories: tuple[list[LedgerEvent], ...], random: object, request_units: int
 ) -> None:
-    in_turn, mixed = Ledger(), Ledger()
+    in_order, mixed = Ledger(), Ledger()
     for history in histories:
         for event in history:
-            event(in_turn)
+            event(in_order)
     order = [number for number, history in enumerate(histories) for _ in history]
     random.shuffle(order)  # type: ignore[attr-defined]
     left = [iter(history) for history in histories]
     for number in order:
         next(left[number])(mixed)
     for name in ("n1", "n2"):
-        assert mixed.usage(name) == in_turn.usage(name)
-    assert mixed.totals() == in_turn.totals()
+        assert mixed.usage(name) == in_order.usage(name)
+    assert mixed.totals() == in_order.totals()
     for request in (asks(request_units), asks(request_units, 5)):
-        assert mixed.filter(request, ["n1", "n2"]) == in_turn.filter(request, ["n1", "n2"])
-        assert mixed.score(request, ["n1", "n2"]) == in_turn.score(request, ["n1", "n2"])
+        assert mixed.filter(request, ["n1", "n2"]) == in_order.filter(request, ["n1", "n2"])
+        assert mixed.score(request, ["n1", "n2"]) == in_order.score(request, ["n1", "n2"])

@@ -1,4 +1,4 @@
-"""Every refusal says what a person needs to know, in GiB and MiB, and whether eviction could help."""
+"""Every refusal gives its reason in GiB and MiB, and whether eviction could help."""
 
 import msgspec
 import pytest
@@ -15,17 +15,17 @@ Case = tuple[NodeDevices | None, list[Request], Request, str, bool]
 
 
 def case(
-    there: NodeDevices | None, request: Request, says: str, *pods: Request, hopeless: bool = False
+    on_node: NodeDevices | None, request: Request, expected: str, *pods: Request, hopeless: bool = False
 ) -> Case:
-    """On ``there`` with ``pods`` placed one after the other, ``request`` is refused and ``says`` why."""
-    return there, list(pods), request, says, hopeless
+    """With ``pods`` placed one after the other, the node refuses ``request`` with the reason ``expected``."""
+    return on_node, list(pods), request, expected, hopeless
 
 
-def divided(there: NodeDevices) -> NodeDevices:
+def divided(whole: NodeDevices) -> NodeDevices:
     """The node with its last GPU as the MIG instance that begins at memory slice 4 of GPU 0."""
-    *others, last = there.devices
+    *others, last = whole.devices
     instance = msgspec.structs.replace(last, index=20, uuid="MIG-a")
-    return msgspec.structs.replace(there, devices=(*others, instance))
+    return msgspec.structs.replace(whole, devices=(*others, instance))
 
 
 CASES: dict[str, Case] = {
@@ -41,22 +41,22 @@ CASES: dict[str, Case] = {
         "no single GPU has 16 GiB and 60% compute free (nearest: GPU 0/4 with 19 GiB and 50%)",
         asks(20, 50),
     ),
-    "a node that is not known is named so": case(None, asks(1), "node is not known to the scheduler yet"),
-    "free memory on two GPUs does not hold what fits neither": case(
+    "an unknown node is reported as such": case(None, asks(1), "node is not known to the scheduler yet"),
+    "free memory on two GPUs does not add up": case(
         node("n1", 8 * 1024, 8 * 1024),
         asks(8),
         "no single GPU has 8 GiB free (largest free: 4 GiB on GPU 1)",
         asks(5),
         asks(4),
     ),
-    "of GPUs with as much free the first is named": case(
+    "of GPUs with equal free memory the first is named": case(
         node("n1", V100, V100),
         asks(8),
         "no single GPU has 8 GiB free (largest free: 7 GiB on GPU 0)",
         asks(8),
         asks(8),
     ),
-    "a full node says so": case(
+    "a full node is reported as such": case(
         node("n1", T4), asks(1), "no single GPU has 1 GiB free (every GPU is full)", asks(15)
     ),
     "GPUs out of service are not called full": case(
@@ -85,7 +85,7 @@ CASES: dict[str, Case] = {
     "a GPU smaller than a unit is less than a unit": case(
         node("n1", 1000), asks(1), "asks for 1 GiB, the largest GPU has less than 1 GiB", hopeless=True
     ),
-    "compute that is short is named next to the memory": case(
+    "lack of compute is named next to the memory": case(
         node("n1", T4, T4, mode=NodeMode.CORE_MEM),
         asks(4, 30),
         "no single GPU has 4 GiB and 30% compute free (nearest: GPU 1 with 12 GiB and 20%)",
@@ -98,13 +98,13 @@ CASES: dict[str, Case] = {
         "asks for 120% compute, one GPU has 100%",
         hopeless=True,
     ),
-    "memory that is short is named before compute": case(
+    "lack of memory is named before compute": case(
         node("n1", T4, mode=NodeMode.CORE_MEM),
         asks(14, 100),
         "no single GPU has 14 GiB free (largest free: 13 GiB on GPU 0)",
         asks(2, 5),
     ),
-    "the pod cap is named where memory would do": case(
+    "the pod cap is named where memory would suffice": case(
         node("n1", T4, T4, max_pods=1),
         asks(3),
         "every GPU with room already has 1 pod, the most allowed",
@@ -143,7 +143,7 @@ CASES: dict[str, Case] = {
         "GPU 2 is unhealthy: XID 48",
         asks(12),
     ),
-    "a node that is switching says so": case(
+    "a switching node is reported as such": case(
         node("n1", T4, refusal="node is switching from share to cgpu"),
         asks(1),
         "node is switching from share to cgpu",
@@ -156,7 +156,7 @@ CASES: dict[str, Case] = {
         hopeless=True,
     ),
     "a node without GPUs has none": case(node("n1"), asks(1), "node has no GPU", hopeless=True),
-    "a node without compute says which mode has it": case(
+    "a node without compute names the mode that has it": case(
         node("n1", T4, mode=NodeMode.CGPU),
         asks(1, 5),
         "node gives out no compute (it is in mode cgpu; aliyun.com/gpu-core.percentage needs label "
@@ -168,35 +168,35 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("sentence", CASES)
 def test_refusal(sentence: str) -> None:
-    there, pods, request, says, hopeless = CASES[sentence]
+    on_node, pods, request, expected, hopeless = CASES[sentence]
     ledger = Ledger()
-    if there is not None:
-        ledger.set_node(there)
+    if on_node is not None:
+        ledger.set_node(on_node)
     for number, pod in enumerate(pods):
         ledger.reserve(f"uid{number}", f"default/p{number}", pod, "n1")
     verdict = ledger.filter(request, ["n1"])
     assert verdict.fits == []
-    assert (verdict.hopeless if hopeless else verdict.refused) == {"n1": says}
+    assert (verdict.hopeless if hopeless else verdict.refused) == {"n1": expected}
     assert (verdict.refused if hopeless else verdict.hopeless) == {}
 
 
 @pytest.mark.parametrize("sentence", CASES)
-def test_reserve_refuses_in_the_same_words(sentence: str) -> None:
-    there, pods, request, says, hopeless = CASES[sentence]
+def test_reserve_refuses_with_the_same_reason(sentence: str) -> None:
+    on_node, pods, request, expected, hopeless = CASES[sentence]
     ledger = Ledger()
-    if there is not None:
-        ledger.set_node(there)
+    if on_node is not None:
+        ledger.set_node(on_node)
     for number, pod in enumerate(pods):
         ledger.reserve(f"uid{number}", f"default/p{number}", pod, "n1")
     with pytest.raises(Refused) as refused:
         ledger.reserve("uid", "default/p", request, "n1")
-    assert (refused.value.node, refused.value.reason, refused.value.hopeless) == ("n1", says, hopeless)
-    assert str(refused.value) == f"node n1: {says}"
+    assert (refused.value.node, refused.value.reason, refused.value.hopeless) == ("n1", expected, hopeless)
+    assert str(refused.value) == f"node n1: {expected}"
     assert isinstance(refused.value, LedgerError)
     assert ledger.held("uid") is None
 
 
-def test_a_thousand_nodes_refuse_each_with_its_own_figures() -> None:
+def test_a_thousand_nodes_refuse_each_with_its_own_numbers() -> None:
     ledger = Ledger()
     names = [f"n{number}" for number in range(1000)]
     for number, name in enumerate(names):
@@ -209,7 +209,7 @@ def test_a_thousand_nodes_refuse_each_with_its_own_figures() -> None:
     assert refused["n999"] == "no single GPU has 125 GiB free (every GPU is full)"
 
 
-def test_compute_that_others_overcommitted_reads_as_none() -> None:
+def test_overcommitted_compute_is_reported_as_zero() -> None:
     ledger = Ledger()
     ledger.set_node(node("n1", T4, mode=NodeMode.CORE_MEM))
     for uid in ("a", "b"):
@@ -219,7 +219,7 @@ def test_compute_that_others_overcommitted_reads_as_none() -> None:
     }
 
 
-def test_kept_parts_of_sentences_are_bounded() -> None:
+def test_cached_parts_of_sentences_are_bounded() -> None:
     parts = Parts(str)
     for key in range(50_000):
         assert parts[key] == str(key)

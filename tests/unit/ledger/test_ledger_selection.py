@@ -1,4 +1,4 @@
-"""Pods that select GPUs get no others: when they are placed, by evictions, or by moves; and reasons say which are excluded."""
+"""Pods that select GPUs get no others, when placed, by evictions or by moves; reasons name what is excluded."""
 
 import pytest
 from msgspec import structs
@@ -39,7 +39,7 @@ def reason(ledger: Ledger, request: Request) -> tuple[str, bool]:
 
 @pytest.mark.parametrize("placement", Placement)
 @pytest.mark.parametrize("request_", [asks(2), asks(2, gpus=2), asks(2, whole=True)])
-def test_a_share_and_several_gpus_are_taken_of_the_selected_ones(
+def test_a_share_and_several_gpus_are_taken_from_the_selected_gpus(
     request_: Request, placement: Placement
 ) -> None:
     ledger = Ledger.of([structs.replace(mixed(), placement=placement)])
@@ -48,7 +48,7 @@ def test_a_share_and_several_gpus_are_taken_of_the_selected_ones(
     assert len(allocation.gpus) == request_.gpu_count
 
 
-def test_whole_gpus_by_number_are_taken_of_the_selected_ones() -> None:
+def test_whole_gpus_by_number_are_taken_from_the_selected_gpus() -> None:
     ledger = Ledger.of([mixed(mode=NodeMode.TOPOLOGY)])
     assert [gpu.index for gpu in ledger.reserve("u", "p", selecting(counts(2)), "n1").gpus] == [1, 2]
     assert reason(ledger, selecting(counts(1), NOT_T4)) == (
@@ -58,7 +58,7 @@ def test_whole_gpus_by_number_are_taken_of_the_selected_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "selection", "says", "hopeless"),
+    ("request_", "selection", "expected", "hopeless"),
     [
         (
             asks(1),
@@ -105,14 +105,14 @@ def test_whole_gpus_by_number_are_taken_of_the_selected_ones() -> None:
     ],
 )
 def test_reasons_name_what_excludes_gpus(
-    request_: Request, selection: GpuSelection, says: str, hopeless: bool
+    request_: Request, selection: GpuSelection, expected: str, hopeless: bool
 ) -> None:
     ledger = Ledger.of([mixed()])
     ledger.hold("x", "x", "n1", holding(share("n1-1", 7168, 7, 8), share("n1-2", 6144, 6, 8)))
-    assert reason(ledger, selecting(request_, selection)) == (says, hopeless)
+    assert reason(ledger, selecting(request_, selection)) == (expected, hopeless)
 
 
-def test_a_kind_of_gpu_that_appears_later_and_a_changed_gpu_are_seen() -> None:
+def test_new_kinds_of_gpus_and_changed_gpus_are_noticed() -> None:
     ledger = Ledger.of([mixed("n1", "Tesla T4")])
     assert not ledger.fitting(selecting(asks(1)), ["n1"])
     ledger.set_node(mixed("n2", "NVIDIA A10"))
@@ -122,7 +122,7 @@ def test_a_kind_of_gpu_that_appears_later_and_a_changed_gpu_are_seen() -> None:
     assert ledger.fitting(selecting(asks(1)), ["n1", "n2"]) == ["n1"]
 
 
-def test_scores_are_of_the_gpus_that_the_pod_may_have() -> None:
+def test_scores_count_only_the_gpus_that_the_pod_may_have() -> None:
     ledger = Ledger.of([mixed("n1", "Tesla T4", "NVIDIA A10"), mixed("n2", "Tesla T4", "NVIDIA A10")])
     # The fullest GPU is a T4 of n1, the fullest A10 is on n2.
     ledger.hold("x", "x", "n1", holding(share("n1-0", 6144, 6, 8)))
@@ -131,7 +131,7 @@ def test_scores_are_of_the_gpus_that_the_pod_may_have() -> None:
     assert ledger.best(selecting(asks(2)), ["n1", "n2"]) == "n2"
 
 
-def test_evictions_make_room_on_selected_gpus_alone() -> None:
+def test_evictions_free_only_selected_gpus() -> None:
     ledger = Ledger.of([mixed("n1", "Tesla T4", "NVIDIA A10")])
     ledger.hold("cheap", "cheap", "n1", holding(share("n1-0", 8192, 8, 8)), priority=-5)
     ledger.hold("dear", "dear", "n1", holding(share("n1-1", 8192, 8, 8, index=1)))
@@ -144,9 +144,7 @@ def test_evictions_make_room_on_selected_gpus_alone() -> None:
     assert ledger.evictions.plan(none, ["n1"], lambda uid: Rank(0), priority=10) is None
 
 
-def test_a_pod_is_not_moved_to_a_gpu_that_it_excludes_and_none_for_a_gpu_that_the_pending_pod_excludes() -> (
-    None
-):
+def test_pods_move_neither_to_gpus_they_exclude_nor_for_gpus_that_the_pending_pod_excludes() -> None:
     ledger = Ledger.of([mixed("n1", "NVIDIA A10", "NVIDIA A10"), mixed("n2", "Tesla T4")])
     for index in (0, 1):
         ledger.hold(f"p{index}", "p", "n1", holding(share(f"n1-{index}", 4096, 4, 8, index=index)))

@@ -1,4 +1,4 @@
-"""Several GPUs for one pod, and whole ones: which are allocated, what they are worth, and reasons for refusals."""
+"""Several GPUs for one pod, and whole ones: which are allocated, how much of each, and reasons for refusals."""
 
 import msgspec
 import pytest
@@ -23,7 +23,7 @@ def ledger_with(*nodes: NodeDevices) -> Ledger:
     return ledger
 
 
-def test_gpus_of_different_sizes_give_as_many_units_each() -> None:
+def test_gpus_of_different_sizes_give_the_same_number_of_units_each() -> None:
     ledger = ledger_with(node("n1", T4, A100))
     allocation = ledger.reserve("a", "default/a", asks(8, gpus=2), "n1")
     assert [(share.units, share.device_units, share.mib) for share in allocation.gpus] == [
@@ -32,7 +32,7 @@ def test_gpus_of_different_sizes_give_as_many_units_each() -> None:
     ]
 
 
-def test_a_whole_gpu_is_the_smallest_that_will_do_and_all_of_it() -> None:
+def test_a_whole_gpu_is_the_smallest_that_fits_and_all_of_it() -> None:
     ledger = ledger_with(node("n1", A100, 16384, V100))
     allocation = ledger.reserve("a", "default/a", asks(14, whole=True), "n1")
     assert [(share.index, share.units, share.mib) for share in allocation.gpus] == [(2, 15, V100)]
@@ -40,13 +40,13 @@ def test_a_whole_gpu_is_the_smallest_that_will_do_and_all_of_it() -> None:
     assert [(share.index, share.units, share.mib) for share in allocation.gpus] == [(1, 16, 16384)]
 
 
-def divided(there: NodeDevices, *of: int) -> NodeDevices:
+def divided(whole: NodeDevices, *of: int) -> NodeDevices:
     """The node with MIG instances in place of these GPUs."""
     devices = [
         msgspec.structs.replace(device, uuid=f"MIG-{device.uuid}") if device.index in of else device
-        for device in there.devices
+        for device in whole.devices
     ]
-    return msgspec.structs.replace(there, devices=tuple(devices))
+    return msgspec.structs.replace(whole, devices=tuple(devices))
 
 
 def test_a_mig_instance_is_never_one_of_several() -> None:
@@ -58,12 +58,12 @@ def test_a_mig_instance_is_never_one_of_several() -> None:
         ledger.reserve("a", "default/a", asks(4, gpus=2), "n1")
 
 
-def with_others(there: NodeDevices, index: int, foreign_mib: int) -> NodeDevices:
+def with_foreign_use(free: NodeDevices, index: int, foreign_mib: int) -> NodeDevices:
     devices = [
         msgspec.structs.replace(device, foreign_mib=foreign_mib) if device.index == index else device
-        for device in there.devices
+        for device in free.devices
     ]
-    return msgspec.structs.replace(there, devices=tuple(devices))
+    return msgspec.structs.replace(free, devices=tuple(devices))
 
 
 REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] = {
@@ -81,7 +81,7 @@ REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] 
         "needs 2 GPUs with 4 GiB free each, no GPU has",
         False,
     ),
-    "two have where three are wanted": (
+    "two GPUs have enough where three are requested": (
         node("n1", T4, T4, T4, unit=MemoryUnit.MIB_128),
         (asks(118),),
         asks(3, gpus=3),
@@ -159,7 +159,7 @@ REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] 
         False,
     ),
     "others use the GPU": (
-        with_others(node("n1", T4), 0, 64),
+        with_foreign_use(node("n1", T4), 0, 64),
         (),
         asks(4, whole=True),
         "needs a GPU with 4 GiB or more that nothing uses, no GPU is free; 64 MiB of GPU 0 are used without an allocation",
@@ -183,17 +183,17 @@ REFUSED: dict[str, tuple[NodeDevices, tuple[Request, ...], Request, str, bool]] 
 
 
 @pytest.mark.parametrize(
-    ("there", "pods", "request_", "says", "hopeless"), REFUSED.values(), ids=REFUSED.keys()
+    ("on_node", "pods", "request_", "expected", "hopeless"), REFUSED.values(), ids=REFUSED.keys()
 )
-def test_a_refusal_says_which_gpus_would_do(
-    there: NodeDevices, pods: tuple[Request, ...], request_: Request, says: str, hopeless: bool
+def test_a_refusal_names_the_gpus_that_would_suit(
+    on_node: NodeDevices, pods: tuple[Request, ...], request_: Request, expected: str, hopeless: bool
 ) -> None:
-    ledger = ledger_with(there)
+    ledger = ledger_with(on_node)
     for number, one in enumerate(pods):
-        ledger.reserve(f"p{number}", f"default/p{number}", one, there.name)
+        ledger.reserve(f"p{number}", f"default/p{number}", one, on_node.name)
     with pytest.raises(Refused) as refused:
-        ledger.reserve("new", "default/new", request_, there.name)
-    assert (refused.value.reason, refused.value.hopeless) == (says, hopeless)
+        ledger.reserve("new", "default/new", request_, on_node.name)
+    assert (refused.value.reason, refused.value.hopeless) == (expected, hopeless)
 
 
 def test_a_mode_in_which_pods_get_one_gpu_still_gives_a_whole_one() -> None:

@@ -1,4 +1,4 @@
-"""A node whose label was taken away keeps what its pods hold, and takes nothing new."""
+"""A node whose label was removed keeps the allocations of its pods and takes no new pods."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from gpushare.ledger import Ledger, Refused
 from tests.unit.ledger.ledger_samples import T4, asks, gpus
 
 
-def seen(labelled: str | None, described: NodeMode | None) -> Node:
+def node_with(labelled: str | None, described: NodeMode | None) -> Node:
     annotations = {}
     if described is not None:
         annotations[names.ANN_DEVICES] = devices_annotation(described, MemoryUnit.GIB, gpus("n1", T4, T4))
@@ -20,25 +20,27 @@ def seen(labelled: str | None, described: NodeMode | None) -> Node:
 
 
 @pytest.mark.parametrize("label", [None, "default"])
-def test_what_is_held_stays_counted_from_the_labels_removal_to_the_last_pods_end(label: str | None) -> None:
+def test_allocations_stay_counted_from_removal_of_the_label_until_the_last_pod_ends(
+    label: str | None,
+) -> None:
     ledger = Ledger()
-    sharing = node_devices(seen("share", NodeMode.SHARE))
+    sharing = node_devices(node_with("share", NodeMode.SHARE))
     assert sharing is not None
     ledger.set_node(sharing)
-    held = ledger.reserve("a", "default/a", asks(3), "n1")
-    ledger.hold("a", "default/a", "n1", held)
-    for described, says in (
+    allocation = ledger.reserve("a", "default/a", asks(3), "n1")
+    ledger.hold("a", "default/a", "n1", allocation)
+    for described, expected in (
         (NodeMode.SHARE, "node is switching from share to default"),
         (NodeMode.DEFAULT, "node shares no GPU memory (it is in mode default"),
     ):
-        now = node_devices(seen(label, described))
-        assert now is not None
-        ledger.set_node(now)
-        assert bool(now.refusal) == (described is NodeMode.SHARE)
-        assert [gpu.used_mib for gpu in ledger.usage("n1").gpus] == [held.mib, 0]
+        devices = node_devices(node_with(label, described))
+        assert devices is not None
+        ledger.set_node(devices)
+        assert bool(devices.refusal) == (described is NodeMode.SHARE)
+        assert [gpu.used_mib for gpu in ledger.usage("n1").gpus] == [allocation.mib, 0]
         with pytest.raises(Refused) as refusal:
             ledger.reserve("b", "default/b", asks(1), "n1")
         assert refusal.value.hopeless
-        assert refusal.value.reason.startswith(says)
+        assert refusal.value.reason.startswith(expected)
     ledger.release("a")
-    assert node_devices(seen(label, None)) is None
+    assert node_devices(node_with(label, None)) is None

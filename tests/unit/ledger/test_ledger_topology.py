@@ -58,7 +58,7 @@ def test_counted_gpus_are_allocated_whole_and_near_each_other() -> None:
     assert indices(ledger, "d", counts(1)) == [0]
 
 
-def test_a_single_gpu_is_taken_from_an_island_that_is_begun() -> None:
+def test_a_single_gpu_is_taken_from_an_island_that_is_in_use() -> None:
     ledger = ledger_with(topology())
     assert indices(ledger, "a", counts(1)) == [0]
     assert indices(ledger, "b", counts(1)) == [1]
@@ -66,13 +66,13 @@ def test_a_single_gpu_is_taken_from_an_island_that_is_begun() -> None:
 
 
 def test_containers_have_gpus_of_their_own_and_take_over_those_of_init_containers() -> None:
-    def asking(*wanted: tuple[str, ContainerKind, int]) -> Request:
-        containers = tuple(ContainerRequest(name, kind, 0, 0, 0, gpus) for name, kind, gpus in wanted)
+    def request_of(*requested: tuple[str, ContainerKind, int]) -> Request:
+        containers = tuple(ContainerRequest(name, kind, 0, 0, 0, gpus) for name, kind, gpus in requested)
         return Request(1, 0, containers, 4, whole_device=True, by_gpu=True)
 
     app, init, sidecar = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
-    asked = asking(("early", init, 2), ("beside", sidecar, 1), ("one", app, 2), ("two", app, 1))
-    allocation = ledger_with(topology()).reserve("a", "default/a", asked, "n1")
+    request = request_of(("early", init, 2), ("beside", sidecar, 1), ("one", app, 2), ("two", app, 1))
+    allocation = ledger_with(topology()).reserve("a", "default/a", request, "n1")
     by_container = {name: [one.index for one in shares] for name, shares in allocation.containers.items()}
     assert by_container == {"early": [0, 1], "beside": [0], "one": [1, 2], "two": [3]}
     assert [one.index for one in allocation.gpus] == [0, 1, 2, 3]
@@ -110,7 +110,7 @@ REFUSED: dict[str, tuple[NodeDevices, Request, str, bool]] = {
         "asks for 2 GPUs, too few of them are in service (GPU 0 is unhealthy: XID 79)",
         True,
     ),
-    "as many pods as may be there": (
+    "as many pods as allowed": (
         topology(max_node_pods=1),
         counts(1),
         "node already has 1 pod on its GPUs, the most allowed",
@@ -127,16 +127,16 @@ REFUSED: dict[str, tuple[NodeDevices, Request, str, bool]] = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_refusal_has_its_reason(case: str) -> None:
-    there, request, why, hopeless = REFUSED[case]
-    if there.devices and len(there.devices) == 2:
-        there = msgspec.structs.replace(there, near=())
-    ledger = ledger_with(there)
+    on_node, request, expected, hopeless = REFUSED[case]
+    if on_node.devices and len(on_node.devices) == 2:
+        on_node = msgspec.structs.replace(on_node, near=())
+    ledger = ledger_with(on_node)
     if not hopeless:
         ledger.reserve("first", "default/first", counts(1), "n1")
     verdict = ledger.filter(request, ["n1"])
     reasons = verdict.hopeless if hopeless else verdict.refused
-    assert why in reasons["n1"]
-    with pytest.raises(Refused, match=re.escape(why)):
+    assert expected in reasons["n1"]
+    with pytest.raises(Refused, match=re.escape(expected)):
         ledger.reserve("x", "default/x", request, "n1")
 
 
@@ -162,17 +162,17 @@ def test_a_gpu_with_shares_from_another_mode_is_not_allocated_whole() -> None:
     assert indices(ledger, "a", counts(3)) == [1, 2, 3]
     with pytest.raises(Refused, match="needs 5 GPUs that nothing uses, only GPUs 4, 5, 6 and 7 are free"):
         indices(ledger, "b", counts(5))
-    # And back: what is held whole is full.
+    # And back: GPUs that are allocated whole are full.
     ledger.release("share")
     ledger.set_node(topology(mode=NodeMode.CGPU))
     assert [gpu.free_mib for gpu in ledger.usage("n1").gpus] == [T4, 0, 0, 0, *[T4] * 4]
     assert indices(ledger, "c", asks(1)) == [0]
 
 
-def test_of_nodes_the_one_with_the_nearest_set_is_preferred() -> None:
+def test_the_node_with_the_nearest_set_is_preferred() -> None:
     ledger = ledger_with(topology("far", ()), topology("islands"), topology("switched", SWITCHED))
     assert ledger.score(counts(2), ["far", "islands", "switched", "unknown"]) == [0, 5, 10, 0]
-    # An island is no place for five.
+    # An island is too small for five.
     assert ledger.score(counts(5), ["far", "islands", "switched"]) == [0, 5, 10]
     for number in range(3):
         ledger.reserve(f"{number}", f"default/{number}", counts(2), "switched")
@@ -183,7 +183,7 @@ def test_of_nodes_the_one_with_the_nearest_set_is_preferred() -> None:
     ("policy", "points"),
     [(Placement.BINPACK, [0, 10]), (Placement.FRAGMENTATION, [0, 10]), (Placement.SPREAD, [10, 0])],
 )
-def test_of_equally_near_sets_the_policy_says_which_node(policy: Placement, points: list[int]) -> None:
+def test_between_equally_near_sets_the_policy_decides_the_node(policy: Placement, points: list[int]) -> None:
     ledger = ledger_with(topology("empty"), topology("begun"), policy=policy)
     ledger.reserve("a", "default/a", counts(1), "begun")
     assert ledger.score(counts(1), ["empty", "begun"]) == points
@@ -192,7 +192,9 @@ def test_of_equally_near_sets_the_policy_says_which_node(policy: Placement, poin
 
 
 @pytest.mark.parametrize("placement", Placement)
-def test_shares_of_several_gpus_are_near_each_other_and_then_as_the_node_places(placement: Placement) -> None:
+def test_shares_of_several_gpus_are_near_each_other_and_then_follow_the_placement(
+    placement: Placement,
+) -> None:
     ledger = ledger_with(topology(mode=NodeMode.CGPU, placement=placement))
     if placement is Placement.SPREAD:
         assert indices(ledger, "a", asks(2, gpus=2)) == [0, 1]
@@ -200,19 +202,19 @@ def test_shares_of_several_gpus_are_near_each_other_and_then_as_the_node_places(
         assert indices(ledger, "c", asks(2, gpus=3)) == [4, 5, 6]
         return
     assert indices(ledger, "a", asks(10)) == [0]
-    # The tightest are GPU 0 and any other: of its island.
+    # The tightest are GPU 0 and any other: one of its island is taken.
     assert indices(ledger, "b", asks(4, gpus=2)) == [0, 1]
     assert indices(ledger, "c", asks(8, gpus=4)) == [4, 5, 6, 7]
     assert indices(ledger, "d", asks(7, gpus=2)) == [4, 5]
 
 
-def test_of_nodes_shares_of_several_gpus_prefer_the_nearest_set_then_the_policy() -> None:
+def test_shares_of_several_gpus_prefer_the_node_with_the_nearest_set_then_the_policy() -> None:
     far, near = topology("far", (), NodeMode.CGPU), topology("near", ISLANDS, NodeMode.CGPU)
     ledger = ledger_with(far, near)
     ledger.reserve("a", "default/a", asks(8, gpus=2), "far")
     assert ledger.score(asks(4, gpus=2), ["far", "near", "none"]) == [0, 10, 0]
     assert ledger.score(asks(4, gpus=9), ["far", "near"]) == [0, 0]
-    # Where all are as near, it is as if nothing were known.
+    # Where all are equally near, it is as if no topology were known.
     plain = ledger_with(
         topology("begun", SWITCHED, NodeMode.CGPU), topology("empty", SWITCHED, NodeMode.CGPU)
     )
@@ -223,8 +225,8 @@ def test_of_nodes_shares_of_several_gpus_prefer_the_nearest_set_then_the_policy(
     assert plain.score(request, ["begun", "empty"]) == unknown.score(request, ["begun", "empty"])
 
 
-def test_the_score_is_of_the_near_set_and_not_of_the_gpus_that_placement_alone_would_take() -> None:
-    """The tightest two of the one node lie on two islands, so that it gives one that is empty."""
+def test_the_score_is_of_the_near_set_not_of_the_gpus_that_placement_alone_would_take() -> None:
+    """The tightest two GPUs of one node are on two islands, so that it allocates an empty GPU."""
     ledger = ledger_with(
         topology("apart", ISLANDS, NodeMode.CGPU), topology("together", ISLANDS, NodeMode.CGPU)
     )
@@ -242,26 +244,26 @@ def test_the_score_is_of_the_near_set_and_not_of_the_gpus_that_placement_alone_w
 
 @given(
     pairs=st.lists(st.sampled_from((1, 1, 4, 100)), min_size=15, max_size=15),
-    held=st.lists(st.sampled_from((0, 0, 3000, 3000, 9000, 15000)), min_size=6, max_size=6),
+    used=st.lists(st.sampled_from((0, 0, 3000, 3000, 9000, 15000)), min_size=6, max_size=6),
     count=st.integers(2, 4),
     placement=st.sampled_from(Placement),
 )
 @settings(max_examples=150)
-def test_what_a_node_is_said_to_have_left_over_is_what_its_set_leaves(
-    pairs: list[int], held: list[int], count: int, placement: Placement
+def test_the_memory_reported_as_left_over_is_what_the_chosen_set_leaves(
+    pairs: list[int], used: list[int], count: int, placement: Placement
 ) -> None:
     near = matrix(6, lambda a, b: pairs[max(a, b) * (max(a, b) - 1) // 2 + min(a, b)])
     ledger = ledger_with(topology("n1", near, NodeMode.CGPU, (T4,) * 6, placement=placement))
-    for gpu, mib in enumerate(held):
+    for gpu, mib in enumerate(used):
         if mib:
             ledger.hold(f"u{gpu}", "p", "n1", holding(share(f"n1-gpu{gpu}", mib)))
     request = asks(4, gpus=count)
     if not ledger.filter(request, ["n1"]).fits:
         return
     column = ledger._books.column_of["n1"]
-    said = int(ledger._left.of(request)[column])
+    reported = int(ledger._left.of(request)[column])
     chosen = indices(ledger, "a", request)
-    assert said == sum(T4 - held[gpu] - 4096 for gpu in chosen) // count
+    assert reported == sum(T4 - used[gpu] - 4096 for gpu in chosen) // count
 
 
 def test_on_nodes_with_very_many_gpus_the_placement_alone_decides() -> None:
@@ -272,14 +274,14 @@ def test_on_nodes_with_very_many_gpus_the_placement_alone_decides() -> None:
     assert ledger.score(counts(2), ["n1"]) == [10]
 
 
-def test_kinds_of_node_beyond_a_bound_count_as_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kinds_of_nodes_beyond_a_limit_count_as_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpushare.ledger.placement.topology_sets.MOST_KINDS", 2)
     assert MOST_KINDS > 2
     near = Nearness()
     assert [near.number_of(one) for one in ((), ISLANDS, SWITCHED, ISLANDS)] == [0, 1, 0, 1]
 
 
-def test_what_is_remembered_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpushare.ledger.placement.topology_sets._MOST_KEPT", 1)
     ledger = ledger_with(topology("islands"), topology("switched", SWITCHED))
     for _ in range(2):
@@ -287,13 +289,13 @@ def test_what_is_remembered_of_sets_is_bounded(monkeypatch: pytest.MonkeyPatch) 
         assert ledger.score(counts(3), ["islands", "switched"]) == [0, 10]
 
 
-def test_what_counts_gpus_teaches_nothing_of_shares() -> None:
+def test_requests_by_gpu_count_do_not_enter_the_workload_mix() -> None:
     ledger = ledger_with(node("n1", T4), policy=Placement.FRAGMENTATION)
     ledger.arrived(counts(4))
     assert ledger.score(asks(1), ["n1"]) == [10]
 
 
-def test_room_for_whole_gpus_is_made_by_ending_pods_that_hold_them() -> None:
+def test_whole_gpus_are_freed_by_evicting_the_pods_that_hold_them() -> None:
     ledger = ledger_with(topology(sizes=(A100, A100), near=()))
     assert indices(ledger, "low", counts(1)) == [0]
     assert indices(ledger, "lower", counts(1)) == [1]

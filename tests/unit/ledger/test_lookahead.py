@@ -1,4 +1,4 @@
-"""What nodes can still take, over the expected offers: by the library in C, in Python, and as the definition says."""
+"""What nodes can still take, over the expected offers: by the library in C, in Python, and by the definition."""
 
 import os
 import subprocess
@@ -80,7 +80,7 @@ def state_of(nodes: list[NaiveNode]) -> State:
 
 
 def after_a_pod(node: NaiveNode, units: int, cpu_milli: int) -> NaiveNode:
-    """All of its GPUs with less free, and the lines after one pod."""
+    """The node with less free on all of its GPUs, and closed to compute, after one pod."""
     return replace(
         node,
         gpus=tuple(replace(gpu, fit_units=gpu.fit_units - units, untouched=False) for gpu in node.gpus),
@@ -91,7 +91,7 @@ def after_a_pod(node: NaiveNode, units: int, cpu_milli: int) -> NaiveNode:
 
 @pytest.fixture(autouse=True)
 def few_offers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The definition is slow."""
+    """Few offers, because the definition is slow."""
     for name, of in (("SEQUENCES", 3), ("OFFERS", 20)):
         for one in (outlook_module, module):
             monkeypatch.setattr(one, name, of)
@@ -149,7 +149,7 @@ def test_a_call_ends_with_the_node_that_takes_the_last_step_and_the_next_one_con
 
 
 @pytest.mark.parametrize("made", [Lookahead, in_python])
-def test_more_states_than_the_table_holds_are_computed_all_the_same(
+def test_more_states_than_the_table_holds_are_still_computed(
     made: Callable[[Outlook], Lookahead], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_SLOTS", 8)
@@ -162,12 +162,12 @@ def test_more_states_than_the_table_holds_are_computed_all_the_same(
         assert values.now.tolist() == [node.value(outlook) for node in nodes]
 
 
-def test_kinds_are_offered_as_often_as_they_come_and_always_in_the_same_order() -> None:
+def test_kinds_are_offered_as_often_as_they_arrive_and_always_in_the_same_order() -> None:
     mix = {Kind(1, 8): 30, Kind(0, 0, 0, 1000): 99, Kind(1, 2): 10, Kind(2, 8): 20}
     outlook = Outlook.of(mix)
     assert outlook.kinds == (Kind(1, 2), Kind(1, 8), Kind(2, 8)), "pods without a GPU are not offered"
     drawn = outlook_module.SEQUENCES * outlook_module.OFFERS
-    assert [outlook.offers.count(place) for place in range(3)] == [drawn // 6, drawn // 2, drawn // 3]
+    assert [outlook.offers.count(number) for number in range(3)] == [drawn // 6, drawn // 2, drawn // 3]
     assert Outlook.of(dict(reversed(mix.items()))) == outlook
     assert Outlook.of({}).offers == ()
 
@@ -204,12 +204,12 @@ for rows in (1, 8, 70):
 
 
 @pytest.mark.sanitized
-def test_the_library_stays_within_its_arrays_as_sanitizers_see() -> None:
+def test_the_library_stays_within_its_arrays_under_sanitizers() -> None:
     make("lookahead", "sanitize", ROOT / "build" / "lookahead" / "lock")
     runtime = subprocess.run(
         ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
     )
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", _UNDER_SANITIZERS, ROOT / "build" / "lookahead" / "lookahead.py"],
         env=os.environ
         | {
@@ -222,9 +222,9 @@ def test_the_library_stays_within_its_arrays_as_sanitizers_see() -> None:
         timeout=300,
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr
+    assert result.returncode == 0, result.stderr
 
 
-def test_sequences_are_as_many_and_as_long_as_was_measured() -> None:
+def test_sequences_have_the_measured_number_and_length() -> None:
     """docs/measurements compare other numbers."""
     assert (SEQUENCES, OFFERS) == (24, 64)

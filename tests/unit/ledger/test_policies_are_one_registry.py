@@ -49,7 +49,7 @@ def fewest() -> Iterator[Placement]:
 
 def role_of(part: str) -> Role:
     """The options of a role, declared again."""
-    spec = importlib.util.spec_from_file_location(f"anew_{part}", PACKAGE / part / "options.py")
+    spec = importlib.util.spec_from_file_location(f"redeclared_{part}", PACKAGE / part / "options.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -68,14 +68,14 @@ def node_object(name: str, **labels: str) -> Node:
 
 
 @pytest.mark.parametrize("part", ["scheduler", "dashboard", "simulate"])
-def test_an_option_takes_every_policy_that_there_is(part: str, fewest: Placement) -> None:
+def test_an_option_takes_every_registered_policy(part: str, fewest: Placement) -> None:
     [option] = [one for one in role_of(part).options if one.name in ("node-policy", "policy")]
     # The simulation takes policies of other projects too.
     assert tuple(one for one in option.choices if one not in PEERS) == tuple(one.value for one in Placement)
     assert fewest.value in option.choices
 
 
-def test_a_new_policy_chooses_gpus_and_nodes_from_the_option_on(fewest: Placement) -> None:
+def test_a_new_policy_set_by_the_option_chooses_gpus_and_nodes(fewest: Placement) -> None:
     policy = Placement("fewest")
     assert policy is fewest
     reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16, node_policy=policy)
@@ -90,14 +90,14 @@ def test_a_new_policy_chooses_gpus_and_nodes_from_the_option_on(fewest: Placemen
     assert ledger.score(asks(2), ["busy", "idle"]) == [0, 10]
     assert [_indices(ledger, uid, asks(2), "idle") for uid in ("u", "v", "w")] == [[0], [1], [0]]
     assert _indices(ledger, "x", asks(2), "busy") == [1]
-    assert _indices(ledger, "y", asks(2), "labelled") == [0], "its own label says otherwise"
+    assert _indices(ledger, "y", asks(2), "labelled") == [0], "by its own label"
 
 
 def _indices(ledger: Ledger, uid: str, request: Request, on: str) -> list[int]:
     return [one.index for one in ledger.reserve(uid, f"default/{uid}", request, on).gpus]
 
 
-def test_over_many_nodes_what_is_left_is_that_of_the_gpu_that_a_new_policy_chooses(fewest: Placement) -> None:
+def test_memory_left_over_is_that_of_the_gpu_that_a_new_policy_chooses(fewest: Placement) -> None:
     ledger = Ledger()
     reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16, node_policy=fewest)
     ledger.set_node(structs.replace(reader.read(node_object("n")).devices, name="n"))

@@ -1,4 +1,4 @@
-"""Where others could go for a pod: never a node too few, and the least important first, whatever happens to the nodes."""
+"""Nodes where pods could be evicted for another: none is missed, the lowest priorities come first, whatever happens to nodes."""
 
 import numpy as np
 from hypothesis import given
@@ -23,7 +23,7 @@ def node(name: str, *gib: int, mode: NodeMode = NodeMode.CORE_MEM, cap: int | No
 
 
 class Cluster:
-    """A ledger that knows the priorities of its pods."""
+    """A ledger with the priorities of its pods."""
 
     def __init__(self, *nodes: NodeDevices) -> None:
         self.ledger = Ledger()
@@ -63,12 +63,12 @@ requests = st.builds(
 
 
 @given(st.lists(pods, max_size=12), requests, st.integers(0, 5), st.booleans(), st.none() | st.integers(1, 3))
-def test_the_short_way_finds_what_the_long_way_finds(
-    there: list[tuple[str, int, int, int, bool]], request: Request, below: int, core: bool, cap: int | None
+def test_the_narrowed_search_finds_what_the_full_search_finds(
+    placed: list[tuple[str, int, int, int, bool]], request: Request, below: int, core: bool, cap: int | None
 ) -> None:
     cluster = Cluster(*(node(name, 16, 16, cap=cap) for name in NODES))
     used: dict[tuple[str, int], int] = {}
-    for on, gpu, units, priority, leaving in there:
+    for on, gpu, units, priority, leaving in placed:
         if used.get((on, gpu), 0) + units <= 16:
             used[on, gpu] = used.get((on, gpu), 0) + units
             cluster.put(on, gpu, units, priority, core=10 if core and on == "a" else 0, leaving=leaving)
@@ -79,7 +79,7 @@ def test_the_short_way_finds_what_the_long_way_finds(
         assert short.cost[:2] == full.cost[:2]
 
 
-def test_what_pods_held_is_forgotten_with_them_and_follows_their_nodes() -> None:
+def test_priorities_are_forgotten_with_their_pods_and_follow_their_nodes() -> None:
     cluster = Cluster(node("a", 16, 16), node("b", 16))
     uid = cluster.put("a", 0, 16, 1)
     cluster.put("a", 1, 16, 9)
@@ -88,7 +88,7 @@ def test_what_pods_held_is_forgotten_with_them_and_follows_their_nodes() -> None
     found = cluster.plan(asks(4), 5, narrowed=True)
     assert found is not None
     assert found.victims == (uid,)
-    # The node comes again with its GPUs in the other order, and later with one more: arrays grow.
+    # The node returns with its GPUs in the other order, and later there are more nodes: arrays grow.
     turned = node("a", 16, 16)
     devices = (Device(0, "GPU-a-1", 16384), Device(1, "GPU-a-0", 16384))
     cluster.ledger.set_node(NodeDevices("a", turned.mode, turned.unit, devices))
@@ -103,7 +103,7 @@ def test_what_pods_held_is_forgotten_with_them_and_follows_their_nodes() -> None
     assert cluster.plan(asks(4), 10, narrowed=True, nodes=("a",)) is None
 
 
-def test_below_which_priority_pods_may_go_can_be_another_for_each_node() -> None:
+def test_the_priority_below_which_pods_may_be_evicted_can_differ_by_node() -> None:
     cluster = Cluster(*(node(name, 16) for name in NODES))
     for name, priority in (("a", 9), ("b", 1), ("c", 1)):
         cluster.put(name, 0, 16, priority)
@@ -118,12 +118,12 @@ def test_below_which_priority_pods_may_go_can_be_another_for_each_node() -> None
     held = cluster.ledger.held("p0")
     assert held is not None
     cluster.ledger.hold("p0", "default/p0", "a", held.allocation, priority=LEAVING)
-    assert where({}, asks(4)) == [["a"]], "who leaves is gone whatever is said of others"
+    assert where({}, asks(4)) == [["a"]], "a terminating pod counts as gone, whatever the limits"
     assert where({"b": 5}, structs.replace(asks(4), unit_mib=128)) == []
     assert where({"b": 5}, structs.replace(asks(4), unit_mib=1024)) == [["a"], ["b"]]
 
 
-def test_where_gpus_are_counted_it_is_on_nodes_that_give_them() -> None:
+def test_requests_by_gpu_count_evict_only_on_nodes_that_serve_them() -> None:
     cluster = Cluster(node("a", 16, 16, mode=NodeMode.TOPOLOGY), node("b", 16, 16))
     for name in ("a", "b"):
         cluster.put(name, 0, 16, 1)
@@ -139,7 +139,7 @@ def test_where_gpus_are_counted_it_is_on_nodes_that_give_them() -> None:
     assert cluster.plan(asks(4), 10, narrowed=True, nodes=("a",)) is None
 
 
-def test_who_begins_to_leave_counts_at_once() -> None:
+def test_a_pod_that_begins_to_terminate_counts_as_gone_immediately() -> None:
     cluster = Cluster(node("a", 16), node("b", 16))
     uid = cluster.put("a", 0, 16, 1)
     cluster.put("b", 0, 16, 0)
@@ -162,7 +162,7 @@ def test_closed_nodes_are_left_out() -> None:
         assert cluster.plan(asks(4), 5, narrowed=True, nodes=("a",)) is not None
 
 
-def test_one_node_alone_says_the_same_of_closed_nodes_and_of_pods_on_two_gpus() -> None:
+def test_the_full_search_agrees_on_closed_nodes_and_on_pods_on_two_gpus() -> None:
     for mode, request in ((NodeMode.SHARE, asks(4, 30)), (NodeMode.MPS, asks(4, gpus=2))):
         cluster = Cluster(node("a", 16, 16, mode=mode))
         cluster.put("a", 0, 16, 0)
@@ -179,26 +179,26 @@ def test_one_node_alone_says_the_same_of_closed_nodes_and_of_pods_on_two_gpus() 
         assert found.victims == ("two",)
 
 
-def test_with_too_many_priorities_every_node_is_looked_at() -> None:
+def test_with_too_many_priorities_every_node_is_considered() -> None:
     cluster = Cluster(node("a", 80))
     for priority in range(MOST_CLASSES + 2):
         cluster.put("a", 0, 1, priority)
     found = cluster.plan(asks(48), MOST_CLASSES, narrowed=True, nodes=("a",))
     assert found is not None
     assert found == cluster.plan(asks(48), MOST_CLASSES, narrowed=False, nodes=("a",))
-    known = Priorities(1, 1)
-    known.write(0, 0, {0: [1, 2, 3]})
-    classes = known.below(1, np.array([0]))
+    priorities = Priorities(1, 1)
+    priorities.write(0, 0, {0: [1, 2, 3]})
+    classes = priorities.below(1, np.array([0]))
     assert classes is not None
     assert [one[:, 0, 0].tolist() for one in classes] == [[1, 2, 3]]
 
 
-def test_enough_plans_are_compared_and_no_more_nodes_looked_at_than_is_quick() -> None:
+def test_enough_plans_are_compared_and_the_number_of_nodes_tried_is_bounded() -> None:
     names = tuple(f"n{number}" for number in range(MOST_TRIED + 8))
     cluster = Cluster(*(node(name, 16) for name in names))
     for number, name in enumerate(names):
         cluster.put(name, 0, 16 if number else 15, 2 if number < ENOUGH else 1)
-    # By what is known to the arrays it is the later ones that come first, and the first has no plan at no cost.
+    # By the arrays the later nodes come first, and the first has no plan at no cost.
     found = cluster.plan(asks(4), 5, narrowed=True, nodes=names)
     assert found is not None
     assert found.cost[1] == 1

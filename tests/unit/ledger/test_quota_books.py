@@ -17,7 +17,7 @@ def tree_of(root: dict[str, Any]) -> QuotaTree:
 
 
 def family() -> QuotaTree:
-    """root 20 = a 8..12 (a1 4..8, a2 4) + b 8..16; of processors only a1 has a limit."""
+    """root 20 = a 8..12 (a1 4..8, a2 4) + b 8..16; only a1 has a CPU limit."""
     a1 = {"name": "a1", "namespaces": ["x"], "min": {MEM: 4}, "max": {MEM: 8, CPU: 1}}
     a2 = {"name": "a2", "namespaces": ["y", "y2"], "min": {MEM: 4}}
     a = {"name": "a", "min": {MEM: 8}, "max": {MEM: 12}, "children": [a1, a2]}
@@ -51,7 +51,7 @@ def test_a_namespace_without_a_quota_is_not_counted() -> None:
     assert books.refusal("q", "elsewhere", {MEM: 10**9}) == ""
 
 
-def test_pods_of_no_quota_and_those_that_leave_are_known() -> None:
+def test_pods_without_a_quota_and_terminating_pods_are_listed() -> None:
     books = books_of(family(), p=mem("elsewhere", 1), q=mem("x", 1, leaving=True), r=mem("x", 1))
     assert (books.of_no_quota(), books.terminating()) == ({"p"}, {"q"})
     books.charge("q", None)
@@ -62,7 +62,7 @@ def test_pods_of_no_quota_and_those_that_leave_are_known() -> None:
     assert (books.of_no_quota(), books.terminating()) == (set(), set())
 
 
-def test_the_refusal_names_the_quota_and_its_figures() -> None:
+def test_the_refusal_names_the_quota_and_its_amounts() -> None:
     books = books_of(family(), p=mem("x", 6))
     assert books.refusal("q", "x", {MEM: 2000}) == ""
     assert (
@@ -81,7 +81,7 @@ def test_a_pod_that_requests_no_exhausted_resource_is_admitted() -> None:
     assert "1 cpu used (max), 1500m asked for" in books.refusal("q", "x", {CPU: 1500}).replace("0 of ", "")
 
 
-def test_a_pods_own_charge_does_not_stand_against_it() -> None:
+def test_a_pods_own_charge_does_not_count_against_it() -> None:
     books = books_of(family(), p=mem("x", 8), q=mem("z", 1))
     assert books.refusal("p", "x", {MEM: 8000}) == ""
     assert books.refusal("q", "x", {MEM: 1000}) != ""
@@ -92,7 +92,7 @@ def test_terminating_pods_still_count() -> None:
     assert (books.held(2, MEM), books.staying(2, MEM), books.staying(0, MEM, but="p")) == (7000, 3000, 0)
 
 
-def test_usage_is_that_of_bound_pods() -> None:
+def test_usage_counts_only_bound_pods() -> None:
     books = books_of(family(), p=mem("x", 3), q=mem("x", 4, bound=False))
     found = {one.name: one for one in books.usage()}
     assert found["a"].used == {MEM: 3000, CPU: 0}
@@ -109,7 +109,7 @@ def test_another_tree_starts_from_zero() -> None:
 
 @st.composite
 def trees(draw: st.DrawFn) -> QuotaTree:
-    """Trees of up to three levels whose sums hold, and with limits here and there."""
+    """Trees of up to three levels with consistent sums and some limits."""
     count = draw(st.integers(1, 3))
     namespaces = iter(f"ns{number}" for number in range(20))
 
@@ -129,7 +129,7 @@ def trees(draw: st.DrawFn) -> QuotaTree:
 
 @settings(deadline=None)
 @given(trees(), st.data())
-def test_against_a_naive_count_no_max_is_passed_and_sums_hold(tree: QuotaTree, data: st.DataObject) -> None:
+def test_no_max_is_exceeded_and_sums_agree_with_a_naive_count(tree: QuotaTree, data: st.DataObject) -> None:
     books = QuotaBooks()
     books.set_tree(tree)
     naive: dict[str, Charge] = {}
@@ -151,14 +151,14 @@ def test_against_a_naive_count_no_max_is_passed_and_sums_hold(tree: QuotaTree, d
         namespace = data.draw(st.sampled_from(sorted(tree.leaf_of)))
         amount = 1000 * data.draw(st.integers(0, 5))
         refusal = books.refusal(uid, namespace, {MEM: amount})
-        passed = [
+        exceeded = [
             place
             for place in tree.path(tree.leaf_of[namespace])
             if amount
             and MEM in tree.quotas[place].max
             and sum_of(place, uid) + amount > tree.quotas[place].max[MEM]
         ]
-        assert bool(refusal) == bool(passed)
+        assert bool(refusal) == bool(exceeded)
         if not refusal:
             naive[uid] = Charge(
                 namespace, {MEM: amount}, data.draw(st.booleans()), bound=data.draw(st.booleans())

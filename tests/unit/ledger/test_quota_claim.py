@@ -39,7 +39,7 @@ def test_within_one_quota_priorities_decide() -> None:
     assert claim.reason("p") == ""
 
 
-def test_pods_without_a_quota_are_as_ever_and_spare_guarantees() -> None:
+def test_pods_without_a_quota_follow_priorities_and_spare_guarantees() -> None:
     books = books_of(two(), p=mem("z", 8), q=mem("x", 8), r=mem("x", 4))
     claim = claim_of(books, "elsewhere", 4)
     assert claim.may_evict("unknown", lesser=True)
@@ -51,15 +51,15 @@ def test_pods_without_a_quota_are_as_ever_and_spare_guarantees() -> None:
     assert claim_of(books, "x", 4).reason("unknown") == ""
 
 
-def test_a_quota_without_a_min_has_nothing_to_take_back() -> None:
+def test_a_quota_without_a_min_has_nothing_to_reclaim() -> None:
     a = {"name": "a", "namespaces": ["x"]}
     books = books_of(tree_of({"name": "root", "children": [a, {"name": "b", "namespaces": ["z"]}]}))
     books.charge("p", mem("z", 4))
     assert not claim_of(books, "x", 1).may_evict("p", lesser=True)
 
 
-def test_in_a_tree_the_group_keeps_its_min_and_brothers_lend_each_other_first() -> None:
-    # a1 (4..8) and a2 (4) are sure of 8 together: what a1 has of that is lent by its brother, not by b.
+def test_in_a_tree_the_group_keeps_its_min_and_siblings_borrow_from_each_other_first() -> None:
+    # a1 (4..8) and a2 (4) are guaranteed 8 together: what a1 has of that is borrowed from its sibling, not from b.
     books = books_of(family(), p=mem("x", 8))
     assert not claim_of(books, "z", 4).may_evict("p", lesser=True)
     books.charge("p2", mem("x", 4))
@@ -71,24 +71,24 @@ def test_in_a_tree_the_group_keeps_its_min_and_brothers_lend_each_other_first() 
     assert not claim_of(books, "y", 5).may_evict("p3", lesser=False)
 
 
-def test_a_group_above_its_min_takes_back_from_its_own_only() -> None:
+def test_a_group_above_its_min_reclaims_only_within_itself() -> None:
     books = books_of(family(), p=mem("x", 4), p2=mem("x", 6), q=mem("z", 8), q2=mem("z", 2))
     claim = claim_of(books, "y", 2)
     assert claim.may_evict("p2", lesser=False)
-    assert not claim.may_evict("q2", lesser=True), "a holds 10 of 8, so b owes it nothing"
+    assert not claim.may_evict("q2", lesser=True), "a uses 10 of its min of 8, so it cannot reclaim from b"
 
 
-def test_terminating_pods_count_as_gone_and_may_always_go() -> None:
+def test_terminating_pods_count_as_gone_and_may_always_be_evicted() -> None:
     books = books_of(two(), p=mem("z", 4, leaving=True), q=mem("z", 4), r=mem("z", 4))
     claim = claim_of(books, "x", 4)
     assert claim.may_evict("p", lesser=False)
     assert claim.is_terminating("p")
     assert not claim.is_terminating("q")
-    assert not claim.may_evict("q", lesser=False), "b stays with 8, its min"
+    assert not claim.may_evict("q", lesser=False), "b stays at 8, its min"
     assert claim.together(["p"], ["q", "p"]) == ["p"]
 
 
-def test_not_more_go_together_than_the_quota_had_borrowed() -> None:
+def test_no_more_is_evicted_together_than_the_quota_had_borrowed() -> None:
     books = books_of(two(), p=mem("z", 4), q=mem("z", 4), r=mem("z", 4), s=mem("x", 2))
     claim = claim_of(books, "x", 4)
     assert claim.together([], ["p", "q", "r", "s", "unknown"]) == ["p", "s", "unknown"]
@@ -107,10 +107,10 @@ def test_a_min_of_another_resource_protects_too() -> None:
     assert claim_of(books, "x", 4).may_evict("q", lesser=True)
     books.charge("r", Charge("x", {MEM: 1000}))
     claim = Claim(books, "waits", "z", {MEM: 1000, CPU: 1000})
-    assert not claim.may_evict("r", lesser=True), "processors are no claim on a GPU"
+    assert not claim.may_evict("r", lesser=True), "a min of CPU does not reclaim GPU memory"
 
 
-def test_at_the_max_those_of_the_quota_relieve_it_and_borrowers_under_the_same_roof() -> None:
+def test_at_the_max_pods_of_the_quota_relieve_it_and_borrowers_relieve_a_shared_parent() -> None:
     books = books_of(two(most=8), p=mem("x", 4), q=mem("x", 4))
     claim = claim_of(books, "x", 4)
     assert claim.short
@@ -120,12 +120,14 @@ def test_at_the_max_those_of_the_quota_relieve_it_and_borrowers_under_the_same_r
     assert claim.enough({"p", "unknown"})
     assert claim.passed({"p", "unknown"}) is None
     assert not claim.enough(())
-    roof = books_of(two(), p=mem("x", 4), q=mem("z", 12))
-    claim = claim_of(roof, "x", 4)
+    shared = books_of(two(), p=mem("x", 4), q=mem("z", 12))
+    claim = claim_of(shared, "x", 4)
     assert claim.short
     assert claim.passed(()) == root
     assert sorted(claim.relieving(root)) == ["p", "q"]
-    assert sorted(claim_of(roof, "x", 8).relieving(root)) == ["p"], "beyond its min it has no claim on b"
+    assert sorted(claim_of(shared, "x", 8).relieving(root)) == ["p"], (
+        "beyond its min it cannot reclaim from b"
+    )
 
 
 def test_a_limit_of_an_unrequested_resource_does_not_matter() -> None:
@@ -133,18 +135,18 @@ def test_a_limit_of_an_unrequested_resource_does_not_matter() -> None:
     assert not claim_of(books, "x", 4).short
 
 
-def test_a_claim_says_what_is_true_when_it_is_asked() -> None:
+def test_a_claim_reflects_the_books_at_the_time_of_the_call() -> None:
     ledger, books = Ledger(), books_of(two())
     ledger.set_node(node("n1", 32768))
-    held(ledger, books, "p", "z", 6)
-    held(ledger, books, "q", "z", 6)
+    allocate(ledger, books, "p", "z", 6)
+    allocate(ledger, books, "q", "z", 6)
     claim = claim_of(books, "x", 4)
-    assert not claim.may_evict("p", lesser=False), "without p z has 6 of the 8 that are its own"
-    held(ledger, books, "r", "z", 2)
+    assert not claim.may_evict("p", lesser=False), "without p, z has 6 of its min of 8"
+    allocate(ledger, books, "r", "z", 2)
     assert claim.may_evict("p", lesser=False)
     assert claim.together((), ["p", "q"]) == ["p"]
-    held(ledger, books, "s", "x", 5)
-    assert not claim.may_evict("p", lesser=False), "x would pass its min"
+    allocate(ledger, books, "s", "x", 5)
+    assert not claim.may_evict("p", lesser=False), "x would exceed its min"
 
 
 def test_no_rule_allows_all() -> None:
@@ -159,7 +161,7 @@ def test_no_rule_allows_all() -> None:
     st.sampled_from(["x", "y", "z", "elsewhere"]),
     st.integers(1, 8),
 )
-def test_all_that_a_claim_reaches_are_those_that_it_may_end(
+def test_a_claim_reaches_exactly_the_pods_that_it_may_evict(
     pods: list[tuple[str, int, bool]], namespace: str, units: int
 ) -> None:
     charges = {
@@ -177,17 +179,17 @@ def test_all_that_a_claim_reaches_are_those_that_it_may_end(
         assert (uid in lesser | others) is claim.may_evict(uid, lesser=True)
 
 
-def test_what_a_claim_reaches_is_not_counted_out_where_it_is_very_much() -> None:
+def test_a_claim_that_reaches_too_many_pods_does_not_list_them() -> None:
     books = books_of(two(), p=mem("z", 4), q=mem("z", 4), r=mem("elsewhere", 1), s=mem("z", 8, leaving=True))
     assert claim_of(books, "x", 8).reach(4) is None
     assert claim_of(books, "x", 8).reach(5) is not None
-    assert claim_of(books, "x", 9).reach(2) is not None, "beyond its min nothing of b is looked at"
+    assert claim_of(books, "x", 9).reach(2) is not None, "beyond its min no pods of b are considered"
 
 
-# --- with room on GPUs ------------------------------------------------------------------------------
+# --- with GPU memory ------------------------------------------------------------------------------
 
 
-def held(ledger: Ledger, books: QuotaBooks, uid: str, namespace: str, units: int, on: str = "n1") -> None:
+def allocate(ledger: Ledger, books: QuotaBooks, uid: str, namespace: str, units: int, on: str = "n1") -> None:
     ledger.reserve(uid, f"{namespace}/{uid}", asks(units), on)
     books.charge(uid, mem(namespace, units))
 
@@ -200,27 +202,27 @@ def rank_of(claim: Claim, priorities: dict[str, int], own: int = 0):  # type: ig
     return rank
 
 
-def test_where_the_least_important_may_not_all_go_a_larger_one_does() -> None:
+def test_a_larger_pod_is_evicted_where_not_all_of_lower_priority_may_be() -> None:
     ledger, books = Ledger(), books_of(two())
     ledger.set_node(node("n1", 16384))
-    held(ledger, books, "small", "z", 4)
-    held(ledger, books, "large", "z", 8)
-    held(ledger, books, "other", "z", 4)
+    allocate(ledger, books, "small", "z", 4)
+    allocate(ledger, books, "large", "z", 8)
+    allocate(ledger, books, "other", "z", 4)
     claim = claim_of(books, "x", 8)
     priorities = {"small": 0, "large": 5, "other": 9}
     plan = ledger.evictions.plan(asks(8), ["n1"], rank_of(claim, priorities), rule=claim)
     assert plan is not None
-    # small and other would do, too, and are two; large alone leaves b its 8.
+    # small and other would suffice too, but are two; large alone leaves b its 8.
     assert plan.victims in (("large",), ("other", "small"))
     assert claim.together((), plan.victims) == list(plan.victims)
 
 
-def test_a_large_one_goes_where_the_least_important_use_up_what_may_go() -> None:
+def test_a_large_pod_is_evicted_where_lower_priorities_would_use_up_what_is_allowed() -> None:
     ledger, books = Ledger(), books_of(two())
     ledger.set_node(node("n1", 16384))
-    held(ledger, books, "small", "z", 1)
-    held(ledger, books, "large", "z", 8)
-    held(ledger, books, "rest", "z", 7)
+    allocate(ledger, books, "small", "z", 1)
+    allocate(ledger, books, "large", "z", 8)
+    allocate(ledger, books, "rest", "z", 7)
     claim = claim_of(books, "x", 8)
     plan = ledger.evictions.plan(
         asks(8), ["n1"], rank_of(claim, {"small": 0, "large": 5, "rest": 9}), rule=claim
@@ -229,37 +231,37 @@ def test_a_large_one_goes_where_the_least_important_use_up_what_may_go() -> None
     assert plan.victims in (("large",), ("rest", "small"))
 
 
-def test_a_large_one_goes_where_the_least_important_alone_would_not_do() -> None:
+def test_a_large_pod_is_evicted_where_lower_priorities_alone_would_not_suffice() -> None:
     ledger, books = Ledger(), books_of(two())
     for name in ("n1", "n2"):
         ledger.set_node(node(name, 16384))
-    held(ledger, books, "small", "z", 1)
-    held(ledger, books, "large", "z", 8)
-    held(ledger, books, "other", "elsewhere", 7)
-    held(ledger, books, "far", "z", 7, "n2")
+    allocate(ledger, books, "small", "z", 1)
+    allocate(ledger, books, "large", "z", 8)
+    allocate(ledger, books, "other", "elsewhere", 7)
+    allocate(ledger, books, "far", "z", 7, "n2")
     claim = claim_of(books, "x", 8)
     plan = ledger.evictions.plan(asks(8), ["n1"], rank_of(claim, {"small": 0, "large": 5}), rule=claim)
     assert plan is not None
-    assert plan.victims == ("large",), "without small b has 15, and large is more than it can spare then"
+    assert plan.victims == ("large",), "without small, b has 15 and cannot spare large"
 
 
 def test_no_pod_is_evicted_where_the_evictable_ones_free_too_little() -> None:
     ledger, books = Ledger(), books_of(two())
     ledger.set_node(node("n1", 16384))
-    held(ledger, books, "p", "z", 6)
-    held(ledger, books, "q", "z", 6)
-    held(ledger, books, "r", "z", 4)
+    allocate(ledger, books, "p", "z", 6)
+    allocate(ledger, books, "q", "z", 6)
+    allocate(ledger, books, "r", "z", 4)
     claim = claim_of(books, "x", 8)
     plan = ledger.evictions.plan(asks(8), ["n1"], rank_of(claim, {}), rule=claim)
     assert plan is None, "p or q with r would take b to 6"
     assert ledger.evictions.plan(asks(8), ["n1"], rank_of(claim, {}), forced=["p", "q"], rule=claim) is None
 
 
-def test_at_its_max_a_more_important_pod_ends_one_of_its_own_though_there_is_room() -> None:
+def test_at_its_max_a_pod_evicts_a_lower_priority_of_its_quota_although_gpus_are_free() -> None:
     ledger, books = Ledger(), books_of(two(most=8))
     ledger.set_node(node("n1", 16384, 16384))
-    held(ledger, books, "p", "x", 4)
-    held(ledger, books, "q", "x", 4)
+    allocate(ledger, books, "p", "x", 4)
+    allocate(ledger, books, "q", "x", 4)
     claim = claim_of(books, "x", 4)
     plan = ledger.evictions.plan(asks(4), ["n1"], rank_of(claim, {"q": 3}, own=9), rule=claim)
     assert plan is not None
@@ -273,7 +275,7 @@ def test_at_its_max_a_more_important_pod_ends_one_of_its_own_though_there_is_roo
     st.integers(1, 8),
     st.integers(0, 3),
 )
-def test_no_plan_breaks_a_guarantee_and_each_makes_room(
+def test_no_plan_breaks_a_guarantee_and_each_frees_enough(
     pods: list[tuple[str, int, int]], namespace: str, units: int, own: int
 ) -> None:
     ledger, books = Ledger(), books_of(two())
@@ -283,7 +285,7 @@ def test_no_plan_breaks_a_guarantee_and_each_makes_room(
     for number, (where, amount, priority) in enumerate(pods):
         uid = f"p{number}"
         if ledger.filter(asks(amount), ["n1"]).fits and not books.refusal(uid, where, {MEM: 1000 * amount}):
-            held(ledger, books, uid, where, amount)
+            allocate(ledger, books, uid, where, amount)
             priorities[uid], namespaces[uid] = priority, where
     claim = claim_of(books, namespace, units)
     before = {place: books.held(place, MEM) for place in range(3)}
@@ -298,7 +300,7 @@ def test_no_plan_breaks_a_guarantee_and_each_makes_room(
         ledger.release(uid)
         books.charge(uid, None)
     for place in (1, 2):
-        # Own priorities may free as they like: the one that waits comes in their place.
+        # Victims of its own quota may be any: the pending pod takes their place.
         if place != leaf:
             assert books.held(place, MEM) >= min(before[place], 8000)
     assert books.refusal("waits", namespace, {MEM: units * 1000}) == ""

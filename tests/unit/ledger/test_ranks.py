@@ -32,7 +32,9 @@ def by_hand(worths: list[int]) -> list[int]:
         (14, [10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0]),
     ],
 )
-def test_the_best_is_ahead_of_all_others_and_the_points_are_used_up(count: int, points: list[int]) -> None:
+def test_the_best_is_ahead_of_all_others_and_the_range_of_points_is_used(
+    count: int, points: list[int]
+) -> None:
     assert ranks(np.arange(count)).tolist() == points
 
 
@@ -45,7 +47,7 @@ def test_few_nodes_are_ranked_as_by_hand(worths: list[int]) -> None:
 @given(worths=amounts)
 @quick
 def test_many_nodes_are_ranked_as_by_hand(worths: list[int]) -> None:
-    """Of many a few are looked at first."""
+    """Of many nodes a sample is ranked first."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(ranks_module, "_SAMPLED", 4)
         monkeypatch.setattr(ranks_module, "_SORTED", 8)
@@ -57,7 +59,7 @@ def test_many_nodes_are_ranked_as_by_hand(worths: list[int]) -> None:
 )
 @quick
 def test_of_two_the_first_counts_before_the_second(worths: list[tuple[int, int]]) -> None:
-    # What does not fit is near to nothing.
+    # Nodes that do not fit have no nearness.
     pairs = [(0, FAR) if second == FAR else (first, second) for first, second in worths]
     first, second = (np.array([pair[at] for pair in pairs], np.int64) for at in (0, 1))
     together = [FAR if pair[1] == FAR else (pair[0] + 9) * 10 + pair[1] for pair in pairs]

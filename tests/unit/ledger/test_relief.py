@@ -19,13 +19,13 @@ def ranked(**priorities: int) -> "dict[str, Rank]":
     return {uid: Rank(priority, made) for made, (uid, priority) in enumerate(priorities.items())}
 
 
-def test_the_least_important_of_those_that_owe_end() -> None:
+def test_the_borrower_of_lowest_priority_is_evicted() -> None:
     books = books_of(two(), p=mem("x", 4), q=mem("z", 4), r=mem("z", 4), s=mem("z", 4))
     claim = claim_of(books, "x", 4)
     assert relief(claim, ranked(q=2, r=1, s=3).get) == ("r",)
-    assert relief(claim, ranked(q=2, s=2).get) == ("s",), "of equals the one that was made last"
-    assert relief(claim, ranked(p=0, q=2).get) == ("p",), "one of its own, where it is less important"
-    assert relief(claim, ranked(q=2, r=1).get, ended=["s"]) == (), "it was promised already"
+    assert relief(claim, ranked(q=2, s=2).get) == ("s",), "of equals the newest"
+    assert relief(claim, ranked(p=0, q=2).get) == ("p",), "one of its own quota, where its priority is lower"
+    assert relief(claim, ranked(q=2, r=1).get, ended=["s"]) == (), "it is evicted already"
 
 
 def test_no_pod_is_evicted_for_a_sum_that_no_evictions_bring_below_the_max() -> None:
@@ -56,7 +56,7 @@ def test_one_quota_after_the_other_is_relieved() -> None:
     assert relief(claim, ranked(p=0, p2=1).get) == ("p",)
 
 
-def test_more_than_are_meant_for_one_pod_do_not_end() -> None:
+def test_no_more_pods_than_allowed_are_evicted_for_one() -> None:
     few = {f"u{number}": mem("z", 1) for number in range(room.MAX_VICTIMS + 2)}
     tree = {
         "name": "root",
@@ -81,7 +81,7 @@ def test_with_too_many_candidates_no_search_is_made(monkeypatch: pytest.MonkeyPa
     assert relief(claim_of(books, "x", 4), ranked(q=2, r=1).get) is None
 
 
-def test_pods_end_for_what_they_ask_for_alone_however_many_are_less_important() -> None:
+def test_pods_are_evicted_only_for_what_they_request_however_many_have_lower_priority() -> None:
     plain = {f"u{number}": Charge("z", {CPU: 1000}, on_gpus=False) for number in range(room.MAX_VICTIMS + 2)}
     leaves = [
         {"name": "a", "namespaces": ["x"], "min": {MEM: 8, CPU: 2}},
@@ -97,7 +97,7 @@ def test_pods_end_for_what_they_ask_for_alone_however_many_are_less_important() 
     assert relief(of_memory, ranked(**dict.fromkeys(plain, 0)).get) is None
 
 
-def test_a_sum_of_processors_is_relieved_by_as_few_pods_without_a_gpu_as_are_enough() -> None:
+def test_a_sum_of_cpus_is_relieved_by_the_fewest_pods_without_a_gpu_that_suffice() -> None:
     leaves = [{"name": "a", "namespaces": ["x"], "min": {MEM: 8, CPU: 4}}, {"name": "b", "namespaces": ["z"]}]
     tree = tree_of({"name": "root", "min": {MEM: 8, CPU: 8}, "max": {CPU: 8}, "children": leaves})
     sizes = {"p": 1, "q": 3, "r": 4}
@@ -117,8 +117,8 @@ def test_victims_are_sufficient_allowed_and_needed(
 ) -> None:
     books = books_of(family())
     ranks: dict[str, Rank] = {}
-    for number, (space, asked, priority) in enumerate(pods):
-        books.charge(f"u{number}", mem(space, asked))
+    for number, (space, amount, priority) in enumerate(pods):
+        books.charge(f"u{number}", mem(space, amount))
         ranks[f"u{number}"] = Rank(priority, number)
     claim = claim_of(books, namespace, units)
 
@@ -128,7 +128,7 @@ def test_victims_are_sufficient_allowed_and_needed(
     found = relief(claim, rank)
 
     if found is None:
-        # Nor is any one pod, that may go by itself, enough.
+        # No single evictable pod would be enough either.
         assert not any(claim.enough([uid]) for uid in ranks if rank(uid) is not None)
         return
     assert claim.enough(found)
