@@ -1,4 +1,4 @@
-"""A clock that only its waiters move, and an API server without a wire, whose troubles are scripted."""
+"""A clock that only its sleepers advance, and an in-memory API server whose faults are scripted."""
 
 import asyncio
 from collections import deque
@@ -24,7 +24,7 @@ PATH = "/api/v1/pods"
 
 
 class ScriptedClock:
-    """Stands still but for its sleepers: a sleep ends at once and takes the time along."""
+    """Stands still except for its sleepers: a sleep returns immediately and advances the time."""
 
     def __init__(self) -> None:
         self.now_s = 1000.0
@@ -44,9 +44,9 @@ class ScriptedClock:
 
 @dataclass
 class ScriptedServer:
-    """A collection of objects with versions, a log that can be compacted, and faults to come.
+    """A collection of objects with versions, a log that can be compacted, and scripted faults.
 
-    Takes a ``Session``'s place. ``list_faults`` are raised by the next page asked for, ``stream_faults`` met by the
+    Replaces a ``Session``. ``list_faults`` are raised by the next requests for a page, ``stream_faults`` by the
     watch that is open or the next; see ``fault``.
     """
 
@@ -56,39 +56,39 @@ class ScriptedServer:
     compacted: int = 0
     list_faults: deque[KubeError | None] = field(default_factory=deque)
     stream_faults: deque[str] = field(default_factory=deque)
-    asked: list[dict[str, str]] = field(default_factory=list)
+    requests: list[dict[str, str]] = field(default_factory=list)
     lists: int = 0
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    born: int = 0
+    created: int = 0
     snapshots: dict[str, tuple[int, list[bytes]]] = field(default_factory=dict)
 
     def create(self, name: str, value: object = 0) -> None:
-        self.born += 1
-        self._write("ADDED", name, {"uid": f"uid-{self.born}"}, value)
+        self.created += 1
+        self._write("ADDED", name, {"uid": f"uid-{self.created}"}, value)
 
     def modify(self, name: str, value: object) -> None:
         self._write("MODIFIED", name, {"uid": self.objects[name]["metadata"]["uid"]}, value)
 
     def delete(self, name: str) -> None:
-        gone = self.objects.pop(name)
+        item = self.objects.pop(name)
         self.version += 1
-        gone["metadata"]["resourceVersion"] = str(self.version)
-        self._tell("DELETED", gone)
+        item["metadata"]["resourceVersion"] = str(self.version)
+        self._append("DELETED", item)
 
     def bookmark(self) -> None:
-        self._tell("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(self.version)}})
+        self._append("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(self.version)}})
 
     def compact(self) -> None:
-        """Forget the log: watches from before, and lists begun before, get 410."""
+        """Drop the log: earlier watches, and lists begun earlier, get 410."""
         self.compacted = self.version
         self.log.clear()
         self.snapshots.clear()
 
     def fault(self, *faults: str) -> None:
-        """cut, end, malformed, oversize, gone, broken, silent: met by the open watch, one for each connection.
+        """cut, end, malformed, oversize, gone, broken, silent: raised in the open watch, one for each connection.
 
-        ``gone-status`` and ``broken-status`` are met before a watch opens; one that is open is cut for them.
+        ``gone-status`` and ``broken-status`` are raised before a watch opens; one that is open is cut for them.
         """
         self.stream_faults.extend(faults)
         self._wake()
@@ -101,9 +101,9 @@ class ScriptedServer:
         self.version += 1
         metadata = {"name": name, "namespace": "n", "resourceVersion": str(self.version), **metadata}
         self.objects[name] = {"metadata": metadata, "value": value}
-        self._tell(kind, self.objects[name])
+        self._append(kind, self.objects[name])
 
-    def _tell(self, kind: str, item: object) -> None:
+    def _append(self, kind: str, item: object) -> None:
         self.log.append((self.version, msgspec.json.encode({"type": kind, "object": item})))
         self._wake()
 
@@ -114,7 +114,7 @@ class ScriptedServer:
 
     async def request(self, method: str, path: str, *, params: Mapping[str, str], timeout_s: float) -> bytes:
         assert (method, path) == ("GET", PATH)
-        self.asked.append(dict(params))
+        self.requests.append(dict(params))
         await asyncio.sleep(0)
         if self.list_faults and (fault := self.list_faults.popleft()) is not None:
             raise fault
@@ -138,7 +138,7 @@ class ScriptedServer:
         self, path: str, params: Mapping[str, str], *, idle_timeout_s: float
     ) -> AsyncGenerator[bytes, None]:
         assert path == PATH
-        self.asked.append(dict(params))
+        self.requests.append(dict(params))
         seen = int(params["resourceVersion"])
         await asyncio.sleep(0)
         if seen < self.compacted:
@@ -157,7 +157,7 @@ class ScriptedServer:
                 if self.stream_faults[0].endswith("-status"):
                     raise Unreachable(path, "the answer was cut", sent=True)
                 fault = self.stream_faults.popleft()
-                line = self._meet(fault, path)
+                line = self._raise_or_line(fault, path)
                 if line is None:
                     return
                 yield line
@@ -168,7 +168,7 @@ class ScriptedServer:
                 yield msgspec.json.encode({"type": "ERROR", "object": GONE})
                 return
 
-    def _meet(self, fault: str, path: str) -> bytes | None:
+    def _raise_or_line(self, fault: str, path: str) -> bytes | None:
         match fault:
             case "cut":
                 raise Unreachable(path, "the answer was cut", sent=True)
@@ -202,9 +202,11 @@ class View:
 
     def upsert(self, item: tuple[str, str, object]) -> None:
         name, uid, value = item
-        held = self.items.get(name)
-        assert held is None or held[0] == uid, "another object of this name, and the old one was not removed"
-        assert held != (uid, value), "notified of no change"
+        previous = self.items.get(name)
+        assert previous is None or previous[0] == uid, (
+            "another object of this name, and the old one was not removed"
+        )
+        assert previous != (uid, value), "notified of no change"
         self.items[name] = (uid, value)
         self.changes.append(f"+{name}={value}")
 

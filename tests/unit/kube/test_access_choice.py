@@ -1,4 +1,4 @@
-"""Which of several ways to the API server is taken."""
+"""Which of several ways to reach the API server is chosen."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ INSIDE = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443
 
 
 @pytest.fixture
-def account(tmp_path: Path) -> Path:
+def service_account(tmp_path: Path) -> Path:
     folder = tmp_path / "serviceaccount"
     folder.mkdir()
     for name, text in (("token", "inside"), ("ca.crt", "pem"), ("namespace", "kube-system\n")):
@@ -33,54 +33,56 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_the_order_is_file_environment_service_account_home(
-    tmp_path: Path, account: Path, home: Path
+    tmp_path: Path, service_account: Path, home: Path
 ) -> None:
     for name in ("chosen", "named"):
         (tmp_path / name).write_text(FILE.replace("NAME", name))
     environ = {**INSIDE, "HOME": str(home), "KUBECONFIG": str(tmp_path / "named")}
-    access = load_access(str(tmp_path / "chosen"), environ=environ, service_account=account)
+    access = load_access(str(tmp_path / "chosen"), environ=environ, service_account=service_account)
     assert access.server == "https://chosen"
-    assert load_access(environ=environ, service_account=account).server == "https://named"
+    assert load_access(environ=environ, service_account=service_account).server == "https://named"
     del environ["KUBECONFIG"]
-    inside = load_access(environ=environ, service_account=account)
+    inside = load_access(environ=environ, service_account=service_account)
     assert inside.server == "https://10.0.0.1:443"
-    assert inside.token_file == str(account / "token")
+    assert inside.token_file == str(service_account / "token")
     assert (inside.ca, inside.namespace) == (b"pem", "kube-system")
-    assert load_access(environ={"HOME": str(home)}, service_account=account).server == "https://home"
+    assert load_access(environ={"HOME": str(home)}, service_account=service_account).server == "https://home"
 
 
-def test_a_context_asked_for_is_looked_for_in_a_file_even_inside_a_pod(account: Path, home: Path) -> None:
+def test_a_requested_context_is_looked_up_in_a_file_even_inside_a_pod(
+    service_account: Path, home: Path
+) -> None:
     environ = {**INSIDE, "HOME": str(home)}
-    assert load_access(context="d", environ=environ, service_account=account).server == "https://home"
+    assert load_access(context="d", environ=environ, service_account=service_account).server == "https://home"
 
 
-def test_an_ipv6_service_address_is_put_in_brackets(account: Path) -> None:
-    (account / "namespace").unlink()
+def test_an_ipv6_service_address_is_put_in_brackets(service_account: Path) -> None:
+    (service_account / "namespace").unlink()
     environ = {**INSIDE, "KUBERNETES_SERVICE_HOST": "fd00::1"}
-    access = load_access(environ=environ, service_account=account)
+    access = load_access(environ=environ, service_account=service_account)
     assert (access.server, access.namespace) == ("https://[fd00::1]:443", "default")
 
 
-def test_a_pod_without_a_token_is_no_service_account(tmp_path: Path, account: Path) -> None:
-    (account / "token").unlink()
+def test_a_pod_without_a_token_is_no_service_account(tmp_path: Path, service_account: Path) -> None:
+    (service_account / "token").unlink()
     with pytest.raises(KubeconfigError, match="name a file with --kubeconfig or KUBECONFIG"):
-        load_access(environ={**INSIDE, "HOME": str(tmp_path)}, service_account=account)
+        load_access(environ={**INSIDE, "HOME": str(tmp_path)}, service_account=service_account)
 
 
-def test_a_service_account_without_a_ca_is_reported(account: Path) -> None:
-    (account / "ca.crt").unlink()
+def test_a_service_account_without_a_ca_is_reported(service_account: Path) -> None:
+    (service_account / "ca.crt").unlink()
     with pytest.raises(KubeconfigError, match="mount the whole service account token volume"):
-        load_access(environ=INSIDE, service_account=account)
+        load_access(environ=INSIDE, service_account=service_account)
 
 
 def test_a_named_file_that_does_not_exist_is_reported_and_nothing_else_tried(
-    account: Path, home: Path
+    service_account: Path, home: Path
 ) -> None:
     environ = {**INSIDE, "HOME": str(home)}
     with pytest.raises(KubeconfigError, match="kubeconfig /no/such: does not exist; correct --kubeconfig"):
-        load_access("/no/such", environ=environ, service_account=account)
+        load_access("/no/such", environ=environ, service_account=service_account)
     with pytest.raises(KubeconfigError, match="kubeconfig /no/a, /no/b: does not exist"):
-        load_access(environ={**environ, "KUBECONFIG": "/no/a:/no/b"}, service_account=account)
+        load_access(environ={**environ, "KUBECONFIG": "/no/a:/no/b"}, service_account=service_account)
 
 
 def test_the_processes_own_environment_is_the_default(

@@ -1,4 +1,4 @@
-"""Tokens that rotate, plugins whose credentials end or are refused."""
+"""Tokens that rotate, and plugins whose credentials expire or are rejected."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ LAB = "http://lab"
 
 
 class Plugin:
-    """Counts its runs; gives ``answers`` in turn, the last for ever."""
+    """Counts its runs; returns ``answers`` in turn, and the last one from then on."""
 
     def __init__(self, *answers: Credential | CredentialError) -> None:
         self.answers = list(answers)
@@ -37,7 +37,7 @@ def with_plugin(clock: ScriptedClock, plugin: Plugin, server: str = LAB) -> Cred
     return Credentials(Access(server, exec_plugin=ExecPlugin("login")), clock, plugin)
 
 
-async def shown(credentials: Credentials) -> str:
+async def authorization_of(credentials: Credentials) -> str:
     if credentials.stale():
         await credentials.renew()
     return credentials.authorization
@@ -50,87 +50,87 @@ def write(path: Path, text: str, stamp_s: int) -> None:
 
 async def test_a_configured_token_is_sent_and_never_stale() -> None:
     credentials = Credentials(Access(LAB, token="t", exec_plugin=ExecPlugin("login")), ScriptedClock())
-    assert await shown(credentials) == "Bearer t"
+    assert await authorization_of(credentials) == "Bearer t"
     assert not credentials.stale()
     assert not await credentials.refused(credentials.generation)
 
 
-async def test_nothing_is_shown_where_nothing_is_known() -> None:
-    assert await shown(Credentials(Access(LAB), ScriptedClock())) == ""
+async def test_no_authorization_is_sent_without_credentials() -> None:
+    assert await authorization_of(Credentials(Access(LAB), ScriptedClock())) == ""
 
 
 async def test_a_rotated_token_file_is_read_again_when_its_stamp_changes(tmp_path: Path) -> None:
     clock, path = ScriptedClock(), tmp_path / "token"
     write(path, "one\n", 1)
     credentials = Credentials(Access(LAB, token_file=str(path)), clock)
-    assert await shown(credentials) == "Bearer one"
+    assert await authorization_of(credentials) == "Bearer one"
     write(path, "two\n", 2)
-    assert await shown(credentials) == "Bearer one", "the stamp is not looked at for every request"
+    assert await authorization_of(credentials) == "Bearer one", "the stamp is not checked for every request"
     clock.now_s += CHECK_S
-    assert await shown(credentials) == "Bearer two"
+    assert await authorization_of(credentials) == "Bearer two"
 
 
 async def test_a_token_file_is_read_again_after_a_minute_whatever_its_stamp(tmp_path: Path) -> None:
     clock, path = ScriptedClock(), tmp_path / "token"
     write(path, "one", 1)
     credentials = Credentials(Access(LAB, token_file=str(path)), clock)
-    await shown(credentials)
+    await authorization_of(credentials)
     write(path, "two", 1)
     clock.now_s += CHECK_S
-    assert await shown(credentials) == "Bearer one"
+    assert await authorization_of(credentials) == "Bearer one"
     clock.now_s += REREAD_S
-    assert await shown(credentials) == "Bearer two"
+    assert await authorization_of(credentials) == "Bearer two"
 
 
-async def test_a_refused_token_file_is_read_at_once(tmp_path: Path) -> None:
+async def test_a_rejected_token_file_is_read_again_immediately(tmp_path: Path) -> None:
     path = tmp_path / "token"
     write(path, "one", 1)
     credentials = Credentials(Access(LAB, token_file=str(path)), ScriptedClock())
-    await shown(credentials)
+    await authorization_of(credentials)
     assert not await credentials.refused(credentials.generation)
     write(path, "two", 1)
     assert await credentials.refused(credentials.generation)
     assert credentials.authorization == "Bearer two"
 
 
-async def test_a_token_file_that_is_away_for_a_moment_leaves_the_old_token(tmp_path: Path) -> None:
+async def test_a_token_file_that_is_briefly_missing_leaves_the_old_token(tmp_path: Path) -> None:
     clock, path = ScriptedClock(), tmp_path / "token"
     write(path, "one", 1)
     credentials = Credentials(Access(LAB, token_file=str(path)), clock)
-    await shown(credentials)
+    await authorization_of(credentials)
     path.unlink()
     clock.now_s += CHECK_S
-    assert await shown(credentials) == "Bearer one"
+    assert await authorization_of(credentials) == "Bearer one"
     write(path, "", 2)
     clock.now_s += CHECK_S
-    assert await shown(credentials) == "Bearer one"
+    assert await authorization_of(credentials) == "Bearer one"
 
 
 async def test_a_token_file_that_never_existed_is_reported_every_time(tmp_path: Path) -> None:
     credentials = Credentials(Access(LAB, token_file=str(tmp_path / "token")), ScriptedClock())
     for _ in range(2):
         with pytest.raises(CredentialError, match=r"token file .*No such file.*mount or create it"):
-            await shown(credentials)
+            await authorization_of(credentials)
 
 
-async def test_a_plugin_runs_once_for_all_who_wait_and_not_again_until_its_end() -> None:
+async def test_a_plugin_runs_once_for_all_waiters_and_not_again_before_its_token_expires() -> None:
     clock = ScriptedClock()
     plugin = Plugin(Credential("one", expires_ns=clock.time_ns() + 10**9), Credential("two"))
     credentials = with_plugin(clock, plugin)
-    assert await asyncio.gather(*(shown(credentials) for _ in range(8))) == ["Bearer one"] * 8
-    assert await shown(credentials) == "Bearer one"
+    assert await asyncio.gather(*(authorization_of(credentials) for _ in range(8))) == ["Bearer one"] * 8
+    assert await authorization_of(credentials) == "Bearer one"
     assert plugin.runs == 1
     clock.now_s += 1.0
-    assert await shown(credentials) == "Bearer two"
+    assert await authorization_of(credentials) == "Bearer two"
     clock.now_s += 1e6
-    assert await shown(credentials) == "Bearer two", "without an end it is good until refused"
+    assert await authorization_of(credentials) == "Bearer two", "without an expiry it is valid until rejected"
     assert plugin.runs == 2
 
 
-async def test_a_refused_plugin_credential_is_renewed_once_and_then_not_for_a_while() -> None:
+async def test_a_rejected_plugin_credential_is_renewed_once_and_then_not_for_a_while() -> None:
     clock, plugin = ScriptedClock(), Plugin(Credential("one"), Credential("two"), Credential("three"))
     credentials = with_plugin(clock, plugin)
-    await shown(credentials)
+    await authorization_of(credentials)
     first = credentials.generation
     assert all(await asyncio.gather(*(credentials.refused(first) for _ in range(8))))
     assert (credentials.authorization, plugin.runs) == ("Bearer two", 2)
@@ -146,10 +146,10 @@ async def test_a_failing_plugin_is_not_run_for_every_request() -> None:
     credentials = with_plugin(clock, plugin)
     for _ in range(3):
         with pytest.raises(CredentialError, match="exec plugin login: failed"):
-            await shown(credentials)
+            await authorization_of(credentials)
     assert plugin.runs == 1
     clock.now_s += REFUSAL_PAUSE_S
-    assert await shown(credentials) == "Bearer one"
+    assert await authorization_of(credentials) == "Bearer one"
 
 
 async def test_a_plugins_certificate_goes_into_the_tls_context() -> None:
@@ -157,12 +157,12 @@ async def test_a_plugins_certificate_goes_into_the_tls_context() -> None:
     good = Credential("", leaf.cert_chain_pems[0].bytes(), leaf.private_key_pem.bytes())
     credentials = with_plugin(ScriptedClock(), Plugin(good), "https://lab")
     before = credentials.tls
-    assert await shown(credentials) == ""
+    assert await authorization_of(credentials) == ""
     assert isinstance(credentials.tls, ssl.SSLContext)
     assert credentials.tls is not before
     bad = with_plugin(ScriptedClock(), Plugin(Credential("", b"x", b"y")), "https://lab")
     with pytest.raises(CredentialError, match="cannot be used together"):
-        await shown(bad)
+        await authorization_of(bad)
 
 
 async def test_a_rotated_client_certificate_is_loaded_when_both_halves_fit(tmp_path: Path) -> None:
@@ -179,15 +179,15 @@ async def test_a_rotated_client_certificate_is_loaded_when_both_halves_fit(tmp_p
         client_key_file=str(key),
     )
     credentials = Credentials(access, clock)
-    await shown(credentials)
+    await authorization_of(credentials)
     first = credentials.tls
     write(certificate, new.cert_chain_pems[0].bytes().decode(), 2)
     clock.now_s += CHECK_S
-    await shown(credentials)
+    await authorization_of(credentials)
     assert credentials.tls is first, "the new certificate does not fit the old key"
     write(key, new.private_key_pem.bytes().decode(), 2)
     clock.now_s += CHECK_S
-    await shown(credentials)
+    await authorization_of(credentials)
     assert credentials.tls is not first
 
 
@@ -200,7 +200,7 @@ async def test_an_unusable_ca_or_key_is_reported_at_the_start() -> None:
         Credentials(Access("https://lab", client_certificate=b"a", client_key=b"b"))
 
 
-async def test_an_encrypted_key_is_refused_and_no_password_asked_for() -> None:
+async def test_an_encrypted_key_is_rejected_without_prompting_for_a_password() -> None:
     from cryptography.hazmat.primitives import serialization
 
     leaf = trustme.CA().issue_cert("me")
@@ -215,7 +215,7 @@ async def test_an_encrypted_key_is_refused_and_no_password_asked_for() -> None:
         Credentials(access)
 
 
-async def test_a_system_without_files_in_memory_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_system_without_files_in_memory_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     leaf = trustme.CA().issue_cert("me")
     pem, key = leaf.cert_chain_pems[0].bytes(), leaf.private_key_pem.bytes()

@@ -1,4 +1,4 @@
-"""Which proxy the environment asks for."""
+"""Which proxy the environment configures."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_exceptions_are_honoured(server: str, exceptions: str, proxied: bool) ->
     assert environment_proxy(server, environ) == (PROXY if proxied and server.startswith("https") else "")
 
 
-def test_small_letters_and_a_bare_address_will_do() -> None:
+def test_lower_case_variables_and_a_bare_address_are_accepted() -> None:
     assert environment_proxy("http://api", {"http_proxy": "proxy:3128"}) == PROXY
     assert environment_proxy("http://api", {"http_proxy": "proxy:3128", "no_proxy": "api"}) == ""
     assert environment_proxy("https://api", {"http_proxy": "proxy:3128"}) == ""

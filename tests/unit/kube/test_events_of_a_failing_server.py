@@ -1,29 +1,29 @@
-"""An API server that fails with some events takes the others all the same."""
+"""An API server that fails for some events still accepts the others."""
 
 from typing import Any
 
 from gpushare.api.objects import node_reference
-from tests.unit.kube.test_event_recorder import PATH, Ears, Talk, refusal
+from tests.unit.kube.test_event_recorder import PATH, FakeSession, Recording, refusal
 
 
-class Webhooked(Ears):
-    """A webhook that sees one namespace is away for a while, and nothing is written there without it."""
+class Webhooked(FakeSession):
+    """The webhook of one namespace is unavailable for a while, and nothing is written there without it."""
 
     async def request(self, method: str, path: str, **options: Any) -> bytes:
-        answer = await super().request(method, path, **options)
+        response = await super().request(method, path, **options)
         if path == PATH and len(self.requests) < 10:
             raise refusal(500)
-        return answer
+        return response
 
 
-async def test_an_event_with_which_alone_the_server_fails_holds_up_no_others() -> None:
-    talk = Talk()
-    talk.recorder._session = talk.ears = Webhooked()  # type: ignore[assignment]
-    talk.say()
+async def test_an_event_for_which_alone_the_server_fails_delays_no_others() -> None:
+    recording = Recording()
+    recording.recorder._session = recording.session = Webhooked()  # type: ignore[assignment]
+    recording.record()
     for name in ("n1", "n2", "n3"):
-        talk.say(regarding=node_reference(name))
-    await talk.settle()
-    regarding = [body["regarding"]["name"] for _, _, body in talk.ears.requests]
+        recording.record(regarding=node_reference(name))
+    await recording.settle()
+    regarding = [body["regarding"]["name"] for _, _, body in recording.session.requests]
     assert regarding[:4] == ["a", "n1", "n2", "n3"]
     assert set(regarding[4:]) == {"a"}
-    assert (talk.recorder.written, talk.recorder.dropped) == (4, 0)
+    assert (recording.recorder.written, recording.recorder.dropped) == (4, 0)

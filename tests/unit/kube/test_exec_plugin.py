@@ -32,7 +32,7 @@ async def run(folder: Path, script: str, **fields: Any) -> Credential:
 
 
 @pytest.mark.parametrize("version", [V1, V1BETA1])
-async def test_a_token_is_read_with_its_end(version: str, tmp_path: Path) -> None:
+async def test_a_token_is_read_with_its_expiry(version: str, tmp_path: Path) -> None:
     script = printing({"token": "secret", "expirationTimestamp": "2030-01-01T00:00:00Z"}, version)
     credential = await run(tmp_path, script, api_version=version)
     assert credential == Credential("secret", expires_ns=1893456000 * 10**9)
@@ -88,13 +88,13 @@ async def test_a_program_that_the_system_cannot_start_is_reported(tmp_path: Path
         await run_plugin(ExecPlugin(str(path)), terminal=False)
 
 
-async def test_a_program_that_needs_a_person_is_not_started_without_one(tmp_path: Path) -> None:
+async def test_an_interactive_program_is_not_started_without_a_terminal(tmp_path: Path) -> None:
     with pytest.raises(CredentialError, match="there is no terminal; log in from a terminal first"):
         await run(tmp_path, printing({"token": "t"}), interactive_mode="Always")
 
 
 @pytest.mark.parametrize(("mode", "interactive"), [("Always", True), ("IfAvailable", True), ("Never", False)])
-async def test_a_person_at_a_terminal_is_offered_as_the_mode_says(
+async def test_the_mode_decides_whether_the_program_may_use_the_terminal(
     mode: str, interactive: bool, tmp_path: Path
 ) -> None:
     script = """
@@ -105,17 +105,17 @@ print(json.dumps({**info, "status": {"token": str(info["spec"]["interactive"])}}
     assert (await run_plugin(plugin, terminal=True)).token == str(interactive)
 
 
-async def test_the_terminal_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_terminal_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(CredentialError, match="there is no terminal"):
         await run_plugin(ExecPlugin(program(tmp_path, ""), interactive_mode="Always"))
 
 
-async def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
+async def test_a_program_that_hangs_is_killed(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     pid, new = tmp_path / "pid", tmp_path / "new"
-    # All at once: it may be ended anywhere.
+    # Atomically: it may be killed anywhere.
     script = (
         f"open({str(new)!r}, 'w').write(str(os.getpid()))\nos.rename({str(new)!r}, {str(pid)!r})\n"
         f"open({str(fifo)!r}).read()"
@@ -129,7 +129,7 @@ async def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "expected"),
     [
         (
             "sys.stderr.write('not logged in\\n'); sys.exit(3)",
@@ -149,8 +149,8 @@ async def test_a_program_that_hangs_is_ended(tmp_path: Path) -> None:
         (printing({"token": "t", "expirationTimestamp": "soon"}), "printed no ExecCredential"),
     ],
 )
-async def test_errors_of_a_program_are_reported(script: str, said: str, tmp_path: Path) -> None:
+async def test_errors_of_a_program_are_reported(script: str, expected: str, tmp_path: Path) -> None:
     with pytest.raises(CredentialError) as caught:
         await run(tmp_path, script)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert caught.value.subject == f"exec plugin {tmp_path / 'login'}"

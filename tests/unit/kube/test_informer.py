@@ -1,4 +1,4 @@
-"""The informer against a server without a wire: scripted gaps, and the handler's calls."""
+"""The informer against an in-memory server: scripted gaps, and the handler's calls."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from tests.unit.kube.scripted import PATH, ScriptedClock, ScriptedServer, View, 
 async def following(
     server: ScriptedServer, view: View, **options: Any
 ) -> AsyncIterator[Informer[tuple[str, str, object]]]:
-    """An informer at work, synced and with nothing left to tell."""
+    """A running informer, synced and with no events left to deliver."""
     clock = options.pop("clock", ScriptedClock())
     backoff = Backoff(chance=lambda: 0.0)
     informer = Informer(server, PATH, decode, view, clock=clock, backoff=backoff, **options)
@@ -38,15 +38,15 @@ def agrees(server: ScriptedServer, view: View) -> bool:
     return view.items == server.view()
 
 
-async def test_a_list_comes_page_by_page_and_then_events_in_order() -> None:
+async def test_a_list_is_read_page_by_page_and_events_follow_in_order() -> None:
     server, view = ScriptedServer(), View()
     for name in "abcde":
         server.create(name)
     async with following(server, view, page_size=2, params={"labelSelector": "gpu"}) as informer:
         assert view.changes == ["+a=0", "+b=0", "+c=0", "+d=0", "+e=0"]
-        assert [asked.get("limit") for asked in server.asked] == ["2", "2", "2", None]
-        assert all(asked["labelSelector"] == "gpu" for asked in server.asked)
-        watch = server.asked[-1]
+        assert [query.get("limit") for query in server.requests] == ["2", "2", "2", None]
+        assert all(query["labelSelector"] == "gpu" for query in server.requests)
+        watch = server.requests[-1]
         assert (watch["watch"], watch["allowWatchBookmarks"], watch["resourceVersion"]) == ("1", "true", "15")
         assert 300 <= int(watch["timeoutSeconds"]) <= 600
         assert view.syncs == 1
@@ -63,7 +63,7 @@ async def test_a_list_comes_page_by_page_and_then_events_in_order() -> None:
         assert figures.last_heard_s == 1000.0
 
 
-async def test_an_empty_collection_is_in_sync_too() -> None:
+async def test_an_empty_collection_is_synced_too() -> None:
     server, view = ScriptedServer(), View()
     async with following(server, view) as informer:
         assert informer.synced.is_set()
@@ -83,13 +83,13 @@ async def test_a_cut_watch_is_resumed_where_it_was() -> None:
         await until(lambda: informer.figures.reconnects == 1)
         server.modify("a", 2)
         await until(lambda: agrees(server, view))
-        assert [asked["resourceVersion"] for asked in server.asked if "watch" in asked] == ["11", "12"]
+        assert [query["resourceVersion"] for query in server.requests if "watch" in query] == ["11", "12"]
         assert view.changes == ["+a=0", "+a=1", "+a=2"]
         assert (server.lists, informer.figures.relists, informer.figures.reconnects) == (1, 0, 1)
         assert clock.slept == [0.2]
 
 
-async def test_bookmarks_move_the_place_where_a_watch_is_resumed() -> None:
+async def test_bookmarks_advance_the_version_from_which_a_watch_is_resumed() -> None:
     server, view = ScriptedServer(), View()
     server.create("a")
     async with following(server, view) as informer:
@@ -99,25 +99,25 @@ async def test_bookmarks_move_the_place_where_a_watch_is_resumed() -> None:
         server.compacted = 400
         server.fault("cut")
         await until(lambda: informer.figures.reconnects == 1 and server.idle.is_set())
-        assert server.asked[-1]["resourceVersion"] == "500"
+        assert server.requests[-1]["resourceVersion"] == "500"
         assert (server.lists, informer.figures.events) == (1, 0)
 
 
 @pytest.mark.parametrize("how", ["gone", "gone-status", "forbidden", "oversize", "malformed"])
-async def test_where_only_a_list_helps_it_lists_and_deletions_of_the_gap_are_seen(how: str) -> None:
+async def test_faults_that_need_a_list_lead_to_one_and_deletions_in_the_gap_are_noticed(how: str) -> None:
     server, view = ScriptedServer(), View()
     for name in "abc":
         server.create(name)
     async with following(server, view) as informer:
         view.changes.clear()
         server.stream_faults.append(how)
-        # These happen where the watch does not see them.
+        # The watch does not deliver these.
         server.delete("a")
         server.modify("b", 1)
         server.create("d")
         server.log.clear()
         await until(lambda: agrees(server, view) and server.idle.is_set())
-        assert view.changes == ["-a", "+b=1", "+d=0"], "removals first, and nothing of what did not change"
+        assert view.changes == ["-a", "+b=1", "+d=0"], "removals first, and nothing for unchanged objects"
         assert (server.lists, informer.figures.relists, view.syncs) == (2, 1, 1)
 
 
@@ -126,22 +126,22 @@ async def test_a_list_is_read_again_on_request() -> None:
     for name in "ab":
         server.create(name)
     async with following(server, view) as informer:
-        lists = len([asked for asked in server.asked if "limit" in asked])
+        lists = len([query for query in server.requests if "limit" in query])
         server.modify("a", 1)  # which the watch has not delivered yet
         await asyncio.gather(informer.relist(), informer.relist())
         assert agrees(server, view)
-        assert len([asked for asked in server.asked if "limit" in asked]) == lists + 1
+        assert len([query for query in server.requests if "limit" in query]) == lists + 1
         server.delete("b")
         await until(server.idle.is_set)
-        assert agrees(server, view), "the watch goes on"
-        gives_up = asyncio.create_task(informer.relist())
+        assert agrees(server, view), "the watch continues"
+        cancelled = asyncio.create_task(informer.relist())
         await asyncio.sleep(0)
-        gives_up.cancel()
+        cancelled.cancel()
         await informer.relist()
         assert informer.figures.relists == 2
-        waits = asyncio.create_task(informer.relist())
+        waiting = asyncio.create_task(informer.relist())
         await asyncio.sleep(0)
-    await waits  # the informer has ended, so nothing may wait for it
+    await waiting  # the informer has ended, so nothing may wait for it
 
 
 async def test_a_resource_version_compacted_while_disconnected_leads_to_a_new_list() -> None:
@@ -182,7 +182,7 @@ async def test_a_recreated_object_without_a_delete_event_is_removed_first() -> N
         assert view.changes == ["+a=old", "-a", "+a=new"]
 
 
-async def test_an_older_state_and_a_predecessors_end_change_nothing() -> None:
+async def test_an_older_state_and_a_predecessors_deletion_change_nothing() -> None:
     server, view = ScriptedServer(), View()
     server.create("a", "first")
     async with following(server, view) as informer:
@@ -197,7 +197,7 @@ async def test_an_older_state_and_a_predecessors_end_change_nothing() -> None:
         assert view.changes == ["+a=first", "+a=second"]
 
 
-async def test_a_list_whose_pages_expire_is_begun_again() -> None:
+async def test_a_list_whose_pages_expire_is_restarted() -> None:
     server, view = ScriptedServer(), View()
     for name in "abcd":
         server.create(name)
@@ -209,25 +209,25 @@ async def test_a_list_whose_pages_expire_is_begun_again() -> None:
         assert (server.lists, view.syncs, informer.figures.reconnects) == (2, 1, 1)
 
 
-async def test_what_vanishes_between_a_broken_list_and_the_next_is_removed() -> None:
+async def test_objects_that_vanish_between_a_broken_list_and_the_next_are_removed() -> None:
     server, view = ScriptedServer(), View()
     for name in "abcd":
         server.create(name)
     server.list_faults += [None, Unreachable(PATH, "the answer was cut", sent=True)]
 
-    class Meddler(View):
+    class DeletingView(View):
         def upsert(self, item: tuple[str, str, object]) -> None:
             super().upsert(item)
             if "a" in server.objects:
                 server.delete("a")
 
-    view = Meddler()
+    view = DeletingView()
     async with following(server, view, page_size=2):
         assert agrees(server, view)
         assert view.changes == ["+a=0", "+b=0", "-a", "+c=0", "+d=0"]
 
 
-async def test_the_back_off_grows_while_the_server_is_away_and_is_reset_by_a_good_watch() -> None:
+async def test_the_backoff_grows_while_the_server_is_unavailable_and_a_good_watch_resets_it() -> None:
     server, view, clock = ScriptedServer(), View(), ScriptedClock()
     server.list_faults += [Unreachable(PATH, "no connection", sent=False)] * 3
     server.list_faults.append(ApiError(429, "TooManyRequests", "later", PATH, retry_after_s=7.0))
@@ -252,28 +252,28 @@ async def test_a_kind_that_may_be_absent_has_no_objects_until_it_is_served(
         assert (informer.figures.last_error, informer.figures.reconnects, caplog.text) == ("", 0, "")
         server.create("a")
         await until(lambda: agrees(server, view))
-        # Its definition goes, and with it all objects: the watch is cut, and a list finds nothing.
+        # Its definition is deleted, and with it all objects: the watch is cut, and a list finds nothing.
         server.objects.clear()
         server.list_faults.append(absent)
         server.fault("gone")
         await until(lambda: not view.items)
 
 
-async def test_the_last_error_is_shown_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:
-    server, view, shown = ScriptedServer(), View(), []
+async def test_the_last_error_is_reported_while_it_persists(caplog: pytest.LogCaptureFixture) -> None:
+    server, view, reported = ScriptedServer(), View(), []
     server.list_faults.append(ApiError(403, "Forbidden", "pods is forbidden", PATH))
 
-    class Watcher(ScriptedClock):
+    class ObservingClock(ScriptedClock):
         async def sleep(self, seconds: float) -> None:
-            shown.append(informer.figures.last_error)
+            reported.append(informer.figures.last_error)
             await super().sleep(seconds)
 
-    informer = Informer(server, PATH, decode, view, clock=Watcher())
+    informer = Informer(server, PATH, decode, view, clock=ObservingClock())
     with caplog.at_level(logging.WARNING):
         task = asyncio.create_task(informer.run())
         await informer.synced.wait()
     task.cancel()
-    assert shown == ["/api/v1/pods: 403 Forbidden: pods is forbidden"]
+    assert reported == ["/api/v1/pods: 403 Forbidden: pods is forbidden"]
     assert "pods is forbidden; listing again in" in caplog.text
 
 
@@ -294,7 +294,7 @@ async def test_a_watch_that_never_succeeds_ends_in_a_list() -> None:
         await until(lambda: informer.figures.relists == 1 and server.idle.is_set())
 
 
-async def test_an_endless_row_of_unreadable_lines_does_not_spin() -> None:
+async def test_endless_unreadable_lines_back_off_instead_of_spinning() -> None:
     server, view, clock = ScriptedServer(), View(), ScriptedClock()
     async with following(server, view, clock=clock):
         server.fault(*["oversize", "malformed"] * 6)
@@ -302,7 +302,7 @@ async def test_an_endless_row_of_unreadable_lines_does_not_spin() -> None:
         assert clock.slept == [min(0.2 * 2.0**tries, 30.0) for tries in range(12)]
 
 
-async def test_a_watch_that_the_server_ends_in_time_is_opened_again_at_once() -> None:
+async def test_a_watch_that_the_server_ends_on_time_is_reopened_immediately() -> None:
     server, view, clock = ScriptedServer(), View(), ScriptedClock()
     async with following(server, view, clock=clock) as informer:
         clock.now_s += 300.0
@@ -312,7 +312,7 @@ async def test_a_watch_that_the_server_ends_in_time_is_opened_again_at_once() ->
         assert (clock.slept, informer.figures.reconnects) == ([], 0)
         server.fault("end")
         await until(lambda: informer.figures.reconnects == 1)
-        assert clock.slept == [0.2], "one that is ended at once is no reason to spin"
+        assert clock.slept == [0.2], "a watch that ends immediately does not cause spinning"
 
 
 async def test_a_silent_watch_is_resumed() -> None:
@@ -324,7 +324,7 @@ async def test_a_silent_watch_is_resumed() -> None:
         assert informer.figures.reconnects == 1
 
 
-async def test_an_object_that_stops_to_matter_is_removed() -> None:
+async def test_an_object_that_no_longer_matters_is_removed() -> None:
     server, view = ScriptedServer(), View()
     server.create("a")
     server.create("b", "ignore")
@@ -337,7 +337,7 @@ async def test_an_object_that_stops_to_matter_is_removed() -> None:
         assert view.changes == ["+a=0", "-a", "+b=1"]
 
 
-async def test_an_object_that_cannot_be_read_is_passed_over_and_the_old_state_stays(
+async def test_an_unreadable_object_is_skipped_and_its_old_state_stays(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server, view = ScriptedServer(), View()
@@ -354,7 +354,7 @@ async def test_an_object_that_cannot_be_read_is_passed_over_and_the_old_state_st
         assert "n/a cannot be read and is passed over (odd)" in caplog.text
 
 
-async def test_an_item_without_metadata_that_can_be_read_is_passed_over() -> None:
+async def test_an_item_with_unreadable_metadata_is_skipped() -> None:
     server, view = ScriptedServer(), View()
     server.objects["x"] = {"metadata": {"name": 7}, "value": 0}
     async with following(server, view) as informer:
@@ -362,7 +362,7 @@ async def test_an_item_without_metadata_that_can_be_read_is_passed_over() -> Non
         assert view.items == {}
 
 
-async def test_versions_that_are_no_numbers_are_never_taken_for_old() -> None:
+async def test_versions_that_are_not_numbers_are_never_taken_for_old() -> None:
     server, view = ScriptedServer(), View()
     server.create("a", 0)
     server.objects["a"]["metadata"]["resourceVersion"] = "x1"
@@ -374,7 +374,7 @@ async def test_versions_that_are_no_numbers_are_never_taken_for_old() -> None:
         await until(lambda: view.changes == ["+a=0", "+a=1"])
 
 
-async def test_a_handler_that_fails_ends_the_informer_loudly() -> None:
+async def test_an_exception_in_the_handler_ends_the_informer() -> None:
     server = ScriptedServer()
     server.create("a")
 
@@ -388,7 +388,7 @@ async def test_a_handler_that_fails_ends_the_informer_loudly() -> None:
     assert not informer.synced.is_set()
 
 
-async def test_an_answer_that_is_no_list_is_waited_out() -> None:
+async def test_a_response_that_is_no_list_is_retried() -> None:
     server, view = ScriptedServer(), View()
     server.list_faults.append(MalformedAnswer(PATH, "the answer is no list"))
     async with following(server, view) as informer:

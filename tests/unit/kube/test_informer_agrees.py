@@ -1,4 +1,4 @@
-"""Whatever the server does and whatever befalls the watch, the handler's view ends as the server's."""
+"""Whatever happens to the server and to the watch, the handler's view ends up equal to the server's."""
 
 import asyncio
 from contextlib import suppress
@@ -86,5 +86,5 @@ async def play(steps: list[tuple[str, str]], page_size: int) -> None:
 
 @settings(max_examples=rounds(120, soak=300), deadline=None)
 @given(steps=STEPS, page_size=st.integers(1, 4))
-def test_the_view_ends_as_the_servers(steps: list[tuple[str, str]], page_size: int) -> None:
+def test_the_view_ends_up_equal_to_the_servers(steps: list[tuple[str, str]], page_size: int) -> None:
     asyncio.run(play(steps, page_size))

@@ -1,4 +1,4 @@
-"""Kubeconfigs as people have them: what is read from them, and how each error is reported."""
+"""Kubeconfigs as users have them: what is read from them, and how each error is reported."""
 
 import base64
 from pathlib import Path
@@ -68,7 +68,7 @@ def test_a_token_and_a_ca_in_the_file_are_read(tmp_path: Path) -> None:
     assert "secret" not in repr(access)
 
 
-def test_paths_count_from_the_kubeconfigs_folder(tmp_path: Path) -> None:
+def test_paths_are_relative_to_the_kubeconfigs_directory(tmp_path: Path) -> None:
     (tmp_path / "pki").mkdir()
     for name in ("ca", "crt", "key", "token"):
         (tmp_path / "pki" / name).write_text(name)
@@ -86,7 +86,7 @@ def test_paths_count_from_the_kubeconfigs_folder(tmp_path: Path) -> None:
     assert access.token == "", "a token file goes before a token"
 
 
-def test_data_goes_before_a_file(tmp_path: Path) -> None:
+def test_inline_data_takes_precedence_over_a_file(tmp_path: Path) -> None:
     cluster = {
         "certificate-authority": "nowhere",
         "certificate-authority-data": base64.b64encode(b"ca").decode(),
@@ -100,7 +100,7 @@ def test_a_context_may_have_no_user(tmp_path: Path) -> None:
     assert access.namespace == "default"
 
 
-def test_the_context_asked_for_goes_before_the_current_one(tmp_path: Path) -> None:
+def test_the_requested_context_takes_precedence_over_the_current_one(tmp_path: Path) -> None:
     contexts = [
         {"name": "work", "context": {"cluster": "lab", "user": "me"}},
         {"name": "home", "context": {"cluster": "lab", "user": "me", "namespace": "h"}},
@@ -123,7 +123,7 @@ def test_several_files_are_merged_and_the_first_wins(tmp_path: Path) -> None:
     assert access.ca == b"from b", "a path counts from the folder of the file that it is in"
 
 
-def test_unverified_tls_only_when_the_file_says_so(tmp_path: Path) -> None:
+def test_tls_is_unverified_only_when_the_file_requests_it(tmp_path: Path) -> None:
     assert not load(tmp_path, config()).insecure
     assert load(tmp_path, config(cluster={"insecure-skip-tls-verify": True})).insecure
 
@@ -186,7 +186,7 @@ def test_impersonation_is_honoured(tmp_path: Path) -> None:
     )
 
 
-def test_the_files_proxy_goes_before_the_environments(tmp_path: Path) -> None:
+def test_the_files_proxy_takes_precedence_over_the_environments(tmp_path: Path) -> None:
     environ = {"HTTPS_PROXY": "http://outer:1"}
     assert load(tmp_path, config(), **environ).proxy == "http://outer:1"
     assert (
@@ -354,13 +354,13 @@ BREAKAGES: dict[str, tuple[object, str, str]] = {
 
 @pytest.mark.parametrize("breakage", BREAKAGES)
 def test_a_broken_kubeconfig_is_reported_with_file_key_and_advice(breakage: str, tmp_path: Path) -> None:
-    content, key, said = BREAKAGES[breakage]
+    content, key, expected = BREAKAGES[breakage]
     with pytest.raises(KubeconfigError) as caught:
         load(tmp_path, content)
     assert str(tmp_path / "config") in caught.value.file
     assert caught.value.key == key
     assert caught.value.advice
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
     assert str(caught.value).startswith(f"kubeconfig {tmp_path}/config: {key}")
 
 

@@ -1,4 +1,4 @@
-"""What the log says of an object that cannot be read, and of an event that is not written: of whom each line is."""
+"""Log lines about unreadable objects and about events that are not written name the object."""
 
 import asyncio
 from typing import Any
@@ -8,11 +8,11 @@ import pytest
 from gpushare.api.objects import ObjectReference
 from gpushare.kube.watch.informer import Informer
 from tests.unit.kube.scripted import PATH, ScriptedClock, ScriptedServer, View, decode
-from tests.unit.kube.test_event_recorder import Talk, refusal
+from tests.unit.kube.test_event_recorder import Recording, refusal
 
 
 @pytest.mark.parametrize(
-    ("regarding", "says"),
+    ("regarding", "expected"),
     [
         (ObjectReference("Pod", "a", "default", "uid-a"), ("default/a", "uid-a", "", "uid-a")),
         (ObjectReference("Node", "n1"), ("", "", "n1", "")),
@@ -22,17 +22,17 @@ from tests.unit.kube.test_event_recorder import Talk, refusal
     ids=["pod", "node", "neither", "no-text"],
 )  # fmt: skip
 async def test_the_log_line_of_a_dropped_event_names_its_object(
-    caplog: Any, regarding: ObjectReference, says: Any
+    caplog: Any, regarding: ObjectReference, expected: Any
 ) -> None:
-    talk = Talk(refusal(403))
-    talk.say(regarding=regarding)
-    await talk.settle()
+    recording = Recording(refusal(403))
+    recording.record(regarding=regarding)
+    await recording.settle()
     (line,) = (one for one in caplog.records if "is not written" in one.getMessage())
-    assert line.__dict__.get("about") == says
+    assert line.__dict__.get("about") == expected
 
 
 @pytest.mark.parametrize(
-    ("path", "says"),
+    ("path", "expected"),
     [
         ("/api/v1/pods", ("n/a", "uid-1", "", "uid-1")),
         ("/api/v1/namespaces/n/pods", ("n/a", "uid-1", "", "uid-1")),
@@ -41,18 +41,18 @@ async def test_the_log_line_of_a_dropped_event_names_its_object(
     ],
 )
 async def test_the_log_line_of_an_unreadable_object_names_it(
-    caplog: pytest.LogCaptureFixture, path: str, says: object
+    caplog: pytest.LogCaptureFixture, path: str, expected: object
 ) -> None:
     server = ScriptedServer()
     server.create("a", "odd")
     session: Any = server
 
     class Anywhere:
-        async def request(self, method: str, asked: str, **options: Any) -> bytes:
-            answer: bytes = await session.request(method, PATH, **options)
-            return answer
+        async def request(self, method: str, requested_path: str, **options: Any) -> bytes:
+            response: bytes = await session.request(method, PATH, **options)
+            return response
 
-        def stream(self, asked: str, *rest: Any, **options: Any) -> Any:
+        def stream(self, requested_path: str, *rest: Any, **options: Any) -> Any:
             return session.stream(PATH, *rest, **options)
 
     at: Any = Anywhere()
@@ -61,4 +61,4 @@ async def test_the_log_line_of_an_unreadable_object_names_it(
     await informer.synced.wait()
     task.cancel()
     (line,) = (one for one in caplog.records if "cannot be read" in one.getMessage())
-    assert line.__dict__.get("about") == says
+    assert line.__dict__.get("about") == expected

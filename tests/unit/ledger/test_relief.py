@@ -43,7 +43,7 @@ def test_where_no_max_is_exceeded_no_pod_is_evicted() -> None:
 
 
 def test_unneeded_victims_stay() -> None:
-    # 4 too much: the small one is the least important, and the large one is needed in any case.
+    # 4 too much: the small one has the lowest priority, and the large one is needed in any case.
     books = books_of(two(), p=mem("x", 4), q=mem("z", 1), r=mem("z", 3), s=mem("z", 8))
     assert relief(claim_of(books, "x", 3), ranked(q=0, r=5).get) == ("r",)
 
