@@ -1,4 +1,4 @@
-"""Nodes, pods and workloads as tests of the simulation write them."""
+"""Short constructors of nodes, pods and workloads for the tests of the simulation."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from gpushare.simulate.snapshot import ClusterState, counting_of
 
 
 def node(name: str, *gpus_mib: int, mode: str = "share", cpu: str = "16", **labels: str) -> Json:
-    """A node whose agent has described it; none where it has no GPUs."""
+    """A node, with the description by its agent if it has GPUs."""
     described = MODES[mode]
     devices = tuple(Device(index, f"GPU-{name}-{index}", mib) for index, mib in enumerate(gpus_mib))
     capacity = NodeTemplate(gpus_mib, described).capacity if gpus_mib else {}
@@ -59,7 +59,7 @@ def pod(name: str, mem: Any = None, core: Any = None, **more: Any) -> Json:
 
 
 def workload(kind: str, name: str, replicas: int, made: Json) -> Json:
-    """A Deployment, StatefulSet, Job … of so many pods."""
+    """A Deployment, StatefulSet, Job … with this number of pods."""
     spec = {"template": made, "parallelism" if kind == "Job" else "replicas": replicas}
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
 
@@ -68,15 +68,17 @@ def ran(
     state: ClusterState, *documents: Json, settings: Settings | None = None, reschedule: bool = False
 ) -> Result:
     """Simulate these manifests."""
-    wished = manifests_of([("test", one) for one in documents], state, counting_of(state))
-    return simulate(joined(state, wished.state), wished.pods, settings or Settings(), reschedule=reschedule)
+    manifests = manifests_of([("test", one) for one in documents], state, counting_of(state))
+    return simulate(
+        joined(state, manifests.state), manifests.pods, settings or Settings(), reschedule=reschedule
+    )
 
 
 def placed(result: Result) -> dict[str, str]:
-    """Node by pod's name, empty for those that wait."""
+    """Node by pod name, empty for pending pods."""
     return {fate.pod.partition("/")[2]: fate.node for fate in result.fates}
 
 
 def whys(result: Result) -> dict[str, str]:
-    """Why pods wait, by name."""
+    """Why pods are pending, by name."""
     return {fate.pod.partition("/")[2]: fate.why for fate in result.waiting}

@@ -1,4 +1,4 @@
-"""What is simulated is what the scheduler does: its own verbs, driven over the wire's bodies by the playground's kube-scheduler."""
+"""The simulation does what the scheduler does: compared with its verbs, called with encoded bodies by the playground's kube-scheduler."""
 
 import asyncio
 import random
@@ -35,7 +35,7 @@ quick = settings(max_examples=rounds(50, soak=120), deadline=None)
 
 
 class Verbs:
-    """The extender as kube-scheduler's loop calls it, with bodies and answers as on the wire, but no socket."""
+    """The extender as kube-scheduler's loop calls it, with encoded bodies and responses, but no socket."""
 
     def __init__(self, nodes: Sequence[Json], policy: Placement, api: Api | None = None) -> None:
         self.api = api or Api()
@@ -53,12 +53,12 @@ class Verbs:
         return bool(item["spec"].get("schedulerName") == "ack-co-scheduler")
 
     async def filter(self, item: Json, names: Sequence[str]) -> FilterResult:
-        answer = filter_nodes(self.view, self.bodies.read(_body(item, names)))
-        return msgspec.json.decode(answer, type=FilterResult)
+        response = filter_nodes(self.view, self.bodies.read(_body(item, names)))
+        return msgspec.json.decode(response, type=FilterResult)
 
     async def prioritize(self, item: Json, names: Sequence[str]) -> dict[str, int]:
-        answer = prioritize_nodes(self.view, self.bodies.read(_body(item, names)))
-        return {one.host: one.score * 50 for one in msgspec.json.decode(answer, type=list[HostPriority])}
+        response = prioritize_nodes(self.view, self.bodies.read(_body(item, names)))
+        return {one.host: one.score * 50 for one in msgspec.json.decode(response, type=list[HostPriority])}
 
     async def bind(self, item: Json, on: str) -> None:
         arguments = {
@@ -69,7 +69,7 @@ class Verbs:
         }
         await self.binder.bind(protocol.read_binding(msgspec.json.encode(arguments)))
 
-    def see(self, item: Json) -> None:
+    def observe(self, item: Json) -> None:
         record = counted_record_of(decode_pod(item))
         if record is not None:
             self.view.upsert_pod(record)
@@ -79,15 +79,17 @@ def _body(item: Json, names: Sequence[str]) -> bytes:
     return msgspec.json.encode({"Pod": item, "Nodes": None, "NodeNames": list(names)})
 
 
-async def driven(nodes: Sequence[Json], pods: Sequence[Json], policy: Placement, seed: int) -> dict[str, Any]:
-    """Node and annotations by pod: kube-scheduler's loop, one pod after the other, again while others find a place."""
+async def run_scheduler(
+    nodes: Sequence[Json], pods: Sequence[Json], policy: Placement, seed: int
+) -> dict[str, Any]:
+    """Node and GPUs by pod: kube-scheduler's loop, pod by pod, repeated while any pod is placed."""
     verbs, occupancy, chance = Verbs(nodes, policy), Occupancy(), random.Random(seed).random
     for one in nodes:
         occupancy.set_node(one)
     current = {key_of(one): msgspec.json.decode(msgspec.json.encode(one)) for one in pods}
     for item in current.values():
         verbs.api.create(item)
-        verbs.see(item)
+        verbs.observe(item)
     queue = list(current)
     while True:
         left = []
@@ -103,7 +105,7 @@ async def driven(nodes: Sequence[Json], pods: Sequence[Json], policy: Placement,
             except (Unschedulable, BindRefused):
                 left.append(key)
                 continue
-            verbs.see(item)
+            verbs.observe(item)
             occupancy.place(item)
         if not left or len(left) == len(queue):
             break
@@ -125,7 +127,7 @@ node_lists = st.lists(
     min_size=1,
     max_size=5,
 )
-asks = st.tuples(
+requests = st.tuples(
     st.sampled_from((None, 1, 2, 3, 5, 8, 15, 16)),
     st.sampled_from((None, None, None, 30, 50)),
     st.sampled_from(
@@ -135,9 +137,9 @@ asks = st.tuples(
 
 
 @quick
-@given(node_lists, st.lists(asks, min_size=1, max_size=14), st.sampled_from(Placement), st.integers(0, 3))
-def test_pods_land_where_the_verbs_put_them(
-    shapes: list[Any], asked: list[Any], policy: Placement, seed: int
+@given(node_lists, st.lists(requests, min_size=1, max_size=14), st.sampled_from(Placement), st.integers(0, 3))
+def test_pods_are_placed_where_the_verbs_place_them(
+    shapes: list[Any], requested: list[Any], policy: Placement, seed: int
 ) -> None:
     nodes = tuple(
         node(f"n{number}", *gpus, mode=mode, cpu=cpu) for number, (gpus, mode, cpu) in enumerate(shapes)
@@ -145,11 +147,11 @@ def test_pods_land_where_the_verbs_put_them(
     state = ClusterState(nodes)
     documents = [
         ("test", pod(f"p{number}", mem, core if mem else None, labels=dict(labels)))
-        for number, (mem, core, labels) in enumerate(asked)
+        for number, (mem, core, labels) in enumerate(requested)
     ]
-    wished = manifests_of(documents, state, counting_of(state)).pods
-    result = simulate(state, wished, Settings(policy, seed=seed))
-    expected = asyncio.run(driven(nodes, [one.pod for one in wished if not one.refused], policy, seed))
+    wanted = manifests_of(documents, state, counting_of(state)).pods
+    result = simulate(state, wanted, Settings(policy, seed=seed))
+    expected = asyncio.run(run_scheduler(nodes, [one.pod for one in wanted if not one.refused], policy, seed))
     found = {
         fate.pod: (fate.node, [share.index for share in fate.gpus])
         for fate in result.fates

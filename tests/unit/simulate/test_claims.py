@@ -1,4 +1,4 @@
-"""ResourceClaims in a simulation: what they hold counts, and pods land where their claims can be allocated."""
+"""ResourceClaims in a simulation: their allocations count, and pods are placed where their claims can be allocated."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def template_for_claims(name: str, *requests: Json, **more: Any) -> Json:
     }
 
 
-def claim(name: str, *held: tuple[int, str, str], on: str = "d", **spec: Any) -> Json:
+def claim(name: str, *allocated: tuple[int, str, str], on: str = "d", **spec: Any) -> Json:
     """A claim, allocated on these GPUs of a node (index, memory, compute)."""
     results = [
         {
@@ -48,9 +48,9 @@ def claim(name: str, *held: tuple[int, str, str], on: str = "d", **spec: Any) ->
             "device": f"gpu-{on}-{gpu}",
             "consumedCapacity": {"memory": memory, "compute": compute},
         }
-        for gpu, memory, compute in held
+        for gpu, memory, compute in allocated
     ]
-    status = {"status": {"allocation": {"devices": {"results": results}}}} if held else {}
+    status = {"status": {"allocation": {"devices": {"results": results}}}} if allocated else {}
     return {
         "kind": "ResourceClaim",
         "metadata": {"namespace": "default", "name": name, "uid": f"uid-{name}"},
@@ -63,18 +63,18 @@ def claiming(name: str, **entry: str) -> Json:
     return pod(name, resourceClaims=[{"name": "share", **entry}])
 
 
-def held_mib(result: Any, on: str = "d") -> list[int]:
+def used_mib(result: Any, on: str = "d") -> list[int]:
     (usage,) = [one for one in result.nodes if one.node == on]
     return [gpu.used_mib for gpu in usage.gpus]
 
 
-def test_what_claims_hold_is_allocated_in_a_saved_state_too() -> None:
+def test_allocations_of_claims_count_in_a_saved_state_too() -> None:
     state = ClusterState(
         (node("a", T4), DRA), claims=(claim("one", (0, "3Gi", "30")), claim("two", (1, "5Gi", "0")))
     )
     for each in (state, read_snapshot(snapshot_of(state), "saved")):
         result = ran(each, pod("p", 1))
-        assert (placed(result), held_mib(result), result.ignored) == ({"p": "a"}, [3072, 5120], ())
+        assert (placed(result), used_mib(result), result.ignored) == ({"p": "a"}, [3072, 5120], ())
         assert result.curve[0].allocated_mib == 8192
 
 
@@ -84,7 +84,7 @@ def test_a_saved_state_has_no_parameters_of_claims() -> None:
     assert b"secret" not in snapshot_of(ClusterState((DRA,), claims=(odd,)))
 
 
-def test_each_pod_of_a_template_gets_the_first_gpu_with_room() -> None:
+def test_each_pod_of_a_template_gets_the_first_gpu_with_enough_memory() -> None:
     result = ran(
         ClusterState((node("a", T4), DRA)),
         template_for_claims("share", request("6Gi", "40")),
@@ -96,7 +96,7 @@ def test_each_pod_of_a_template_gets_the_first_gpu_with_room() -> None:
         ),
     )
     assert sorted(placed(result).values()) == ["", "d", "d", "d", "d"]
-    assert held_mib(result) == [12288, 12288]
+    assert used_mib(result) == [12288, 12288]
     first = result.fates[0]
     assert (first.asks, [(share.index, share.mib, share.core_percent) for share in first.gpus]) == (
         "6Gi and 40% compute of a GPU by claim",
@@ -106,7 +106,7 @@ def test_each_pod_of_a_template_gets_the_first_gpu_with_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requests", "constraints", "held"),
+    ("requests", "constraints", "expected_mib"),
     [
         pytest.param([request("4Gi"), request("4Gi")], [], [8192, 0], id="two requests on one GPU"),
         pytest.param([request("4Gi", count=2)], [], [8192, 0], id="two devices of a request on one GPU"),
@@ -122,17 +122,17 @@ def test_each_pod_of_a_template_gets_the_first_gpu_with_room() -> None:
     ],
 )
 def test_a_claim_gets_what_it_requests(
-    requests: list[Json], constraints: list[Json], held: list[int]
+    requests: list[Json], constraints: list[Json], expected_mib: list[int]
 ) -> None:
     result = ran(
         ClusterState((DRA,)),
         template_for_claims("t", *requests, constraints=constraints),
         claiming("p", resourceClaimTemplateName="t"),
     )
-    assert (placed(result), held_mib(result)) == ({"p": "d"}, held)
+    assert (placed(result), used_mib(result)) == ({"p": "d"}, expected_mib)
 
 
-def test_compute_the_number_of_claims_and_gpus_out_of_service_bound_what_is_allocated() -> None:
+def test_compute_the_limit_of_claims_and_cordoned_gpus_limit_what_is_allocated() -> None:
     shape = template_for_claims("t", request("1Gi", "60"))
     pods = workload(
         "Deployment", "w", 3, template(resourceClaims=[{"name": "s", "resourceClaimTemplateName": "t"}])
@@ -147,7 +147,7 @@ def test_compute_the_number_of_claims_and_gpus_out_of_service_bound_what_is_allo
             "annotations": DRA["metadata"]["annotations"] | {names.ANN_CORDONED: "0"},
         },
     }
-    assert held_mib(ran(ClusterState((cordoned,)), small, claiming("p", resourceClaimTemplateName="t"))) == [
+    assert used_mib(ran(ClusterState((cordoned,)), small, claiming("p", resourceClaimTemplateName="t"))) == [
         0,
         1,
     ]
@@ -163,14 +163,14 @@ def test_pods_that_share_a_claim_go_to_its_node() -> None:
         claiming("b", resourceClaimName="new"),
         claiming("c", resourceClaimName="new"),
     )
-    landed = placed(result)
-    assert landed["a"] == "e"
-    assert landed["b"] == landed["c"] != ""
-    assert sum(held_mib(result)) + sum(held_mib(result, "e")) == 3072
+    nodes = placed(result)
+    assert nodes["a"] == "e"
+    assert nodes["b"] == nodes["c"] != ""
+    assert sum(used_mib(result)) + sum(used_mib(result, "e")) == 3072
 
 
 def bound(name: str, cpu: str = "1") -> Json:
-    """A pod on the node, with the claim ``NAME-x`` that was made of the template ``t``."""
+    """A pod on the node, with the claim ``NAME-x`` created from the template ``t``."""
     made = claiming(name, resourceClaimTemplateName="t")
     made["metadata"] = {"name": name, "namespace": "default", "uid": name}
     made["spec"] |= {"nodeName": "d", "priority": 0}
@@ -183,18 +183,18 @@ def test_an_evicted_pods_claim_is_free_again() -> None:
     urgent = pod("high", priority=10)
     urgent["spec"]["containers"][0]["resources"]["requests"] = {"cpu": "10"}
     state = ClusterState((DRA,), pods=(bound("low", cpu="10"),), claims=(claim("low-x", (0, "2Gi", "0")),))
-    assert held_mib(ran(state)) == [2048, 0]
+    assert used_mib(ran(state)) == [2048, 0]
     result = ran(state, urgent)
     assert [eviction.victim for eviction in result.evictions] == ["default/low"]
-    assert held_mib(result) == [0, 0]
+    assert used_mib(result) == [0, 0]
 
 
-def test_a_claim_that_was_not_read_is_not_taken_for_one_that_the_template_will_make() -> None:
+def test_a_claim_that_was_not_read_is_not_taken_for_one_that_the_template_creates() -> None:
     result = ran(ClusterState((DRA,), pods=(bound("a"),)), template_for_claims("t", request("2Gi")))
-    assert (held_mib(result), result.ignored) == ([0, 0], ("ResourceClaims of 1 pod, which were not read",))
+    assert (used_mib(result), result.ignored) == ([0, 0], ("ResourceClaims of 1 pod, which were not read",))
 
 
-def test_what_of_claims_is_not_simulated_is_named() -> None:
+def test_features_of_claims_that_are_not_simulated_are_named() -> None:
     result = ran(
         ClusterState((DRA,)),
         template_for_claims(
@@ -236,6 +236,6 @@ def test_more_nodes_in_mode_dra_help_pods_with_claims() -> None:
         assert (found.count, found.still_waiting) == (2, ())
 
 
-def test_a_claim_that_cannot_be_read_is_refused() -> None:
+def test_a_claim_that_cannot_be_read_is_rejected() -> None:
     with pytest.raises(SimulateError, match="ResourceClaim default/c"):
         ran(ClusterState((DRA,)), {**claim("c"), "spec": {"devices": {"requests": "x"}}})

@@ -33,7 +33,7 @@ def manifests(folder: Path, *documents: object) -> str:
     return str(path)
 
 
-def test_tables_say_where_pods_land_and_why_others_wait(
+def test_tables_show_where_pods_are_placed_and_why_others_are_pending(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = manifests(
@@ -54,7 +54,7 @@ def test_tables_say_where_pods_land_and_why_others_wait(
     assert err == "gpushare simulate: Service s is skipped: it creates no pods to simulate\n"
 
 
-def test_mistakes_are_reported_once_a_workload_in_the_words_of_admission(
+def test_mistakes_are_reported_once_per_workload_with_the_texts_of_admission(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mistaken = template(1, labels={"aliyun.com/gpu-counts": "2"})
@@ -62,13 +62,13 @@ def test_mistakes_are_reported_once_a_workload_in_the_words_of_admission(
     read = decode_pod(
         {**mistaken, "metadata": {**mistaken["metadata"], "name": "web-0", "namespace": "default"}}
     )
-    warned = [f"default/Deployment web: {text}" for text in mistakes_of(read, MemoryUnit.GIB)]
-    assert len(warned) == 2
+    warnings = [f"default/Deployment web: {text}" for text in mistakes_of(read, MemoryUnit.GIB)]
+    assert len(warnings) == 2
     file = manifests(tmp_path, workload("Deployment", "web", 2, mistaken), pod("well", 1))
     assert main(["--snapshot", snapshot, "-f", file, "-o", "json"]) == 3
     out, err = capsys.readouterr()
-    assert json.loads(out)["warnings"] == warned
-    assert err.splitlines() == [f"gpushare simulate: {text}" for text in warned]
+    assert json.loads(out)["warnings"] == warnings
+    assert err.splitlines() == [f"gpushare simulate: {text}" for text in warnings]
 
 
 def test_a_node_label_that_no_node_can_have_is_reported_too(
@@ -138,7 +138,7 @@ def test_json_has_pods_nodes_and_the_curve(
     assert document["nodes"][0]["gpus"][0]["totalMiB"] == T4
 
 
-def test_enough_has_a_row_for_each_shape(
+def test_min_nodes_has_a_row_for_each_shape(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = manifests(tmp_path, workload("Deployment", "web", 5, template(15)), pod("big", 20))
@@ -154,24 +154,24 @@ def test_a_cluster_is_saved(tmp_path: Path, snapshot: str, capsys: pytest.Captur
     saved = tmp_path / "saved.json"
     assert main(["--snapshot", snapshot, "--save", str(saved)]) == 0
     assert saved.read_bytes() == Path(snapshot).read_bytes()
-    assert saved.stat().st_mode & 0o077 == 0, "its owner alone reads it"
+    assert saved.stat().st_mode & 0o077 == 0, "only its owner can read it"
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"gpushare simulate: wrote 2 nodes and 0 pods to {saved}\n")
 
 
-@pytest.mark.parametrize("asked", [["-d"], ["-o", "json"], ["-o", "table"]])
+@pytest.mark.parametrize("options", [["-d"], ["-o", "json"], ["-o", "table"]])
 def test_a_simulation_requested_with_save_is_done_too(
-    asked: list[str], tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
+    options: list[str], tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = tmp_path / "saved.json"
-    assert main(["--snapshot", snapshot, "--save", str(saved), *asked]) == 0
+    assert main(["--snapshot", snapshot, "--save", str(saved), *options]) == 0
     assert saved.read_bytes() == Path(snapshot).read_bytes()
     assert capsys.readouterr().out.startswith(
-        "{" if "json" in asked else "No pod is pending, and none is added."
+        "{" if "json" in options else "No pod is pending, and none is added."
     )
 
 
-def test_nodes_of_two_units_have_a_table_with_the_name_of_each(
+def test_nodes_of_two_units_get_a_table_for_each_unit(
     tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--snapshot", snapshot]) == 0
@@ -205,7 +205,7 @@ def test_standard_input_is_read(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "expected"),
     [
         (["--what"], "unrecognized arguments: --what; gpushare simulate --help lists the options"),
         (
@@ -221,10 +221,10 @@ def test_standard_input_is_read(
     ],
 )
 def test_a_wrong_command_line_is_refused(
-    arguments: list[str], why: str, snapshot: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], expected: str, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--snapshot", snapshot, *arguments]) == 2
-    assert why in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 def test_an_unreadable_file_or_cluster_is_reported(
@@ -253,7 +253,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_the_bar_is_drawn_on_terminals_alone() -> None:
+def test_the_progress_bar_is_drawn_only_on_terminals() -> None:
     out = Terminal()
     bar = Bar(out, "pods")
     bar.end()
@@ -272,7 +272,7 @@ def test_the_bar_is_drawn_on_terminals_alone() -> None:
     assert not file.getvalue()
 
 
-def test_settings_come_from_the_environment_and_a_file_too(
+def test_settings_are_also_read_from_the_environment_and_a_file(
     tmp_path: Path, snapshot: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "gpushare.yaml"

@@ -1,4 +1,4 @@
-"""How many more nodes are enough, and what they are like."""
+"""How many more nodes suffice, and the shapes of such nodes."""
 
 import pytest
 
@@ -20,26 +20,26 @@ STATE = ClusterState((node("a", T4), node("b", T4), node("big", T4, T4, mode="cg
 
 
 def found(shape: str, *documents: object, state: ClusterState = STATE) -> tuple[int, list[str], int]:
-    wished = manifests_of([("t", one) for one in documents], state, counting_of(state)).pods  # type: ignore[misc]
-    said: list[str] = []
-    answer = enough(state, wished, Settings(), shape_of(shape, state), on_run=said.append)
-    assert len(said) == answer.runs
-    if answer.count:
-        less = ClusterState((*state.nodes, *nodes_of(answer.shape, answer.count - 1)))
-        assert len(simulate(less, wished, Settings()).waiting) > len(answer.still_waiting)
-    return answer.count, [fate.pod for fate in answer.still_waiting], answer.runs
+    wanted = manifests_of([("t", one) for one in documents], state, counting_of(state)).pods  # type: ignore[misc]
+    runs: list[str] = []
+    result = enough(state, wanted, Settings(), shape_of(shape, state), on_run=runs.append)
+    assert len(runs) == result.runs
+    if result.count:
+        less = ClusterState((*state.nodes, *nodes_of(result.shape, result.count - 1)))
+        assert len(simulate(less, wanted, Settings()).waiting) > len(result.still_waiting)
+    return result.count, [fate.pod for fate in result.still_waiting], result.runs
 
 
 @pytest.mark.parametrize("pods", [1, 4, 5, 9, 40])
-def test_the_answer_is_the_smallest_number_that_helps(pods: int) -> None:
+def test_the_result_is_the_smallest_sufficient_number(pods: int) -> None:
     count, still, runs = found("gpus=2,memory=16160", workload("Deployment", "web", pods, template(15)))
     assert count == max(-(-(pods - 4) // 2), 0)
     assert not still
     assert runs <= 16
 
 
-def test_others_may_like_new_nodes_better_and_leave_their_own_to_the_one_that_waits() -> None:
-    """Memory alone closes a node to compute only where nothing else has room."""
+def test_other_pods_may_prefer_new_nodes_and_leave_theirs_to_the_pending_pod() -> None:
+    """Pods with memory only close a node to compute only where no other node has room."""
     state = ClusterState((node("a", T4), node("c", *[T4] * 4, mode="core_mem")))
     documents = workload("Deployment", "web", 5, template(15)), pod("core", 2, 30)
     assert found("a", *documents, state=state)[:2] == (4, [])
@@ -52,7 +52,7 @@ def test_a_gang_and_several_gpus_need_whole_nodes() -> None:
     assert found("gpus=4,memory=16160", four)[:2] == (1, [])
 
 
-def test_who_waits_however_many_there_are_is_named() -> None:
+def test_pods_that_no_number_of_nodes_helps_are_named() -> None:
     count, still, _ = found(
         "a", pod("huge", 99), workload("Deployment", "web", 6, template(15)), pod("no", 1, 33)
     )
@@ -65,7 +65,7 @@ def test_existing_kinds_are_listed_once() -> None:
     assert [shape.text for shape in shapes_there(STATE)] == ["like a", "like big"]
 
 
-def test_a_node_like_another_is_whole_and_empty() -> None:
+def test_a_node_like_another_is_healthy_and_empty() -> None:
     worn = node("worn", T4, kind="x")
     devices = (Device(0, "GPU-1", T4, healthy=False, reason="XID 79", foreign_mib=100),)
     worn["metadata"]["annotations"] = {
@@ -92,7 +92,7 @@ def test_a_node_like_another_is_whole_and_empty() -> None:
     assert result.fates[0].gpus[0].uuid == "GPU-added-1-0"
 
 
-def test_a_described_node_has_what_is_described_and_otherwise_ample_resources() -> None:
+def test_a_described_shape_has_what_is_described_and_otherwise_ample_resources() -> None:
     shape = shape_of("gpus=2,memory=16160,mode=core_mem,unit=128MiB,cpu=4,ram=8Gi,pods=3,label.kind=x", STATE)
     (made,) = nodes_of(shape, 1)
     assert made["status"]["allocatable"] == {
@@ -107,7 +107,7 @@ def test_a_described_node_has_what_is_described_and_otherwise_ample_resources() 
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "expected"),
     [
         ("unknown", "no node has that name; there are a, b"),
         ("plain", "no node agent has reported its GPUs"),
@@ -119,12 +119,12 @@ def test_a_described_node_has_what_is_described_and_otherwise_ample_resources() 
         ("gpus=1,memory=16160,cpu=x", "x"),
     ],
 )
-def test_a_shape_that_cannot_be_is_refused(text: str, why: str) -> None:
-    with pytest.raises(SimulateError, match=why):
+def test_an_impossible_shape_is_rejected(text: str, expected: str) -> None:
+    with pytest.raises(SimulateError, match=expected):
         shape_of(text, STATE)
 
 
-def test_a_node_whose_description_is_broken_is_no_shape() -> None:
+def test_a_node_with_a_broken_description_is_not_a_shape() -> None:
     broken = node("b", T4)
     broken["metadata"]["annotations"][names.ANN_DEVICES] = "{"
     state = ClusterState((broken,))

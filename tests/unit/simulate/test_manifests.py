@@ -1,4 +1,4 @@
-"""Manifests and snapshots: what is read of them, what is passed over, and what is refused."""
+"""Manifests and snapshots: what is read, what is skipped, and what is rejected."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def names_of(found: Manifests) -> list[str]:
     return [one.pod["metadata"]["name"] for one in found.pods]
 
 
-def test_controllers_make_as_many_pods_as_they_say() -> None:
+def test_controllers_create_as_many_pods_as_they_declare() -> None:
     job = workload("Job", "job", 5, template(1))
     job["spec"]["completions"] = 2
     lone = workload("Deployment", "lone", 0, template(1))
@@ -61,25 +61,25 @@ def test_controllers_make_as_many_pods_as_they_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "meant"),
+    ("kind", "suggestion"),
     [("Deploymnt", "Deployment"), ("statefulset", "StatefulSet"), ("Pods", "Pod"), ("Jbo", "")],
 )
-def test_a_misspelt_kind_is_refused_with_the_right_one(kind: str, meant: str) -> None:
+def test_a_misspelt_kind_is_rejected_with_a_suggestion(kind: str, suggestion: str) -> None:
     document = {"kind": kind, "metadata": {"name": "d"}, "spec": {}}
-    if not meant:
+    if not suggestion:
         assert made(document).skipped == (f"{kind} d",)
         return
-    with pytest.raises(SimulateError, match=f"f.yaml: {kind} d: is no kind; write {meant}"):
+    with pytest.raises(SimulateError, match=f"f.yaml: {kind} d: is no kind; write {suggestion}"):
         made(document)
 
 
 @pytest.mark.parametrize("kind", ["CronJob", "DaemonSet", "ElasticQuota", "MPIJob", "CloneSet", "PodGroup"])
-def test_kinds_of_others_that_sound_alike_are_passed_over(kind: str) -> None:
+def test_foreign_kinds_with_similar_names_are_skipped(kind: str) -> None:
     assert made({"kind": kind, "metadata": {"name": "d"}}).skipped == (f"{kind} d",)
 
 
 @pytest.mark.parametrize(("value", "quoted"), [(8, '"8"'), (True, '"true"'), (0.5, '"0.5"')])
-def test_a_label_without_quotes_is_named_with_what_to_write(value: Any, quoted: str) -> None:
+def test_a_label_without_quotes_is_reported_with_its_correction(value: Any, quoted: str) -> None:
     key = names.LABEL_GANG_LEAST
     advice = re.escape(f"in labels, put the value of {key} in quotes: {quoted}")
     for document in (
@@ -104,7 +104,7 @@ def test_a_replica_set_of_a_deployment_is_shown_as_the_deployment() -> None:
     assert workload_of(owned) == "x/ReplicaSet web-abc"
 
 
-def test_admission_speaks_first() -> None:
+def test_admission_is_applied_first() -> None:
     found = made(
         pod("points", 1),
         pod("own", 1, schedulerName="mine"),
@@ -121,7 +121,7 @@ def test_admission_speaks_first() -> None:
     assert found.pods[2].refused.startswith(names.GPU_CORE)
 
 
-def test_peoples_units_become_units() -> None:
+def test_percentages_of_memory_become_units() -> None:
     half = pod("half")
     half["spec"]["containers"][0]["resources"] = {
         "limits": {names.GPU_MEMORY_PERCENT: "50"},
@@ -136,7 +136,7 @@ def test_peoples_units_become_units() -> None:
     assert made(half).pods[0].refused.startswith(names.GPU_MEMORY_PERCENT)
 
 
-def test_namespaces_opt_out_and_kube_system_is_not_looked_at() -> None:
+def test_namespaces_can_opt_out_and_kube_system_is_excluded() -> None:
     quiet = {
         "kind": "Namespace",
         "metadata": {"name": "quiet", "labels": {names.LABEL_ADMISSION: "disabled"}},
@@ -170,7 +170,7 @@ def test_priorities_come_from_their_classes() -> None:
     assert found.pods[3].refused == "no PriorityClass with name unknown was found"
 
 
-def test_objects_of_manifests_take_the_place_of_the_clusters() -> None:
+def test_objects_of_manifests_replace_those_of_the_cluster() -> None:
     old = {"kind": "PriorityClass", "metadata": {"name": "a"}, "value": 1}
     other = {"kind": "PriorityClass", "metadata": {"name": "b"}, "value": 1}
     new = {"kind": "PriorityClass", "metadata": {"name": "a"}, "value": 2}
@@ -182,16 +182,16 @@ def test_files_are_yaml_or_json_of_one_or_many() -> None:
     text = b"---\nkind: Pod\nmetadata: {name: a}\n---\n---\nkind: List\nitems:\n- {kind: Job}\n"
     assert [one["kind"] for one in read_documents(text, "f")] == ["Pod", "Job"]
     assert read_documents(b'{"kind": "Pod"}', "f") == [{"kind": "Pod"}]
-    for wrong, why in (
+    for wrong, expected in (
         (b"a: [", "is no YAML"),
         (b"- a", "document 1 is no Kubernetes object"),
         (b"a: 1", "has no kind"),
     ):
-        with pytest.raises(SimulateError, match=why):
+        with pytest.raises(SimulateError, match=expected):
             read_documents(wrong, "f")
 
 
-def test_what_cannot_be_a_workload_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_workload_is_rejected_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SimulateError, match=r"f.yaml: a Pod has no metadata.name"):
         made({"kind": "Pod"})
     with pytest.raises(SimulateError, match=r"f.yaml: Deployment d: cannot be read \('template'\)"):
@@ -209,9 +209,9 @@ def test_what_cannot_be_a_workload_is_refused_with_its_name(monkeypatch: pytest.
         made(workload("Deployment", "d", 3, template(1)))
 
 
-def test_a_snapshot_holds_what_decides_and_nothing_secret() -> None:
-    held = pod("p", 2, priorityClassName="high")
-    held["metadata"] |= {
+def test_a_snapshot_contains_what_affects_scheduling_and_no_secrets() -> None:
+    pending = pod("p", 2, priorityClassName="high")
+    pending["metadata"] |= {
         "namespace": "x",
         "annotations": {
             "kubectl.kubernetes.io/last-applied-configuration": "secret",
@@ -222,17 +222,17 @@ def test_a_snapshot_holds_what_decides_and_nothing_secret() -> None:
         },
         "managedFields": [{}],
     }
-    held["spec"]["initContainers"] = [{"name": "i", "command": ["secret"], "ports": [{"hostPort": 1}, {}]}]
-    held["status"] = {
+    pending["spec"]["initContainers"] = [{"name": "i", "command": ["secret"], "ports": [{"hostPort": 1}, {}]}]
+    pending["status"] = {
         "phase": "Pending",
         "conditions": [{"type": "PodScheduled", "status": "False", "message": "secret"}, {"type": "Ready"}],
     }
-    ended = {**held, "status": {"phase": "Succeeded"}}
+    finished = {**pending, "status": {"phase": "Succeeded"}}
     state = state_of(
         [
             {**node("a", 16160), "kind": "Node"},
-            held,
-            ended,
+            pending,
+            finished,
             {
                 "kind": "ResourcePolicy",
                 "metadata": {"name": "r", "namespace": "x"},
@@ -247,17 +247,17 @@ def test_a_snapshot_holds_what_decides_and_nothing_secret() -> None:
     )
     raw = snapshot_of(state)
     assert b"secret" not in raw
-    again = read_snapshot(raw, "file")
-    assert snapshot_of(again) == raw
-    assert len(again.pods) == 1
-    assert again.pods[0]["metadata"]["annotations"] == {
+    restored = read_snapshot(raw, "file")
+    assert snapshot_of(restored) == raw
+    assert len(restored.pods) == 1
+    assert restored.pods[0]["metadata"]["annotations"] == {
         "team": "a",
         names.ANN_DELETION_COST: "7",
         names.ANN_DEFRAGMENTATION: "Never",
     }
-    assert again.pods[0]["spec"]["initContainers"] == [{"name": "i", "ports": [{"hostPort": 1}]}]
-    assert again.waiting == list(again.pods)
-    assert counting_of(again) == Counting(MemoryUnit.GIB, 16160)
+    assert restored.pods[0]["spec"]["initContainers"] == [{"name": "i", "ports": [{"hostPort": 1}]}]
+    assert restored.waiting == list(restored.pods)
+    assert counting_of(restored) == Counting(MemoryUnit.GIB, 16160)
     assert counting_of(ClusterState((node("plain"),))) == Counting(MemoryUnit.GIB, 0)
     broken = node("b", 16160)
     broken["metadata"]["annotations"][names.ANN_DEVICES] = "{"
@@ -265,7 +265,7 @@ def test_a_snapshot_holds_what_decides_and_nothing_secret() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "why"),
+    ("raw", "expected"),
     [
         (b"{", "is no JSON"),
         (b"[]", "is no List"),
@@ -274,12 +274,12 @@ def test_a_snapshot_holds_what_decides_and_nothing_secret() -> None:
         (json.dumps({"items": []}).encode(), "has no nodes"),
     ],
 )
-def test_a_file_that_is_no_snapshot_is_refused(raw: bytes, why: str) -> None:
-    with pytest.raises(SimulateError, match=f"f.json: {why}"):
+def test_a_file_that_is_no_snapshot_is_rejected(raw: bytes, expected: str) -> None:
+    with pytest.raises(SimulateError, match=f"f.json: {expected}"):
         read_snapshot(raw, "f.json")
 
 
-def test_of_a_folder_the_manifests_in_it_are_taken_as_kubectl_takes_them(
+def test_of_a_directory_the_manifests_directly_in_it_are_read_like_kubectl_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster, folder, empty = tmp_path / "cluster.json", tmp_path / "manifests", tmp_path / "empty"
@@ -295,7 +295,7 @@ def test_of_a_folder_the_manifests_in_it_are_taken_as_kubectl_takes_them(
 
 
 @pytest.mark.parametrize(
-    ("documents", "said"),
+    ("documents", "expected"),
     [
         (
             [("a.yaml", pod("big", 2)), ("b.yaml", pod("big", 3))],
@@ -312,9 +312,7 @@ def test_of_a_folder_the_manifests_in_it_are_taken_as_kubectl_takes_them(
         ),
     ],
 )
-def test_of_what_comes_twice_by_one_name_both_files_are_named(
-    documents: list[tuple[str, Json]], said: str
-) -> None:
+def test_for_duplicate_names_both_files_are_named(documents: list[tuple[str, Json]], expected: str) -> None:
     with pytest.raises(SimulateError) as refused:
         manifests_of(documents, ClusterState((node("a", 15360),)), Counting())
-    assert str(refused.value) == said
+    assert str(refused.value) == expected

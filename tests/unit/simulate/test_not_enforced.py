@@ -1,4 +1,4 @@
-"""What a simulation says of containers that nothing holds to their share."""
+"""What a simulation reports about containers whose limits are not enforced."""
 
 import json
 from pathlib import Path
@@ -13,9 +13,13 @@ from tests.unit.simulate.test_command import manifests
 
 
 def test_nodes_without_isolation_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved, held, off = tmp_path / "c.json", node("held", 15360, mode="cgpu"), node("off", 15360, mode="cgpu")
+    saved, enforced, off = (
+        tmp_path / "c.json",
+        node("held", 15360, mode="cgpu"),
+        node("off", 15360, mode="cgpu"),
+    )
     off["metadata"]["annotations"][names.ANN_ISOLATION] = "none: it is switched off"
-    state = ClusterState((node("a", 15360), node("b", 15360), held, off))
+    state = ClusterState((node("a", 15360), node("b", 15360), enforced, off))
     saved.write_bytes(snapshot_of(state))
     file = manifests(tmp_path, *(pod(f"p{number}", 14) for number in range(4)))
     assert main(["--snapshot", str(saved), "-f", file]) == 0

@@ -1,4 +1,4 @@
-"""What the same workload would look like under the rules of HAMi and KAI Scheduler, on clusters small enough to compute by hand."""
+"""Placement by the rules of HAMi and KAI Scheduler, on clusters small enough to compute by hand."""
 
 import json
 from pathlib import Path
@@ -70,7 +70,7 @@ def gpus(result: Result) -> dict[str, tuple[int, ...]]:
     return {fate.pod.partition("/")[2]: tuple(share.index for share in fate.gpus) for fate in result.fates}
 
 
-def test_every_name_has_a_rule_and_none_is_a_policy_of_ours() -> None:
+def test_every_name_has_a_rule_and_none_is_our_own_policy() -> None:
     assert set(RULES) == set(PEERS)
     assert set(PEERS).isdisjoint(placement.value for placement in Placement)
 
@@ -115,12 +115,12 @@ def test_of_equal_gpus_hami_takes_the_one_with_the_highest_numa_node() -> None:
     assert gpus(under("hami-binpack-spread", (made,), pod("p", 4)))["p"] == (1,)
 
 
-def test_hami_counts_pods_and_memory_of_the_whole_node_where_we_count_what_is_left_on_the_gpu() -> None:
+def test_hami_counts_load_of_the_whole_node_where_we_count_what_is_left_on_the_gpu() -> None:
     # a: 12 of 16 GiB on one of four GPUs, 4 left there: load 1/40 + 12/64 = 0.21.
     # b: 8 of 16 GiB on its only GPU, 8 left: load 1/10 + 8/16 = 0.6.
     nodes = (node("a", *[16 * GIB] * 4), node("b", 16 * GIB))
-    held = (bound("x", nodes[0], 0, 12), bound("y", nodes[1], 0, 8))
-    state = ClusterState(nodes, pods=held)
+    running = (bound("x", nodes[0], 0, 12), bound("y", nodes[1], 0, 8))
+    state = ClusterState(nodes, pods=running)
     where = {
         name: placed(ran(state, pod("new", 4), settings=with_policy(Settings(), name)))["new"]
         for name in ("binpack", "hami-binpack-spread", "hami-spread-spread")
@@ -139,9 +139,9 @@ def test_hami_counts_many_small_pods_as_load() -> None:
 
 def test_hami_counts_compute_as_load() -> None:
     nodes = (node("a", 16 * GIB, mode="core_mem"), node("b", 16 * GIB, mode="core_mem"))
-    held = (bound("x", nodes[0], 0, 2, 60), bound("y", nodes[1], 0, 8, 10))
+    running = (bound("x", nodes[0], 0, 2, 60), bound("y", nodes[1], 0, 8, 10))
     result = ran(
-        ClusterState(nodes, pods=held),
+        ClusterState(nodes, pods=running),
         pod("new", 2, 10),
         settings=with_policy(Settings(), "hami-binpack-spread"),
     )
@@ -149,27 +149,27 @@ def test_hami_counts_compute_as_load() -> None:
     assert placed(result)["new"] == "a"
 
 
-def test_kai_shares_a_gpu_in_use_before_it_looks_at_how_full_nodes_are() -> None:
+def test_kai_prefers_to_share_a_gpu_in_use_to_any_order_of_nodes() -> None:
     # b has fewer idle GPUs, but only a has room on a GPU in use.
     nodes = (node("a", *[16 * GIB] * 4), node("b", 16 * GIB, 16 * GIB))
-    held = (bound("x", nodes[0], 0, 4), bound("y", nodes[1], 0, 14))
-    state = ClusterState(nodes, pods=held)
+    running = (bound("x", nodes[0], 0, 4), bound("y", nodes[1], 0, 14))
+    state = ClusterState(nodes, pods=running)
     for name, chosen, gpu in (("kai-binpack", "a", 0), ("kai-spread", "a", 1)):
         result = ran(state, pod("new", 4), settings=with_policy(Settings(), name))
         assert (placed(result)["new"], gpus(result)["new"]) == (chosen, (gpu,))
 
 
-def test_kai_begins_gpus_on_the_node_with_the_fewest_idle_ones_and_of_equals_on_the_first_by_name() -> None:
+def test_kai_takes_idle_gpus_of_the_node_with_the_fewest_of_them_then_by_name() -> None:
     nodes = (node("c", 16 * GIB), node("b", 16 * GIB), node("a", 16 * GIB, 16 * GIB))
     assert placed(under("kai-binpack", nodes, pod("new", 4)))["new"] == "b"
     assert placed(under("kai-spread", nodes, pod("new", 4)))["new"] == "a"
 
 
-def test_kai_counts_all_gpus_in_use_alike_where_we_take_the_node_with_the_tightest_one() -> None:
+def test_kai_counts_all_gpus_in_use_alike_where_we_take_the_node_with_the_tightest() -> None:
     # Room on a GPU in use: both. Idle GPUs: none. By name a, though b would be filled completely.
     nodes = (node("a", 16 * GIB), node("b", 16 * GIB))
-    held = (bound("x", nodes[0], 0, 4), bound("y", nodes[1], 0, 12))
-    state = ClusterState(nodes, pods=held)
+    running = (bound("x", nodes[0], 0, 4), bound("y", nodes[1], 0, 12))
+    state = ClusterState(nodes, pods=running)
     where = {
         name: placed(ran(state, pod("new", 4), settings=with_policy(Settings(), name)))["new"]
         for name in ("binpack", "kai-binpack")
@@ -178,14 +178,14 @@ def test_kai_counts_all_gpus_in_use_alike_where_we_take_the_node_with_the_tighte
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_several_gpus_and_exclusive_ones_are_chosen_by_peers_too(name: str) -> None:
+def test_peers_choose_several_gpus_too(name: str) -> None:
     nodes = (node("n", *[16 * GIB] * 4, mode="cgpu"),)
     result = under(name, nodes, pod("two", 8, labels={names.LABEL_POD_GPU_COUNT: "2"}))
     assert len(gpus(result)["two"]) == 2
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_gangs_and_preemption_work_as_under_our_policies(name: str) -> None:
+def test_gangs_and_preemption_work_as_under_our_own_policies(name: str) -> None:
     nodes = (node("a", 16 * GIB), node("b", 16 * GIB))
     gang = template(10, labels={names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"})
     assert set(placed(under(name, nodes, workload("StatefulSet", "gang", 2, gang))).values()) == {"a", "b"}
@@ -196,14 +196,14 @@ def test_gangs_and_preemption_work_as_under_our_policies(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_what_does_not_fit_is_pending_for_the_same_reason_under_every_policy(name: str) -> None:
+def test_a_pod_that_does_not_fit_is_pending_for_the_same_reason_under_every_policy(name: str) -> None:
     nodes = (node("n", 16 * GIB),)
     [ours] = under("binpack", nodes, pod("big", 20)).waiting
     [theirs] = under(name, nodes, pod("big", 20)).waiting
     assert theirs.why == ours.why
 
 
-def test_a_comparison_has_a_row_for_each_policy_and_says_who_leaves_what_pending_and_why(
+def test_a_comparison_lists_each_policy_and_which_pods_it_leaves_pending_and_why(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cluster, file = tmp_path / "cluster.json", tmp_path / "manifests.json"

@@ -1,4 +1,4 @@
-"""Room for more important pods: who is evicted for whom, what becomes of them, and that it ends."""
+"""Preemption for pods of higher priority: which pods are evicted, what becomes of them, and that it terminates."""
 
 from typing import Any
 
@@ -25,8 +25,8 @@ def victims(result: Result) -> list[tuple[str, str, str]]:
     return [(one.victim.partition("/")[2], one.node, one.by.partition("/")[2]) for one in result.evictions]
 
 
-def there(*documents: Json, nodes: int = 1, gpus: int = 1, cpu: str = "16") -> ClusterState:
-    """A cluster with these pods, as they land, on nodes of T4s."""
+def cluster_with(*documents: Json, nodes: int = 1, gpus: int = 1, cpu: str = "16") -> ClusterState:
+    """A cluster of T4 nodes on which these pods are placed."""
     from gpushare.simulate.engine.engine import Scheduling
     from gpushare.simulate.engine.virtual_clock import JumpingClock, run
     from gpushare.simulate.input.manifests import manifests_of
@@ -44,8 +44,8 @@ def there(*documents: Json, nodes: int = 1, gpus: int = 1, cpu: str = "16") -> C
     return run(bound())
 
 
-def test_a_more_important_pod_lands_by_evicting_and_its_victims_wait_again() -> None:
-    state = there(low(2, 7))
+def test_a_pod_of_higher_priority_evicts_others_and_its_victims_are_pending_again() -> None:
+    state = cluster_with(low(2, 7))
     result = ran(state, pod("urgent", 8, priority=1000))
     assert victims(result) == [("low-1", "n0", "urgent")]
     assert placed(result) == {"urgent": "n0", "low-1": ""}
@@ -62,7 +62,7 @@ def test_a_more_important_pod_lands_by_evicting_and_its_victims_wait_again() -> 
 
 
 def test_without_preemption_and_with_policy_never_no_pod_is_evicted() -> None:
-    state = there(low(2, 7))
+    state = cluster_with(low(2, 7))
     without = ran(state, pod("urgent", 8, priority=1000), settings=Settings(preemption=False))
     assert placed(without) == {"urgent": ""}
     never = ran(state, pod("urgent", 8, priority=1000, preemptionPolicy="Never"))
@@ -74,8 +74,8 @@ def test_without_preemption_and_with_policy_never_no_pod_is_evicted() -> None:
     assert not ran(state, by_cpu).evictions
 
 
-def test_the_victim_finds_another_place_where_there_is_one() -> None:
-    state = there(low(2, 7), nodes=1)
+def test_a_victim_is_placed_on_another_node_where_one_fits() -> None:
+    state = cluster_with(low(2, 7), nodes=1)
     more = ClusterState((*state.nodes, node("other", T4, special="no")), state.pods)
     urgent = pod("urgent", 8, priority=1000, nodeSelector={"kubernetes.io/hostname": "n0"})
     result = ran(more, urgent)
@@ -84,8 +84,8 @@ def test_the_victim_finds_another_place_where_there_is_one() -> None:
     assert not result.waiting
 
 
-def test_a_pod_of_its_own_is_not_made_again() -> None:
-    state = there(pod("bare", 15))
+def test_a_pod_without_an_owner_is_not_recreated() -> None:
+    state = cluster_with(pod("bare", 15))
     result = ran(state, pod("urgent", 8, priority=1000))
     assert placed(result) == {"urgent": "n0", "bare": ""}
     assert whys(result)["bare"] == "evicted; no owner recreates it (the last time for default/urgent)"
@@ -99,7 +99,7 @@ def budget(spec: Json, **status: int) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("of", "evicted"),
+    ("protecting", "evicted"),
     [
         (budget({"minAvailable": 2}), 0),
         (budget({"minAvailable": 1}), 1),
@@ -111,13 +111,13 @@ def budget(spec: Json, **status: int) -> Json:
         (budget({"minAvailable": 1}, disruptionsAllowed=0), 0),
     ],
 )
-def test_budgets_are_kept(of: Json, evicted: int) -> None:
-    state = there(low(2, 7))
-    assert len(ran(state, of, pod("urgent", 8, priority=1000)).evictions) == evicted
+def test_disruption_budgets_are_respected(protecting: Json, evicted: int) -> None:
+    state = cluster_with(low(2, 7))
+    assert len(ran(state, protecting, pod("urgent", 8, priority=1000)).evictions) == evicted
 
 
-def test_a_budget_allows_one_after_the_other_no_more_than_it_has() -> None:
-    state = there(low(4, 7), nodes=2)
+def test_a_budget_allows_no_more_evictions_in_sequence_than_it_has() -> None:
+    state = cluster_with(low(4, 7), nodes=2)
     two = [pod(f"urgent-{number}", 8, priority=1000) for number in range(2)]
     assert len(ran(state, *two).evictions) == 2
     assert len(ran(state, budget({"maxUnavailable": 1}), *two).evictions) == 1
@@ -129,18 +129,18 @@ def test_a_budget_allows_one_after_the_other_no_more_than_it_has() -> None:
 
 
 def test_a_pod_pending_because_of_a_budget_gets_that_reason() -> None:
-    reasons = whys(ran(there(low(2, 7)), budget({"minAvailable": 2}), pod("urgent", 8, priority=1000)))
+    reasons = whys(ran(cluster_with(low(2, 7)), budget({"minAvailable": 2}), pod("urgent", 8, priority=1000)))
     assert reasons["urgent"].startswith("0/1 nodes are available: 1 no single GPU has 8 GiB free")
     assert reasons["urgent"].endswith(
         "). Room could be made only by ending pods that a PodDisruptionBudget protects now."
     )
 
 
-def test_a_budget_that_cannot_be_read_is_refused() -> None:
+def test_a_budget_that_cannot_be_read_is_rejected() -> None:
     with pytest.raises(SimulateError, match="PodDisruptionBudget default/b: cannot be read"):
-        ran(there(low(1, 7)), budget({"minAvailable": "many"}), pod("p", 1))
+        ran(cluster_with(low(1, 7)), budget({"minAvailable": "many"}), pod("p", 1))
     with pytest.raises(SimulateError, match="neither a number nor a percentage"):
-        ran(there(low(1, 7)), budget({"maxUnavailable": True}), pod("p", 1))
+        ran(cluster_with(low(1, 7)), budget({"maxUnavailable": True}), pod("p", 1))
 
 
 def cpu_pod(name: str, cpu: str, mem: int | None = None, **more: Any) -> Json:
@@ -155,18 +155,18 @@ def cpu_low(count: int, cpu: str, mem: int | None = None) -> Json:
     return made
 
 
-def test_where_processors_are_short_kube_scheduler_evicts_as_few_as_it_can() -> None:
-    state = there(cpu_low(3, "5"))
+def test_where_cpu_is_short_kube_scheduler_evicts_as_few_pods_as_possible() -> None:
+    state = cluster_with(cpu_low(3, "5"))
     result = ran(state, cpu_pod("urgent", "6", priority=1000))
     assert victims(result) == [("low-2", "n0", "urgent")]
     assert placed(result) == {"urgent": "n0", "low-2": ""}
     assert whys(result)["low-2"] == "0/1 nodes are available: 1 Insufficient cpu."
-    # As a last resort it does so against a budget.
+    # As a last resort it violates a budget.
     assert len(ran(state, budget({"minAvailable": 3}), cpu_pod("urgent", "6", priority=1000)).evictions) == 1
 
 
 def test_the_extender_gets_kube_schedulers_victims_and_adds_others() -> None:
-    state = there(cpu_low(3, "5", 5))
+    state = cluster_with(cpu_low(3, "5", 5))
     result = ran(state, cpu_pod("urgent", "6", 8, priority=1000))
     assert sorted(victims(result)) == [("low-1", "n0", "urgent"), ("low-2", "n0", "urgent")]
     assert placed(result)["urgent"] == "n0"
@@ -175,35 +175,35 @@ def test_the_extender_gets_kube_schedulers_victims_and_adds_others() -> None:
     assert not hopeless.evictions
 
 
-def test_of_two_nodes_the_one_is_emptied_whose_pods_are_less_important() -> None:
+def test_of_two_nodes_the_one_with_pods_of_lower_priority_is_emptied() -> None:
     first = cpu_low(1, "12")
     first["spec"]["template"]["spec"]["priority"] = 5
     second = cpu_pod("lower", "12", priority=1)
-    state = there(first, second, nodes=2)
+    state = cluster_with(first, second, nodes=2)
     result = ran(state, cpu_pod("urgent", "12", priority=1000))
     assert [one for one, _, _ in victims(result)] == ["lower"]
 
 
-def test_who_was_leaving_when_the_cluster_was_read_leaves_before_anybody_is_evicted() -> None:
-    state = there(low(2, 7))
+def test_pods_that_were_terminating_in_the_read_cluster_go_before_any_is_evicted() -> None:
+    state = cluster_with(low(2, 7))
     first, second = state.pods
-    going = {**first, "metadata": {**first["metadata"], "deletionTimestamp": "2026-11-22T10:00:00Z"}}
-    result = ran(ClusterState(state.nodes, (going, second)), pod("urgent", 8, priority=1000))
+    terminating = {**first, "metadata": {**first["metadata"], "deletionTimestamp": "2026-11-22T10:00:00Z"}}
+    result = ran(ClusterState(state.nodes, (terminating, second)), pod("urgent", 8, priority=1000))
     assert placed(result) == {"urgent": "n0"}
     assert not result.evictions
 
 
-def test_a_gang_evicts_others_for_all_its_pods_or_for_none() -> None:
+def test_a_gang_evicts_others_for_all_of_its_pods_or_for_none() -> None:
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
     two = workload("StatefulSet", "gang", 2, template(12, labels=gang, priority=1000))
-    result = ran(there(low(2, 7), gpus=2), two)
+    result = ran(cluster_with(low(2, 7), gpus=2), two)
     assert placed(result)["gang-0"] == placed(result)["gang-1"] == "n0"
     assert len(result.evictions) >= 1
-    alone = ran(there(low(2, 7)), two)
+    alone = ran(cluster_with(low(2, 7)), two)
     assert not alone.evictions
 
 
-def test_a_quota_takes_its_min_back() -> None:
+def test_a_quota_reclaims_its_min() -> None:
     tree = {
         "apiVersion": names.QUOTA_GROUP,
         "kind": names.QUOTA_KIND,
@@ -222,34 +222,34 @@ def test_a_quota_takes_its_min_back() -> None:
     }
     claiming = pod("claims", 7)
     claiming["metadata"]["namespace"] = "other"
-    result = ran(there(low(2, 7)), tree, claiming)
+    result = ran(cluster_with(low(2, 7)), tree, claiming)
     assert placed(result)["claims"] == "n0"
     assert [one for one, _, _ in victims(result)] == ["low-1"]
 
 
-def test_many_are_refused_and_room_is_made_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_are_evicted_although_many_others_are_unschedulable(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpushare.simulate.engine import eviction
 
     monkeypatch.setattr(eviction, "MOST_REFUSED", 3)
-    state = there(low(2, 7))
+    state = cluster_with(low(2, 7))
     documents = [workload("Deployment", "many", 8, template(8, priority=10)), pod("urgent", 8, priority=20)]
     result = ran(state, *documents)
     assert placed(result)["urgent"] == "n0"
     assert len(result.evictions) == 1
 
 
-def test_it_ends_however_often_a_pod_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_simulation_terminates_however_often_a_pod_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpushare.simulate.engine import eviction
 
     monkeypatch.setattr(eviction, "MOST_TIMES", 1)
-    result = ran(there(low(1, 15)), pod("urgent", 8, priority=1000))
+    result = ran(cluster_with(low(1, 15)), pod("urgent", 8, priority=1000))
     assert result.evictions == (Eviction("default/low-0", "n0", "default/urgent", again=False),)
     assert whys(result)["low-0"] == "evicted 1 time, not tried again (the last time for default/urgent)"
     assert MOST_TIMES > 1
 
 
 def test_long_lists_of_evictions_are_cut() -> None:
-    state = there(low(44, 7), nodes=22)
+    state = cluster_with(low(44, 7), nodes=22)
     result = ran(state, workload("Deployment", "urgent", 22, template(8, priority=9)))
     assert len(result.evictions) == 22
     assert "… and 2 more pods have others evicted: -d names them" in report.tables(result)

@@ -1,4 +1,4 @@
-"""Who is evicted for whom in a simulation is who is on a cluster: the extender's verbs over the wire's bodies, and its preemptor at work."""
+"""A simulation evicts the same pods as a cluster: compared with the extender's verbs, called with encoded bodies, and its preemptor."""
 
 import asyncio
 import random
@@ -40,22 +40,22 @@ APP = "app"
 
 
 class GuardedApi(Api):
-    """Evicts no pod that its budget protects, and counts those that are being deleted no longer."""
+    """Evicts no pod that its budget protects; pods that are being deleted do not count as healthy."""
 
-    def __init__(self, keep: int) -> None:
+    def __init__(self, min_available: int) -> None:
         super().__init__()
-        self._keep = keep
+        self._min_available = min_available
 
     def budget(self) -> DisruptionBudget:
-        """Of the pods of one app so many have to stay."""
-        there = sum(
+        """A minimum of pods of one app has to stay."""
+        healthy = sum(
             bool(spec_of(one).get("nodeName"))
             and one["metadata"]["labels"].get(APP) == "kept"
             and "deletionTimestamp" not in one["metadata"]
             for one in self.pods.values()
         )
         spec = {"selector": {"matchLabels": {APP: "kept"}}}
-        status = {"disruptionsAllowed": max(there - self._keep, 0)}
+        status = {"disruptionsAllowed": max(healthy - self._min_available, 0)}
         metadata = {"name": "b", "namespace": "default"}
         return decode_budget(msgspec.json.encode({"metadata": metadata, "spec": spec, "status": status}))
 
@@ -70,19 +70,19 @@ class GuardedApi(Api):
 
 
 class Cluster(Verbs):
-    """kube-scheduler's loop with its own preemption, the extender's verbs, and the preemptor beside them."""
+    """kube-scheduler's loop with its own preemption, the extender's verbs, and the preemptor."""
 
     def __init__(
         self,
         nodes: Sequence[Json],
         pods: Sequence[Json],
         policy: Placement,
-        keep: int,
+        min_available: int,
         seed: int,
         *,
         alone: bool,
     ) -> None:
-        self.guarded = GuardedApi(keep)
+        self.guarded = GuardedApi(min_available)
         super().__init__(nodes, policy, self.guarded)
         self.clock = JumpingClock(0)
         self.preemptor = Preemptor(self.view, self.api, Recorded(), self.clock)
@@ -100,12 +100,12 @@ class Cluster(Verbs):
 
     def take(self, item: Json) -> None:
         self.api.create(item)
-        self.see(item)
+        self.observe(item)
 
     async def filter(self, item: Json, names: Sequence[str]) -> FilterResult:
         body = msgspec.json.encode({"Pod": item, "Nodes": None, "NodeNames": list(names)})
-        answer = filter_nodes(self.view, Bodies().read(body), framework_of(Refusing(self.refused)))
-        return msgspec.json.decode(answer, type=FilterResult)
+        response = filter_nodes(self.view, Bodies().read(body), framework_of(Refusing(self.refused)))
+        return msgspec.json.decode(response, type=FilterResult)
 
     def refused(self, uid: str, nodes: Any) -> None:
         self.preemptor.post_filter(uid, nodes)
@@ -113,10 +113,10 @@ class Cluster(Verbs):
     async def schedule(self, keys: list[str]) -> None:
         queue = self.by_rank(keys)
         while True:
-            ended = len(self.evicted)
+            evicted = len(self.evicted)
             left = [key for key in queue if not await self.tried(key)]
             await self.settled()
-            if len(self.evicted) == ended and len(left) in (0, len(queue)):
+            if len(self.evicted) == evicted and len(left) in (0, len(queue)):
                 return
             queue = self.by_rank([*left, *self.again])
             self.again = []
@@ -145,16 +145,16 @@ class Cluster(Verbs):
                 item["spec"]["nodeName"] = on
         except (Unschedulable, BindRefused):
             return False
-        self.see(item)
+        self.observe(item)
         self.occupancy.place(item)
         return True
 
     def left_out(self, item: Json) -> Sequence[str]:
-        """What kube-scheduler does not count of a pod's resources."""
+        """The resources of a pod that kube-scheduler ignores."""
         return self.ignored if self.is_interested(item) else ()
 
     def by_sums(self, item: Json) -> str:
-        """kube-scheduler's own preemption; the verb preempt by its wire's body and answer."""
+        """kube-scheduler's own preemption; the verb preempt with encoded body and response."""
         if item["spec"]["preemptionPolicy"] == "Never":
             return ""
         ours = self.is_interested(item)
@@ -167,8 +167,8 @@ class Cluster(Verbs):
             return Worth(priority_of(by_uid[uid]), "~")
 
         def guarded(uids: Collection[str]) -> set[str]:
-            kept = [uid for uid in uids if by_uid[uid]["metadata"]["labels"].get(APP) == "kept"]
-            return set(kept[allowed:])
+            protected = [uid for uid in uids if by_uid[uid]["metadata"]["labels"].get(APP) == "kept"]
+            return set(protected[allowed:])
 
         found = candidates(wanted, refusing, self.occupancy, worth, guarded)
         if found and ours:
@@ -177,7 +177,7 @@ class Cluster(Verbs):
                 for one in found
             }
             body = msgspec.json.encode({"Pod": item, "NodeNameToMetaVictims": victims})
-            answer = preempt_pods(
+            response = preempt_pods(
                 self.view,
                 protocol.read_preemption(body),
                 self.preemptor.left_to_scheduler,
@@ -185,7 +185,7 @@ class Cluster(Verbs):
             )
             found = [
                 Candidate(name, tuple(each["UID"] for each in one["Pods"]), one["NumPDBViolations"])
-                for name, one in msgspec.json.decode(answer)["NodeNameToMetaVictims"].items()
+                for name, one in msgspec.json.decode(response)["NodeNameToMetaVictims"].items()
             ]
         if not found:
             return ""
@@ -219,7 +219,7 @@ class Cluster(Verbs):
         self.again.append(key)
 
 
-pods_there = st.lists(
+pod_lists = st.lists(
     st.tuples(
         st.sampled_from((None, 1, 2, 3, 5, 8, 15)),
         st.sampled_from((None, None, 30)),
@@ -239,11 +239,9 @@ node_lists = st.lists(
 
 
 @quick
-@given(
-    node_lists, pods_there, st.sampled_from(Placement), st.integers(0, 3), st.integers(0, 2), st.booleans()
-)
-def test_the_same_pods_are_evicted_as_by_extender_and_kube_scheduler(
-    shapes: list[Any], asked: list[Any], policy: Placement, keep: int, seed: int, alone: bool
+@given(node_lists, pod_lists, st.sampled_from(Placement), st.integers(0, 3), st.integers(0, 2), st.booleans())
+def test_the_same_pods_are_evicted_as_by_the_extender_and_kube_scheduler(
+    shapes: list[Any], requested: list[Any], policy: Placement, min_available: int, seed: int, alone: bool
 ) -> None:
     nodes = tuple(
         node(f"n{number}", *gpus, mode=mode, cpu=cpu) for number, (gpus, mode, cpu) in enumerate(shapes)
@@ -251,47 +249,49 @@ def test_the_same_pods_are_evicted_as_by_extender_and_kube_scheduler(
     guard = {
         "kind": "PodDisruptionBudget",
         "metadata": {"name": "b", "namespace": "default"},
-        "spec": {"selector": {"matchLabels": {APP: "kept"}}, "minAvailable": keep},
+        "spec": {"selector": {"matchLabels": {APP: "kept"}}, "minAvailable": min_available},
     }
     documents = []
-    for number, (mem, core, cpu, _, app, preempts) in enumerate(asked):
+    for number, (mem, core, cpu, _, app, preempts) in enumerate(requested):
         made = pod(f"p{number}", mem, core if mem else None, labels={APP: app})
         made["spec"]["containers"][0]["resources"]["requests"] = {"cpu": cpu}
         made["spec"]["preemptionPolicy"] = "PreemptLowerPriority" if preempts else "Never"
         documents.append(("test", made))
     empty = ClusterState(nodes)
-    wished = [one for one in manifests_of(documents, empty, counting_of(empty)).pods if not one.refused]
+    wanted_pods = [one for one in manifests_of(documents, empty, counting_of(empty)).pods if not one.refused]
     owner = {"kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}
-    for one in wished:
+    for one in wanted_pods:
         one.pod["metadata"]["ownerReferences"] = [owner]
-    # First the less important have the cluster to themselves.
-    by_name = {f"p{number}": row[3] for number, row in enumerate(asked)}
-    for one in wished:
+    # First only the pods of lower priority are scheduled.
+    by_name = {f"p{number}": row[3] for number, row in enumerate(requested)}
+    for one in wanted_pods:
         one.pod["spec"]["priority"] = by_name[name_of(one.pod)]
-    first = [one for one in wished if by_name[name_of(one.pod)] < 2]
+    first = [one for one in wanted_pods if by_name[name_of(one.pod)] < 2]
     placed = _bound(nodes, [one.pod for one in first], policy, seed)
     state = ClusterState(nodes, tuple(placed), budgets=(guard,))
-    come = [one for one in wished if by_name[name_of(one.pod)] >= 2]
-    result = simulate(state, come, Settings(policy, seed=seed, ignored_by_scheduler=alone))
-    expected = run(_driven(nodes, placed, [one.pod for one in come], policy, keep, seed, alone=alone))
+    arriving = [one for one in wanted_pods if by_name[name_of(one.pod)] >= 2]
+    result = simulate(state, arriving, Settings(policy, seed=seed, ignored_by_scheduler=alone))
+    expected = run(
+        _run_cluster(nodes, placed, [one.pod for one in arriving], policy, min_available, seed, alone=alone)
+    )
     assert [one.victim for one in result.evictions] == [key for key, _ in expected.evicted]
     by_sums = {(key, by) for key, by in expected.evicted if by}
     assert by_sums <= {(one.victim, one.by) for one in result.evictions}
     found = {fate.pod: (fate.node, [share.index for share in fate.gpus]) for fate in result.fates}
-    for key, there in found.items():
+    for key, simulated in found.items():
         item = expected.current[key]
         held = expected.ledger.held(uid_of(item))
         indexes = [share.index for share in held.allocation.gpus] if held else []
-        assert there == (item["spec"].get("nodeName") or "", indexes)
-    priorities = {key_of(one.pod): priority_of(one.pod) for one in wished}
-    for one_ended in result.evictions:
-        assert priorities[one_ended.victim] < priorities[one_ended.by]
+        assert simulated == (item["spec"].get("nodeName") or "", indexes)
+    priorities = {key_of(one.pod): priority_of(one.pod) for one in wanted_pods}
+    for eviction in result.evictions:
+        assert priorities[eviction.victim] < priorities[eviction.by]
     for usage in result.nodes:
         assert all(gpu.used_units <= gpu.total_units for gpu in usage.gpus)
 
 
 def _bound(nodes: tuple[Json, ...], pods: list[Json], policy: Placement, seed: int) -> list[Json]:
-    """The pods as they are once they have their places; those that have none are left out."""
+    """The pods as they are once placed; those that fit nowhere are left out."""
     from gpushare.simulate.engine.engine import Scheduling
 
     async def scheduled() -> list[Json]:
@@ -302,27 +302,27 @@ def _bound(nodes: tuple[Json, ...], pods: list[Json], policy: Placement, seed: i
         )
         for one in pods:
             made.arrive(one)
-        waits = await made.schedule(list(made.pods))
-        return [one for key, one in made.pods.items() if key not in waits]
+        unplaced = await made.schedule(list(made.pods))
+        return [one for key, one in made.pods.items() if key not in unplaced]
 
     return run(scheduled())
 
 
-async def _driven(
+async def _run_cluster(
     nodes: Sequence[Json],
-    there: Sequence[Json],
-    come: Sequence[Json],
+    running: Sequence[Json],
+    arriving: Sequence[Json],
     policy: Placement,
-    keep: int,
+    min_available: int,
     seed: int,
     *,
     alone: bool,
 ) -> Cluster:
-    cluster = Cluster(nodes, there, policy, keep, seed, alone=alone)
+    cluster = Cluster(nodes, running, policy, min_available, seed, alone=alone)
     for item in list(cluster.current.values()):
         cluster.occupancy.place(item)
-    waiting = [msgspec.json.decode(msgspec.json.encode(one)) for one in come]
-    for item in waiting:
+    pending = [msgspec.json.decode(msgspec.json.encode(one)) for one in arriving]
+    for item in pending:
         cluster.take(item)
-    await cluster.schedule([key_of(item) for item in waiting])
+    await cluster.schedule([key_of(item) for item in pending])
     return cluster

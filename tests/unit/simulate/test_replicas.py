@@ -1,4 +1,4 @@
-"""Workloads of which pods are there already: those count, and only the missing ones are made."""
+"""Workloads that already have pods: those count, and only the missing ones are created."""
 
 import json
 from pathlib import Path
@@ -51,13 +51,20 @@ def names_of(found: Manifests) -> list[str]:
     return [name_of(one.pod) for one in found.pods]
 
 
-def test_only_the_pods_that_a_workload_lacks_are_made() -> None:
+def test_only_the_missing_pods_of_a_workload_are_created() -> None:
     found = made(
         web(4), of_deployment("web-abc-1"), of_deployment("web-abc-2"), running("x", "ReplicaSet other")
     )
     assert names_of(found) == ["web-2", "web-3"]
-    (there,) = found.existing
-    assert (there.workload, there.asked, there.pods, there.coming, there.leaving, there.differs) == (
+    (existing,) = found.existing
+    assert (
+        existing.workload,
+        existing.asked,
+        existing.pods,
+        existing.coming,
+        existing.leaving,
+        existing.differs,
+    ) == (
         "default/Deployment web",
         4,
         2,
@@ -72,19 +79,19 @@ def test_only_the_pods_that_a_workload_lacks_are_made() -> None:
     assert not made(web(4)).existing
 
 
-def test_a_stateful_set_has_its_missing_ordinals_made() -> None:
-    there = running("set-1", "StatefulSet set", labels={"statefulset.kubernetes.io/pod-name": "set-1"})
+def test_the_missing_ordinals_of_a_stateful_set_are_created() -> None:
+    existing = running("set-1", "StatefulSet set", labels={"statefulset.kubernetes.io/pod-name": "set-1"})
     document = workload("StatefulSet", "set", 3, template(4))
-    found = made(document, there)
+    found = made(document, existing)
     assert names_of(found) == ["set-0", "set-2"]
     assert found.existing[0].differs == ()
     document["spec"]["ordinals"] = {"start": 1}
-    assert names_of(made(document, there)) == ["set-2", "set-3"]
-    result = ran(ClusterState((node("a", T4, T4),), (there,)), document)
+    assert names_of(made(document, existing)) == ["set-2", "set-3"]
+    result = ran(ClusterState((node("a", T4, T4),), (existing,)), document)
     assert placed(result) == {"set-2": "a", "set-3": "a"}
 
 
-def test_pods_that_are_being_deleted_are_made_again_but_those_whose_name_is_still_taken() -> None:
+def test_pods_being_deleted_are_recreated_unless_their_name_is_still_taken() -> None:
     leaving = of_deployment("web-0")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert names_of(made(web(2), leaving)) == ["web-1", "web-2"]
@@ -122,7 +129,7 @@ def test_differences_between_template_and_running_pods_are_reported(
     assert made(document, of_deployment("web-abc-1")).existing[0].differs == (*expected, "labels")
 
 
-def test_what_a_saved_cluster_leaves_out_and_units_of_people_make_no_difference() -> None:
+def test_fields_left_out_of_a_saved_cluster_and_requests_in_mib_make_no_difference() -> None:
     state = ClusterState((node("a", T4),), (of_deployment("web-abc-1"),))
     saved = read_snapshot(snapshot_of(state), "saved")
     document = web(1)
@@ -147,8 +154,8 @@ def test_assumptions_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[
     )
     file.write_text(json.dumps(web(1)))
     assert main(["--snapshot", str(snapshot), "-f", str(file), "-o", "json"]) == 0
-    (there,) = json.loads(capsys.readouterr().out)["existing"]
-    assert there == {
+    (existing,) = json.loads(capsys.readouterr().out)["existing"]
+    assert existing == {
         "workload": "default/Deployment web",
         "asked": 1,
         "pods": 2,
@@ -196,5 +203,5 @@ def test_a_finished_job_is_reported_to_start_no_pods(
     ) in out
     assert out.count("it has ended") == 1
     main(["--snapshot", str(saved), "-f", str(file), "-o", "json"])
-    (there,) = json.loads(capsys.readouterr().out)["existing"]
-    assert (there["workload"], there["ended"]) == ("default/Job train", end)
+    (existing,) = json.loads(capsys.readouterr().out)["existing"]
+    assert (existing["workload"], existing["ended"]) == ("default/Job train", end)

@@ -1,4 +1,4 @@
-"""Where pods land, in what order they come, and what is said of those that wait."""
+"""Where pods are placed, in what order they are scheduled, and what is reported about pending ones."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.unit.simulate.objects import node, placed, pod, ran, template, whys, 
 T4 = 16160
 
 
-def test_pods_fill_a_gpu_before_another_and_the_rest_waits_with_the_schedulers_reason() -> None:
+def test_pods_fill_one_gpu_before_another_and_the_rest_is_pending_with_a_reason() -> None:
     state = ClusterState((node("one", T4, T4),))
     counted = Settings(ignored_by_scheduler=False)
     result = ran(state, workload("Deployment", "web", 4, template(6)), pod("big", 8), settings=counted)
@@ -43,14 +43,14 @@ def test_the_policy_decides_between_nodes() -> None:
     assert not fragments.waiting
 
 
-def test_more_important_pods_come_first_and_those_that_wait_already_before_equals() -> None:
-    state = ClusterState((node("a", T4),), pods=(_waiting("old", 15),))
+def test_higher_priorities_come_first_and_pods_already_pending_before_equal_ones() -> None:
+    state = ClusterState((node("a", T4),), pods=(_pending("old", 15),))
     urgent = pod("urgent", 15, priority=10)
     assert placed(ran(state, pod("new", 15))) == {"old": "a", "new": ""}
     assert placed(ran(state, urgent)) == {"old": "", "urgent": "a"}
 
 
-def _waiting(name: str, mem: int) -> dict[str, Any]:
+def _pending(name: str, mem: int) -> dict[str, Any]:
     made = pod(name, mem, schedulerName=names.SCHEDULER_NAME)
     meta = {
         **made["metadata"],
@@ -61,7 +61,7 @@ def _waiting(name: str, mem: int) -> dict[str, Any]:
     return {**made, "metadata": meta, "status": {"phase": "Pending"}}
 
 
-def test_a_gang_lands_whole_or_not_at_all() -> None:
+def test_a_gang_is_placed_entirely_or_not_at_all() -> None:
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "3"}
     three = workload("StatefulSet", "gang", 3, template(10, labels=gang))
     assert set(placed(ran(ClusterState((node("a", T4, T4, T4),)), three)).values()) == {"a"}
@@ -71,7 +71,7 @@ def test_a_gang_lands_whole_or_not_at_all() -> None:
     assert short.curve[-1].allocated_mib == 0
 
 
-def test_a_gang_whose_pods_kube_scheduler_keeps_apart_waits_and_costs_no_time() -> None:
+def test_a_gang_that_kube_scheduler_cannot_place_is_pending_and_takes_no_time() -> None:
     gang = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"}
     state = ClusterState((node("a", T4, T4, cpu="1"),))
     limits = {names.GPU_MEM: 2, "cpu": "1"}
@@ -82,7 +82,7 @@ def test_a_gang_whose_pods_kube_scheduler_keeps_apart_waits_and_costs_no_time() 
     assert any("1 of 2 pods has come to be bound" in why for why in whys(result).values())
 
 
-def test_several_gpus_whole_ones_and_compute_are_understood() -> None:
+def test_several_gpus_whole_gpus_and_compute_are_simulated() -> None:
     state = ClusterState((node("a", T4, T4), node("c", T4, mode="core_mem")))
     result = ran(
         state,
@@ -97,7 +97,7 @@ def test_several_gpus_whole_ones_and_compute_are_understood() -> None:
     assert by_name["default/pair"].asks == "2 × 4 GiB"
 
 
-def test_resource_policies_are_kept_to() -> None:
+def test_resource_policies_are_respected() -> None:
     policy = {
         "apiVersion": "scheduling.alibabacloud.com/v1alpha1",
         "kind": "ResourcePolicy",
@@ -115,7 +115,7 @@ def test_resource_policies_are_kept_to() -> None:
     assert sorted(placed(result).values()) == ["a", "b", "b"]
 
 
-def test_a_policy_or_a_quota_that_cannot_be_read_is_refused() -> None:
+def test_a_policy_or_a_quota_that_cannot_be_read_is_rejected() -> None:
     state = ClusterState((node("a", T4),))
     policy = {"kind": "ResourcePolicy", "metadata": {"name": "p"}, "spec": {"units": []}}
     with pytest.raises(SimulateError, match="name 1 to"):
@@ -129,7 +129,7 @@ def test_a_policy_or_a_quota_that_cannot_be_read_is_refused() -> None:
         ran(state, tree, pod("p", 1))
 
 
-def test_an_elastic_quotas_max_keeps_pods_waiting() -> None:
+def test_the_max_of_an_elastic_quota_keeps_pods_pending() -> None:
     tree = {
         "apiVersion": names.QUOTA_GROUP,
         "kind": names.QUOTA_KIND,
@@ -155,7 +155,7 @@ def test_an_elastic_quotas_max_keeps_pods_waiting() -> None:
     assert "team" in whys(result)["web-2"]
 
 
-def test_an_elastic_quota_of_processors_counts_every_pod_and_keeps_those_of_this_scheduler_waiting() -> None:
+def test_a_cpu_quota_counts_every_pod_and_keeps_only_pods_of_this_scheduler_pending() -> None:
     leaf = {"name": "team", "namespaces": ["default"], "max": {"cpu": 2}}
     tree = {
         "apiVersion": names.QUOTA_GROUP,
@@ -180,10 +180,10 @@ def test_an_elastic_quota_of_processors_counts_every_pod_and_keeps_those_of_this
 
 
 @pytest.mark.parametrize("more", [{}, {"priority": 10}])
-def test_a_pod_that_asks_another_scheduler_for_gpus_waits_and_takes_nothing_from_others(
+def test_a_gpu_pod_of_another_scheduler_is_pending_and_takes_nothing_from_others(
     more: dict[str, Any],
 ) -> None:
-    running = _waiting("running", 15)
+    running = _pending("running", 15)
     running["spec"]["nodeName"] = "a"
     elsewhere = pod("elsewhere", 15, schedulerName="other-sched", **more)
     result = ran(ClusterState((node("a", T4),), pods=(running,)), elsewhere)
@@ -199,7 +199,7 @@ def test_a_pod_that_asks_another_scheduler_for_gpus_waits_and_takes_nothing_from
     }
 
 
-def test_pods_that_are_not_ours_go_by_kube_scheduler_alone() -> None:
+def test_pods_without_gpus_are_scheduled_by_kube_scheduler_alone() -> None:
     state = ClusterState((node("plain", cpu="1"), node("a", T4, cpu="1")))
     plain = template()
     plain["spec"]["containers"][0]["resources"]["limits"] = {"cpu": "1"}
@@ -225,16 +225,16 @@ def test_pods_that_are_not_simulated_are_reported_by_kind() -> None:
     assert "no nodes available" in whys(ran(ClusterState(()), pod("p", 1)))["p"]
 
 
-def test_what_is_not_looked_at_is_named_from_a_saved_state_too() -> None:
+def test_ignored_features_are_named_from_a_saved_state_too() -> None:
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}
-    there = [_waiting("runs", 1), _waiting("kept", 1), _waiting("own", 1), _waiting("claims", 1)]
-    there[0]["spec"] |= {"nodeName": "a", "affinity": apart}
-    there[1]["spec"] |= {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "secret"}}]}
-    there[2]["spec"] |= {
+    pods = [_pending("runs", 1), _pending("kept", 1), _pending("own", 1), _pending("claims", 1)]
+    pods[0]["spec"] |= {"nodeName": "a", "affinity": apart}
+    pods[1]["spec"] |= {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "secret"}}]}
+    pods[2]["spec"] |= {
         "volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}, {"name": "e", "emptyDir": {}}]
     }
-    there[3]["spec"] |= {"resourceClaims": [{"name": "r", "resourceClaimName": "unread"}]}
-    state = ClusterState((node("a", T4),), tuple(there))
+    pods[3]["spec"] |= {"resourceClaims": [{"name": "r", "resourceClaimName": "unread"}]}
+    state = ClusterState((node("a", T4),), tuple(pods))
     expected = (
         "persistentVolumeClaim",
         "affinity.podAntiAffinity of 1 pod with a node already",
@@ -246,8 +246,8 @@ def test_what_is_not_looked_at_is_named_from_a_saved_state_too() -> None:
     assert ran(read_snapshot(saved, "saved")).ignored == expected
 
 
-def test_a_name_that_is_taken_is_refused() -> None:
-    state = ClusterState((node("a", T4),), pods=(_waiting("p", 1),))
+def test_a_name_that_is_taken_is_rejected() -> None:
+    state = ClusterState((node("a", T4),), pods=(_pending("p", 1),))
     with pytest.raises(SimulateError, match="pod default/p: exists already"):
         ran(state, pod("p", 1))
 
@@ -257,17 +257,17 @@ def test_running_pods_are_counted_and_can_be_placed_again() -> None:
     first = ran(state, workload("Deployment", "web", 2, template(6)), settings=Settings(Placement.SPREAD))
     assert set(placed(first).values()) == {"a", "b"}
     scheduled = _as_bound(state, first)
-    kept = ran(scheduled, pod("big", 12))
-    assert whys(kept)
+    unmoved = ran(scheduled, pod("big", 12))
+    assert whys(unmoved)
     rescheduled = ran(scheduled, pod("big", 12), reschedule=True)
     assert not rescheduled.waiting
     assert len({node for name, node in placed(rescheduled).items() if name != "big"}) == 1
-    again = read_snapshot(snapshot_of(scheduled), "snapshot")
-    assert placed(ran(again, pod("big", 12))) == placed(kept)
+    restored = read_snapshot(snapshot_of(scheduled), "snapshot")
+    assert placed(ran(restored, pod("big", 12))) == placed(unmoved)
 
 
 def _as_bound(state: ClusterState, result: object) -> ClusterState:
-    """The state once what was simulated has come true."""
+    """The state once the simulated pods are bound."""
     from gpushare.simulate.engine.engine import Scheduling
     from gpushare.simulate.engine.virtual_clock import JumpingClock, run
     from gpushare.simulate.input.manifests import manifests_of

@@ -1,4 +1,4 @@
-"""What is not as the API, or the form of a trace, has it: said of which object and file, and never a traceback."""
+"""Input that violates the API is reported with its object and file, and never as a traceback."""
 
 import copy
 import json
@@ -119,11 +119,11 @@ def wrong_in(item: Any) -> Iterator[Any]:
                 yield made
 
 
-def ran(there: list[Json], come: list[Json]) -> str:
-    """What refuses it in words; empty where it is taken."""
+def ran(existing: list[Json], added: list[Json]) -> str:
+    """The error message; empty if the input is accepted."""
     try:
-        state = read_snapshot(json.dumps({"items": there}).encode(), "there.json")
-        listed = json.dumps({"kind": "List", "items": come}).encode()
+        state = read_snapshot(json.dumps({"items": existing}).encode(), "there.json")
+        listed = json.dumps({"kind": "List", "items": added}).encode()
         documents = [("come.yaml", one) for one in read_documents(listed, "come.yaml")]
         manifests = manifests_of(documents, state, counting_of(state))
         simulate(joined(state, manifests.state), manifests.pods, Settings())
@@ -136,7 +136,7 @@ def ran(there: list[Json], come: list[Json]) -> str:
 
 @pytest.fixture
 def quick_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read here is JSON, which PyYAML reads to the same, but slowly."""
+    """The input here is JSON, which PyYAML reads with the same result, but slowly."""
     monkeypatch.setattr(yaml_text, "documents", lambda raw: [json.loads(raw)])
 
 
@@ -144,21 +144,21 @@ def quick_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
     "item", [ASKING, SET, *RULES], ids=lambda item: str(item["kind"] if isinstance(item, dict) else item)
 )
 @pytest.mark.usefixtures("quick_yaml")
-def test_any_field_of_a_manifest_may_be_of_another_kind_and_is_taken_or_refused_in_words(item: Json) -> None:
-    beside = [] if item in (ASKING, SET) else [SET]
-    assert not ran(nodes(), [item, *beside])
-    refused = {ran(nodes(), [wrong, *beside]) for wrong in wrong_in(item)}
+def test_a_manifest_field_of_any_type_is_accepted_or_rejected_with_a_message(item: Json) -> None:
+    others = [] if item in (ASKING, SET) else [SET]
+    assert not ran(nodes(), [item, *others])
+    refused = {ran(nodes(), [wrong, *others]) for wrong in wrong_in(item)}
     assert len(refused) > 5
 
 
 @pytest.mark.usefixtures("quick_yaml")
-@pytest.mark.parametrize("place", range(2 + len(RULES)))
-def test_any_field_of_a_snapshot_may_be_of_another_kind_and_is_taken_or_refused_in_words(place: int) -> None:
+@pytest.mark.parametrize("position", range(2 + len(RULES)))
+def test_a_snapshot_field_of_any_type_is_accepted_or_rejected_with_a_message(position: int) -> None:
     items = [*nodes(), bound(), *RULES]
     assert not ran(items, [SET])
     refused = {
-        ran([*items[:place], wrong, *items[place + 1 :]], [SET] if place else [])
-        for wrong in wrong_in(items[place])
+        ran([*items[:position], wrong, *items[position + 1 :]], [SET] if position else [])
+        for wrong in wrong_in(items[position])
     }
     assert len(refused) > 5
 
@@ -174,11 +174,11 @@ def test_any_field_of_a_snapshot_may_be_of_another_kind_and_is_taken_or_refused_
         ({"priority": 1 << 31}, "at `$.spec.priority`"),
     ],
 )
-def test_a_field_that_is_wrong_is_named_with_its_object_and_file(change: Json, expected: str) -> None:
+def test_a_wrong_field_is_named_with_its_object_and_file(change: Json, expected: str) -> None:
     assert expected in ran(nodes(), [pod("p", 1, **change)])
 
 
-def test_an_object_that_is_none_is_named_by_its_place_and_its_file() -> None:
+def test_an_invalid_object_is_named_by_its_position_and_file() -> None:
     assert (
         ran(nodes(), [{"kind": [], "metadata": {"name": "p"}}])
         == "come.yaml: item 1 of document 1 is no Kubernetes object: it has no kind"
@@ -194,7 +194,7 @@ def test_an_object_that_is_none_is_named_by_its_place_and_its_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "expected"),
     [
         (
             "&x {kind: Pod, metadata: *x}",
@@ -208,10 +208,10 @@ def test_an_object_that_is_none_is_named_by_its_place_and_its_file() -> None:
         ("kind: " + "9" * 5000, "Exceeds the limit"),
     ],
 )
-def test_yaml_that_is_no_json_is_refused(text: str, why: str) -> None:
+def test_yaml_that_is_no_json_is_rejected(text: str, expected: str) -> None:
     with pytest.raises(SimulateError) as caught:
         read_documents(text.encode(), "f.yaml")
-    assert str(caught.value).startswith(f"f.yaml: is no YAML: {why}")
+    assert str(caught.value).startswith(f"f.yaml: is no YAML: {expected}")
 
 
 def test_yaml_is_read_as_kubectl_reads_it() -> None:
@@ -221,7 +221,7 @@ def test_yaml_is_read_as_kubectl_reads_it() -> None:
     assert read["other"] == [read["metadata"]] * 2
 
 
-def test_options_that_refer_to_themselves_are_refused(
+def test_options_that_refer_to_themselves_are_rejected(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "gpushare.yaml"
