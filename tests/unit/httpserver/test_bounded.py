@@ -1,4 +1,4 @@
-"""What a server takes from a peer, and for how long: on loopback, against those who send without end, or not at all."""
+"""How much a server accepts from a peer, and for how long: on loopback, against peers that send endlessly or nothing."""
 
 import asyncio
 import contextlib
@@ -15,17 +15,17 @@ MOST = 8
 
 
 class App:
-    """Answers with the length of the body; ``/held`` when the test releases it; POSTs to ``/quick`` past ASGI where that is known."""
+    """Responds with the length of the body; ``/held`` once the test releases it; POSTs to ``/quick`` bypass ASGI where supported."""
 
     def __init__(self):
-        self.held = asyncio.Event()
-        self.holding = asyncio.Event()
+        self.released = asyncio.Event()
+        self.waiting = asyncio.Event()
 
     async def __call__(self, scope, receive, send):
         body = await read_body(receive, 1 << 20)
         if scope["path"] == "/held":
-            self.holding.set()
-            await self.held.wait()
+            self.waiting.set()
+            await self.released.wait()
         if scope["path"] == "/large":
             await respond(send, 200, b"text/plain", b"x" * (64 << 20))
             return
@@ -45,7 +45,7 @@ async def served(request, monkeypatch):
         await asyncio.sleep(0)
     app.port = listening.getsockname()[1]
     yield app
-    app.held.set()
+    app.released.set()
     server.should_exit = True
     await running
 
@@ -61,19 +61,19 @@ async def connected(app, *, peer="127.0.0.1"):
             await writer.wait_closed()
 
 
-async def ended(reader):
-    """What comes until the server hangs up."""
+async def read_to_end(reader):
+    """What arrives until the server closes the connection."""
     async with asyncio.timeout(30):
         with contextlib.suppress(ConnectionResetError):
             return await reader.read()
         return b""
 
 
-async def asked(app, *, peer="127.0.0.1"):
-    """The first line of the answer to a probe."""
+async def probe(app, *, peer="127.0.0.1"):
+    """The first line of the response to a probe."""
     async with connected(app, peer=peer) as (reader, writer):
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        return (await ended(reader)).partition(b"\r\n")[0]
+        return (await read_to_end(reader)).partition(b"\r\n")[0]
 
 
 @pytest.mark.parametrize(
@@ -81,12 +81,12 @@ async def asked(app, *, peer="127.0.0.1"):
     [
         b"GET / HTTP/1.1\r\n",
         b"POST /quick HTTP/1.1\r\nContent-Length: 4\r\n\r\nbodyGET / HTTP/1.1\r\n",
-        # A trailer is a header that comes after the body.
+        # A trailer is a header after the body.
         b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n",
     ],
     ids=["header", "header of the second request", "trailer"],
 )
-async def test_header_lines_without_end_are_read_to_a_bound(served, begin):
+async def test_endless_header_lines_are_read_up_to_a_limit(served, begin):
     line = b"x-header: " + b"a" * 1000 + b"\r\n"
     sent = 0
     async with connected(served) as (reader, writer):
@@ -96,9 +96,9 @@ async def test_header_lines_without_end_are_read_to_a_bound(served, begin):
                 writer.write(line)
                 sent += len(line)
                 await writer.drain()
-        await ended(reader)
-    assert limits.MOST_HEADER_BYTES < sent < 16 << 20, "what the sockets take is on its way already"
-    assert await asked(served) == OK
+        await read_to_end(reader)
+    assert limits.MOST_HEADER_BYTES < sent < 16 << 20, "the socket buffers are already filled"
+    assert await probe(served) == OK
 
 
 @pytest.mark.parametrize(
@@ -112,49 +112,51 @@ async def test_header_lines_without_end_are_read_to_a_bound(served, begin):
     ],
     ids=["nothing", "half a header", "half a body", "half a quick body", "a body without an end"],
 )
-async def test_who_says_no_more_is_hung_up_on(served, monkeypatch, begin):
+async def test_a_peer_that_sends_no_more_is_disconnected(served, monkeypatch, begin):
     monkeypatch.setattr(limits, "HEADER_S", 0.05)
     monkeypatch.setattr(limits, "BODY_S", 0.05)
     async with connected(served) as (reader, writer):
         writer.write(begin)
-        assert OK not in await ended(reader)
+        assert OK not in await read_to_end(reader)
 
 
-async def test_a_request_that_takes_long_to_answer_is_waited_for(served, monkeypatch):
+async def test_a_request_that_takes_long_to_answer_is_not_cut_off(served, monkeypatch):
     # Enough for the server to read the request on a busy machine.
     monkeypatch.setattr(limits, "HEADER_S", 1.0)
     monkeypatch.setattr(limits, "BODY_S", 1.0)
     async with connected(served) as (reader, writer):
         writer.write(b"GET /held HTTP/1.1\r\nConnection: close\r\n\r\n")
-        await served.holding.wait()
+        await served.waiting.wait()
         async with connected(served) as (silent, _):
-            await ended(silent)  # its time is over, and so would that of the other one be
-        served.held.set()
-        assert (await ended(reader)).startswith(OK)
+            await read_to_end(silent)  # its timeout is over, and so would be that of the other one
+        served.released.set()
+        assert (await read_to_end(reader)).startswith(OK)
 
 
-async def test_who_takes_nothing_of_an_answer_is_hung_up_on(served, monkeypatch):
+async def test_a_peer_that_reads_nothing_of_a_response_is_disconnected(served, monkeypatch):
     monkeypatch.setattr(limits, "STUCK_S", 0.05)
     async with connected(served) as (reader, writer):
         writer.write(b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
         reader._transport.pause_reading()
-        async with connected(served) as (other, asking):
-            asking.write(b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
-            assert (await ended(other)).startswith(OK)
+        async with connected(served) as (other, other_writer):
+            other_writer.write(b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
+            assert (await read_to_end(other)).startswith(OK)
         reader._transport.resume_reading()
-        assert len(await ended(reader)) < 64 << 20
+        assert len(await read_to_end(reader)) < 64 << 20
 
 
-async def test_a_probe_is_answered_however_many_connections_are_held(served):
+async def test_a_probe_is_answered_however_many_connections_are_open(served):
     async with contextlib.AsyncExitStack() as stack:
-        held = [await stack.enter_async_context(connected(served, peer="127.0.0.2")) for _ in range(3 * MOST)]
+        connections = [
+            await stack.enter_async_context(connected(served, peer="127.0.0.2")) for _ in range(3 * MOST)
+        ]
         for _ in range(2 * MOST):
-            assert await asked(served, peer="127.0.0.3") == OK
+            assert await probe(served, peer="127.0.0.3") == OK
         # The oldest connection was closed first.
-        assert await ended(held[0][0]) == b""
+        assert await read_to_end(connections[0][0]) == b""
 
 
-async def test_of_idle_connections_those_of_the_largest_crowd_go(served):
+async def test_of_idle_connections_those_of_the_peer_with_the_most_are_closed(served):
     async with contextlib.AsyncExitStack() as stack:
         reader, writer = await stack.enter_async_context(connected(served, peer="127.0.0.3"))
         request = b"POST /quick HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody"
@@ -170,31 +172,31 @@ async def test_of_idle_connections_those_of_the_largest_crowd_go(served):
 
 async def test_no_connection_is_closed_while_it_is_being_answered(served):
     async with contextlib.AsyncExitStack() as stack:
-        held = []
+        readers = []
         for _ in range(MOST):
             reader, writer = await stack.enter_async_context(connected(served))
-            served.holding.clear()
+            served.waiting.clear()
             writer.write(b"GET /held HTTP/1.1\r\nConnection: close\r\n\r\n")
-            await served.holding.wait()
-            held.append(reader)
-        assert await asked(served) == b""
-        served.held.set()
-        for reader in held:
-            assert (await ended(reader)).startswith(OK)
-        assert await asked(served) == OK
+            await served.waiting.wait()
+            readers.append(reader)
+        assert await probe(served) == b""
+        served.released.set()
+        for reader in readers:
+            assert (await read_to_end(reader)).startswith(OK)
+        assert await probe(served) == OK
 
 
-async def test_who_sends_thousands_of_requests_at_a_stroke_is_hung_up_on(served):
+async def test_a_peer_that_sends_thousands_of_requests_at_once_is_disconnected(served):
     async with connected(served) as (reader, writer):
         writer.write(b"GET /held HTTP/1.1\r\n\r\n" + b"GET / HTTP/1.1\r\n\r\n" * 10_000)
-        await served.holding.wait()
+        await served.waiting.wait()
         # The first is not answered yet. The kernel drops our 400, as unread data is left.
-        assert OK not in await ended(reader)
-    assert await asked(served) == OK
+        assert OK not in await read_to_end(reader)
+    assert await probe(served) == OK
 
 
-async def test_as_many_requests_at_a_stroke_as_may_wait_are_answered(served):
+async def test_pipelined_requests_up_to_the_limit_are_answered(served):
     async with connected(served) as (reader, writer):
         writer.write(b"GET / HTTP/1.1\r\n\r\n" * limits.MOST_WAITING)
         writer.write(b"GET / HTTP/1.1\r\nConnection: close\r\n\r\n")
-        assert (await ended(reader)).count(OK) == limits.MOST_WAITING + 1
+        assert (await read_to_end(reader)).count(OK) == limits.MOST_WAITING + 1

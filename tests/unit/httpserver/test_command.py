@@ -1,4 +1,4 @@
-"""The command line of a role that serves: what it takes as an address, and how it ends."""
+"""The command line of a role that serves: which addresses it accepts, and how it ends."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from gpushare.kube.client.errors import KubeconfigError
 
 
 @pytest.mark.parametrize(
-    ("text", "means"),
+    ("text", "expected"),
     [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:65535", ("::1", 65535)), (":80", ("", 80))],
 )
-def test_addresses(text: str, means: tuple[str, int]) -> None:
-    assert address("--listen", text, "127.0.0.1:1") == means
+def test_addresses(text: str, expected: tuple[str, int]) -> None:
+    assert address("--listen", text, "127.0.0.1:1") == expected
 
 
 @pytest.mark.parametrize("text", ["nowhere", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:-1", "127.0.0.1:¹"])
-def test_an_address_that_cannot_be_is_said_with_one_that_can(text: str) -> None:
+def test_an_invalid_address_is_reported_with_a_valid_example(text: str) -> None:
     with pytest.raises(InvalidAddress) as caught:
         address("--listen", text, "127.0.0.1:1")
     assert str(caught.value) == f"--listen {text}: write HOST:PORT, such as 127.0.0.1:1"
@@ -38,7 +38,7 @@ def test_an_address_that_cannot_be_is_said_with_one_that_can(text: str) -> None:
         (ConnectionError("gone"), 1, "role: gone\n"),
     ],
 )
-def test_how_a_run_ends(
+def test_a_run_ends_with_an_exit_code_and_a_message(
     error: BaseException | None, code: int, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def serving() -> None:
@@ -49,7 +49,7 @@ def test_how_a_run_ends(
     assert capsys.readouterr().err == expected
 
 
-def test_ports_are_written_for_those_who_wait(tmp_path: Path) -> None:
+def test_ports_are_written_to_the_port_file(tmp_path: Path) -> None:
     path = tmp_path / "ports"
     with bind("127.0.0.1", 0) as first, bind("127.0.0.1", 0) as second:
         write_ports("--port-file", path, first)

@@ -1,39 +1,39 @@
-"""Which connection is closed when one more comes, also if many come before any closing is reported."""
+"""Which connection is closed when another arrives, also if many arrive before any closing is reported."""
 
 from gpushare.httpserver.connections import Crowd
 
 
-class Held:
+class Connection:
     def __init__(self, *, is_answered=False):
         self.is_answered = is_answered
-        self.hung_up_on = 0
+        self.hang_ups = 0
 
     def hang_up(self):
-        self.hung_up_on += 1
+        self.hang_ups += 1
 
 
-def test_of_many_that_come_at_once_each_takes_the_place_of_another():
-    crowd, held = Crowd(4), [Held() for _ in range(20)]
-    for one in held:
+def test_of_many_concurrent_arrivals_each_replaces_another_connection():
+    crowd, connections = Crowd(4), [Connection() for _ in range(20)]
+    for one in connections:
         crowd.enter(one, "peer")
-    assert [one.hung_up_on for one in held] == [1] * 16 + [0] * 4
-    for one in held:
+    assert [one.hang_ups for one in connections] == [1] * 16 + [0] * 4
+    for one in connections:
         crowd.leave(one, "peer")
-    again = [Held() for _ in range(4)]
-    for one in again:
+    later = [Connection() for _ in range(4)]
+    for one in later:
         crowd.enter(one, "other")
-    assert not any(one.hung_up_on for one in again)
+    assert not any(one.hang_ups for one in later)
 
 
-def test_who_finds_all_being_answered_is_turned_away_and_takes_no_place():
-    crowd, held = Crowd(2), [Held(is_answered=True), Held(is_answered=True)]
-    for one in held:
+def test_a_connection_is_rejected_while_all_others_are_being_answered():
+    crowd, connections = Crowd(2), [Connection(is_answered=True), Connection(is_answered=True)]
+    for one in connections:
         crowd.enter(one, "peer")
-    late = Held()
+    late = Connection()
     crowd.enter(late, "late")
-    assert late.hung_up_on == 1
+    assert late.hang_ups == 1
     crowd.leave(late, "late")
-    held[0].is_answered = False
-    last = Held()
+    connections[0].is_answered = False
+    last = Connection()
     crowd.enter(last, "late")
-    assert (held[0].hung_up_on, held[1].hung_up_on, last.hung_up_on) == (1, 0, 0)
+    assert (connections[0].hang_ups, connections[1].hang_ups, last.hang_ups) == (1, 0, 0)

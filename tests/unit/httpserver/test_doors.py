@@ -10,7 +10,7 @@ def test_every_page_is_of_one_kind() -> None:
         path: kind_of(path) for path in ("/healthz", "/readyz", "/metrics", "/metrics/dcgm", "/usage", "/")
     }
     assert list(expected.values()) == [PROBES, PROBES, METRICS, METRICS, REST, REST]
-    # What only begins like one is none.
+    # A path that only begins like one is not one.
     assert [kind_of(path) for path in ("/healthz/", "/metricsx", "//metrics")] == [REST] * 3
 
 
@@ -19,7 +19,7 @@ def test_one_address_serves_everything_where_no_other_is_configured() -> None:
     assert doors(None, {PROBES: None}) == []
 
 
-def test_what_has_an_address_of_its_own_is_answered_there_alone() -> None:
+def test_pages_with_their_own_address_are_answered_only_there() -> None:
     assert doors(HERE, {PROBES: THERE, REST: MORE}) == [
         Door(HERE, frozenset({METRICS})),
         Door(THERE, frozenset({PROBES})),

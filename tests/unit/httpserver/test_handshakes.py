@@ -1,4 +1,4 @@
-"""Peers of a server with TLS: those that do not speak it, never end the handshake, or send their request along with its end."""
+"""Peers of a TLS server that send no TLS, never finish the handshake, or send their request with its last message."""
 
 import asyncio
 import contextlib
@@ -23,28 +23,28 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 class Served:
-    """The port, and a context that trusts who listens there."""
+    """The port, and a context that trusts the server there."""
 
     def __init__(self, port: int, trusting: ssl.SSLContext) -> None:
         self.port = port
         self.trusting = trusting
         self._writers: list[asyncio.StreamWriter] = []
 
-    async def asked(self) -> str:
-        """The body of an answer over TLS."""
+    async def probe(self) -> str:
+        """The body of a response over TLS."""
         async with asyncio.timeout(30):
             reader, writer = await asyncio.open_connection(
                 "127.0.0.1", self.port, ssl=self.trusting, server_hostname="localhost"
             )
             writer.write(REQUEST)
-            answer = await reader.read()
+            response = await reader.read()
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
-        return answer.rpartition(b"\r\n")[2].decode()
+        return response.rpartition(b"\r\n")[2].decode()
 
     async def connected(self, first: bytes = b"") -> asyncio.StreamReader:
-        """A peer that sends ``first``, and no more."""
+        """A peer that sends ``first`` and nothing else."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         self._writers.append(writer)
         writer.write(first)
@@ -71,50 +71,50 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     running = asyncio.create_task(server.serve(sockets=[listening]))
     while not server.started:
         await asyncio.sleep(0)
-    there = Served(listening.getsockname()[1], trusting)
-    yield there
-    await there.close()
+    serving = Served(listening.getsockname()[1], trusting)
+    yield serving
+    await serving.close()
     server.should_exit = True
     await running
 
 
-async def ended(reader: asyncio.StreamReader) -> bytes:
-    """What comes until the server hangs up."""
+async def read_to_end(reader: asyncio.StreamReader) -> bytes:
+    """What arrives until the server closes the connection."""
     async with asyncio.timeout(30):
         with contextlib.suppress(ConnectionResetError):
             return await reader.read()
         return b""
 
 
-async def test_requests_are_answered_as_those_of_https(served: Served) -> None:
-    assert await served.asked() == "https 0"
-    assert await asyncio.gather(*(served.asked() for _ in range(MOST // 2))) == ["https 0"] * (MOST // 2)
+async def test_requests_over_tls_are_answered_as_https(served: Served) -> None:
+    assert await served.probe() == "https 0"
+    assert await asyncio.gather(*(served.probe() for _ in range(MOST // 2))) == ["https 0"] * (MOST // 2)
 
 
 @pytest.mark.parametrize(
     "first", [REQUEST, b"\x16\x03\x01" + b"\xff" * 600, b"\0" * 5], ids=["HTTP", "noise", "zeros"]
 )
-async def test_who_does_not_speak_tls_is_hung_up_on(served: Served, first: bytes) -> None:
-    assert b"HTTP/1.1" not in await ended(await served.connected(first))
-    assert await served.asked() == "https 0"
+async def test_a_peer_that_sends_no_tls_is_disconnected(served: Served, first: bytes) -> None:
+    assert b"HTTP/1.1" not in await read_to_end(await served.connected(first))
+    assert await served.probe() == "https 0"
 
 
 @pytest.mark.parametrize("first", [b"", b"\x16\x03\x01\x02\x00"], ids=["silent", "half a message"])
-async def test_a_handshake_that_does_not_end_is_ended(
+async def test_a_handshake_that_does_not_end_is_aborted(
     served: Served, first: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_handshakes, "HANDSHAKE_S", 0.05)
-    assert await ended(await served.connected(first)) == b""
+    assert await read_to_end(await served.connected(first)) == b""
 
 
-async def test_many_unfinished_handshakes_keep_no_client_out(served: Served) -> None:
+async def test_many_unfinished_handshakes_do_not_block_clients(served: Served) -> None:
     waiting = [await served.connected(b"\x16") for _ in range(3 * MOST)]
-    assert await served.asked() == "https 0"
-    # The oldest have made room.
-    assert await ended(waiting[0]) == b""
+    assert await served.probe() == "https 0"
+    # The oldest were closed.
+    assert await read_to_end(waiting[0]) == b""
 
 
-async def test_what_is_sent_with_the_end_of_the_handshake_is_read(served: Served) -> None:
+async def test_data_sent_with_the_last_handshake_message_is_read(served: Served) -> None:
     # By hand: the client's last message of the handshake and its request in one piece.
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = served.trusting.wrap_bio(incoming, outgoing, server_hostname="localhost")
@@ -129,11 +129,11 @@ async def test_what_is_sent_with_the_end_of_the_handshake_is_read(served: Served
                 incoming.write(await reader.read(65536))
         client.write(REQUEST)
         writer.write(outgoing.read())
-        answer = b""
-        while not answer.endswith(b"https 0"):
+        response = b""
+        while not response.endswith(b"https 0"):
             incoming.write(await reader.read(65536))
             with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
                 while piece := client.read():
-                    answer += piece
+                    response += piece
         writer.close()
         await writer.wait_closed()

@@ -1,4 +1,4 @@
-"""A server starts without what uvicorn's command line would bring along."""
+"""A server starts without importing what uvicorn's command line needs."""
 
 import subprocess
 import sys
@@ -23,8 +23,8 @@ asyncio.run(serve())
 """
 
 
-def test_a_serving_process_has_not_read_a_command_line_and_its_supervisors() -> None:
-    done = subprocess.run(
+def test_a_serving_process_imports_no_command_line_and_no_supervisors() -> None:
+    result = subprocess.run(
         [sys.executable, "-c", _SERVES], capture_output=True, text=True, timeout=60, check=True
     )
-    assert done.stdout == "\n", done.stdout
+    assert result.stdout == "\n", result.stdout

@@ -1,4 +1,4 @@
-"""Who may read what is not for everybody: as the API server says of a token, remembered for a while, and never asked without end."""
+"""Access to protected pages: the API server reviews tokens, reviews are cached for a while and limited in number."""
 
 import asyncio
 
@@ -21,14 +21,14 @@ class Api:
 
     def __init__(self) -> None:
         self.tokens = {"good": READER, "other": OTHER}
-        self.asked: list[str] = []
-        self.is_away = False
+        self.reviewed: list[str] = []
+        self.is_down = False
 
     async def caller_of(self, token: str, audience: str) -> Caller | None:
         assert audience == names.READER_AUDIENCE
-        self.asked.append(token)
+        self.reviewed.append(token)
         await asyncio.sleep(0)
-        if self.is_away:
+        if self.is_down:
             raise Unreachable("/tokenreviews", "no answer", sent=False)
         return self.tokens.get(token)
 
@@ -36,8 +36,8 @@ class Api:
         return caller == READER and path == PAGE
 
 
-class Door:
-    """Readers before one page, and their clock."""
+class ProtectedPage:
+    """The readers of one page, and their clock."""
 
     def __init__(self) -> None:
         self.api, self.clock = Api(), TurnedClock()
@@ -52,54 +52,54 @@ class Door:
 
 
 @pytest.mark.parametrize(("token", "status"), [("", 401), ("good", 200), ("other", 403), ("made up", 401)])
-async def test_only_who_may_get_the_page_reads_it(token: str, status: int) -> None:
-    door = Door()
-    assert await door.status(token) == status
-    assert door.api.asked == ([token] if token else [])
+async def test_only_callers_that_may_get_the_page_can_read_it(token: str, status: int) -> None:
+    page = ProtectedPage()
+    assert await page.status(token) == status
+    assert page.api.reviewed == ([token] if token else [])
 
 
-async def test_who_may_get_one_page_may_not_get_another() -> None:
-    door = Door()
-    assert (await door.status("good"), await door.status("good", "/usage")) == (200, 403)
+async def test_permission_for_one_page_does_not_extend_to_another() -> None:
+    page = ProtectedPage()
+    assert (await page.status("good"), await page.status("good", "/usage")) == (200, 403)
 
 
-async def test_a_token_is_asked_about_once_a_minute_and_a_wrong_one_every_ten_seconds() -> None:
-    door = Door()
+async def test_a_valid_token_is_reviewed_once_a_minute_and_a_wrong_one_every_ten_seconds() -> None:
+    page = ProtectedPage()
     for _ in range(3):
-        assert (await door.status("good"), await door.status("wrong")) == (200, 401)
-    assert door.api.asked == ["good", "wrong"]
-    await door.clock.turn(10.0)
-    assert (await door.status("good"), await door.status("wrong")) == (200, 401)
-    del door.api.tokens["good"]
-    await door.clock.turn(50.0)
-    assert await door.status("good") == 401
-    assert door.api.asked == ["good", "wrong", "wrong", "good"]
+        assert (await page.status("good"), await page.status("wrong")) == (200, 401)
+    assert page.api.reviewed == ["good", "wrong"]
+    await page.clock.turn(10.0)
+    assert (await page.status("good"), await page.status("wrong")) == (200, 401)
+    del page.api.tokens["good"]
+    await page.clock.turn(50.0)
+    assert await page.status("good") == 401
+    assert page.api.reviewed == ["good", "wrong", "wrong", "good"]
 
 
-async def test_made_up_tokens_do_not_flood_the_api_server_nor_lock_out_who_is_known() -> None:
-    door = Door()
-    assert await door.status("good") == 200
-    outcomes = [await door.status(f"made up {number}") for number in range(1000)]
+async def test_made_up_tokens_neither_flood_the_api_server_nor_lock_out_known_callers() -> None:
+    page = ProtectedPage()
+    assert await page.status("good") == 200
+    outcomes = [await page.status(f"made up {number}") for number in range(1000)]
     assert outcomes == [401] * 19 + [503] * 981
-    assert await door.status("good") == 200
-    await door.clock.turn(1.0)
-    assert [await door.status(f"more {number}") for number in range(20)] == [401] * 10 + [503] * 10
+    assert await page.status("good") == 200
+    await page.clock.turn(1.0)
+    assert [await page.status(f"more {number}") for number in range(20)] == [401] * 10 + [503] * 10
 
 
-async def test_an_api_server_that_is_away_is_no_answer_about_a_token() -> None:
-    door = Door()
-    door.api.is_away = True
-    assert await door.status("good") == 503
-    door.api.is_away = False
-    assert await door.status("good") == 200
+async def test_an_unavailable_api_server_does_not_count_as_a_review() -> None:
+    page = ProtectedPage()
+    page.api.is_down = True
+    assert await page.status("good") == 503
+    page.api.is_down = False
+    assert await page.status("good") == 200
 
 
-async def test_what_is_remembered_is_bounded() -> None:
-    door = Door()
+async def test_the_number_of_cached_reviews_is_bounded() -> None:
+    page = ProtectedPage()
     for number in range(600):
-        await door.clock.turn(0.1)
-        assert await door.status(f"made up {number}") == 401
-    await door.status("made up 599")
-    assert len(door.api.asked) == 600
-    assert await door.status("made up 1") == 401
-    assert len(door.api.asked) == 601
+        await page.clock.turn(0.1)
+        assert await page.status(f"made up {number}") == 401
+    await page.status("made up 599")
+    assert len(page.api.reviewed) == 600
+    assert await page.status("made up 1") == 401
+    assert len(page.api.reviewed) == 601

@@ -1,4 +1,4 @@
-"""What faces the network asks the process behind seldom, and never lets one question wait for another kind."""
+"""The relay rarely polls its backend, and requests of one kind never wait for those of another."""
 
 import asyncio
 from collections import Counter
@@ -8,20 +8,20 @@ import pytest
 from gpushare.httpserver.relay import FRESH_S, Relay
 from gpushare.httpserver.small_http import Answer, Get
 
-METRICS, LIVES = Get("/metrics"), Get("/healthz")
+METRICS, HEALTH = Get("/metrics"), Get("/healthz")
 
 
-class Behind:
-    """The process behind: each answer takes it ``takes_s``; nothing passes but time."""
+class Backend:
+    """The backend: each response takes ``latency_s``; only time passes."""
 
-    def __init__(self, takes_s: float = 0.01) -> None:
-        self.takes_s = takes_s
+    def __init__(self, latency_s: float = 0.01) -> None:
+        self.latency_s = latency_s
         self.now_s = 0.0
         self.busy_s = 0.0
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         self.stuck: dict[str, asyncio.Event] = {}
         self.fault: Exception | None = None
-        self.relay = Relay(self.ask, self)
+        self.relay = Relay(self.fetch, self)
 
     def monotonic(self) -> float:
         return self.now_s
@@ -33,90 +33,90 @@ class Behind:
         await asyncio.sleep(0)
         self.now_s += seconds
 
-    async def ask(self, get: Get) -> Answer:
-        self.asked[get.path] += 1
+    async def fetch(self, get: Get) -> Answer:
+        self.requests[get.path] += 1
         if get.path in self.stuck:
             await self.stuck[get.path].wait()
         if self.fault is not None:
             raise self.fault
-        await self.sleep(self.takes_s)
-        self.busy_s += self.takes_s
+        await self.sleep(self.latency_s)
+        self.busy_s += self.latency_s
         return Answer(200, "text/plain", f"{get.path} at {self.now_s:.3f}".encode())
 
 
-async def test_all_who_ask_for_the_same_get_one_answer():
-    behind = Behind()
-    answers = await asyncio.gather(*(behind.relay.answer(METRICS) for _ in range(500)))
-    assert len(set(answers)) == 1
-    assert await behind.relay.answer(METRICS) == answers[0]
-    assert behind.asked["/metrics"] == 1
-    behind.now_s += FRESH_S
-    assert await behind.relay.answer(METRICS) != answers[0]
+async def test_all_requests_for_one_page_get_the_same_response():
+    backend = Backend()
+    responses = await asyncio.gather(*(backend.relay.answer(METRICS) for _ in range(500)))
+    assert len(set(responses)) == 1
+    assert await backend.relay.answer(METRICS) == responses[0]
+    assert backend.requests["/metrics"] == 1
+    backend.now_s += FRESH_S
+    assert await backend.relay.answer(METRICS) != responses[0]
 
 
-async def test_an_answer_that_is_packed_is_not_for_those_who_cannot_read_it():
-    behind = Behind()
-    await behind.relay.answer(METRICS)
-    await behind.relay.answer(METRICS._replace(takes_gzip=True))
-    assert behind.asked["/metrics"] == 2
+async def test_a_compressed_response_is_not_given_to_clients_that_do_not_accept_it():
+    backend = Backend()
+    await backend.relay.answer(METRICS)
+    await backend.relay.answer(METRICS._replace(takes_gzip=True))
+    assert backend.requests["/metrics"] == 2
 
 
-async def test_however_many_ask_for_whatever_the_process_behind_rests_for_most_of_the_time():
-    behind = Behind()
+async def test_the_backend_is_idle_most_of_the_time_however_many_requests_arrive():
+    backend = Backend()
     for number in range(300):
-        await behind.relay.answer(Get(f"/gpushare/decisions/default/{number}"))
-    assert behind.busy_s == pytest.approx(3.0)
-    assert behind.busy_s <= 0.21 * behind.now_s
+        await backend.relay.answer(Get(f"/gpushare/decisions/default/{number}"))
+    assert backend.busy_s == pytest.approx(3.0)
+    assert backend.busy_s <= 0.21 * backend.now_s
 
 
-async def test_after_a_slow_answer_a_probe_does_not_wait_long():
-    behind = Behind(takes_s=3.0)
-    await behind.relay.answer(LIVES)
-    before_s = behind.now_s
-    behind.takes_s, behind.now_s = 0.001, before_s + FRESH_S
-    await behind.relay.answer(LIVES)
-    assert behind.now_s < before_s + 1.0
+async def test_after_a_slow_response_a_probe_does_not_wait_long():
+    backend = Backend(latency_s=3.0)
+    await backend.relay.answer(HEALTH)
+    before_s = backend.now_s
+    backend.latency_s, backend.now_s = 0.001, before_s + FRESH_S
+    await backend.relay.answer(HEALTH)
+    assert backend.now_s < before_s + 1.0
 
 
 async def test_probes_wait_for_nothing_else():
-    behind = Behind()
-    behind.stuck = {"/metrics": asyncio.Event(), "/gpushare/decisions": asyncio.Event()}
+    backend = Backend()
+    backend.stuck = {"/metrics": asyncio.Event(), "/gpushare/decisions": asyncio.Event()}
     waiting = [
-        asyncio.create_task(behind.relay.answer(Get(path))) for path in behind.stuck for _ in range(100)
+        asyncio.create_task(backend.relay.answer(Get(path))) for path in backend.stuck for _ in range(100)
     ]
-    assert (await behind.relay.answer(LIVES)).status == 200
+    assert (await backend.relay.answer(HEALTH)).status == 200
     assert not any(one.done() for one in waiting)
-    for event in behind.stuck.values():
+    for event in backend.stuck.values():
         event.set()
     assert {one.status for one in await asyncio.gather(*waiting)} == {200}
 
 
 async def test_requests_beyond_those_that_may_wait_are_answered_503():
-    behind = Behind()
+    backend = Backend()
     paths = [f"/gpushare/decisions/default/{number}" for number in range(100)]
-    answers = await asyncio.gather(*(behind.relay.answer(Get(path)) for path in paths))
-    assert Counter(one.status for one in answers) == {200: 64, 503: 36}
-    assert (await behind.relay.answer(Get(paths[-1]))).status == 200
+    responses = await asyncio.gather(*(backend.relay.answer(Get(path)) for path in paths))
+    assert Counter(one.status for one in responses) == {200: 64, 503: 36}
+    assert (await backend.relay.answer(Get(paths[-1]))).status == 200
 
 
-async def test_who_asked_first_may_hang_up():
-    behind = Behind()
-    behind.stuck = {"/metrics": asyncio.Event()}
-    first, second = (asyncio.create_task(behind.relay.answer(METRICS)) for _ in range(2))
+async def test_the_first_client_may_disconnect():
+    backend = Backend()
+    backend.stuck = {"/metrics": asyncio.Event()}
+    first, second = (asyncio.create_task(backend.relay.answer(METRICS)) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait([first])
-    behind.stuck["/metrics"].set()
+    backend.stuck["/metrics"].set()
     assert (await second).status == 200
-    assert behind.asked["/metrics"] == 1
+    assert backend.requests["/metrics"] == 1
 
 
-async def test_a_backend_that_does_not_answer_is_reported_and_asked_again():
-    behind = Behind()
-    behind.fault = ConnectionRefusedError(111, "Connection refused")
-    answer = await behind.relay.answer(LIVES)
-    assert answer.status == 503
-    assert answer.body == b"the process behind does not answer: [Errno 111] Connection refused\n"
-    behind.fault = None
-    behind.now_s += FRESH_S
-    assert (await behind.relay.answer(LIVES)).status == 200
+async def test_a_backend_that_does_not_respond_is_reported_and_tried_again():
+    backend = Backend()
+    backend.fault = ConnectionRefusedError(111, "Connection refused")
+    response = await backend.relay.answer(HEALTH)
+    assert response.status == 503
+    assert response.body == b"the process behind does not answer: [Errno 111] Connection refused\n"
+    backend.fault = None
+    backend.now_s += FRESH_S
+    assert (await backend.relay.answer(HEALTH)).status == 200

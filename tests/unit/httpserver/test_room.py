@@ -1,4 +1,4 @@
-"""Which body gives way where many come at once, and that what was dropped is neither kept nor counted."""
+"""Which body is dropped when many arrive concurrently, and that dropped bodies are neither stored nor counted."""
 
 import asyncio
 from typing import Any
@@ -11,7 +11,7 @@ from gpushare.httpserver.exchange import Refusal, read_body
 MOST = 100
 
 
-def test_the_largest_that_still_comes_gives_way_to_one_that_grows():
+def test_the_largest_incomplete_body_is_dropped_for_one_that_grows():
     room = Room(10)
     with room.body() as large, room.body() as small:
         large.add(b"x" * 7)
@@ -22,16 +22,16 @@ def test_the_largest_that_still_comes_gives_way_to_one_that_grows():
         assert small.whole() == b"yyyy"
 
 
-def test_what_is_whole_stays_and_who_comes_late_gives_way():
+def test_a_complete_body_stays_and_a_late_one_is_dropped():
     room = Room(10)
-    with room.body() as judged, room.body() as late:
-        judged.add(b"x" * 9)
-        assert judged.whole() == b"x" * 9
+    with room.body() as complete, room.body() as late:
+        complete.add(b"x" * 9)
+        assert complete.whole() == b"x" * 9
         late.add(b"yy")
-        assert (judged.is_dropped, late.is_dropped) == (False, True)
+        assert (complete.is_dropped, late.is_dropped) == (False, True)
 
 
-def test_room_is_free_again_once_a_body_was_answered_or_dropped():
+def test_memory_is_free_again_once_a_body_was_answered_or_dropped():
     room = Room(10)
     for _ in range(5):
         with room.body() as one:
@@ -43,7 +43,7 @@ def test_room_is_free_again_once_a_body_was_answered_or_dropped():
 
 
 class Sender:
-    """A client that sends a part whenever it is let."""
+    """A client whose parts are sent by the test."""
 
     def __init__(self) -> None:
         self.parts: asyncio.Queue[tuple[bytes, bool]] = asyncio.Queue()
@@ -53,7 +53,7 @@ class Sender:
         return {"type": "http.request", "body": part, "more_body": more}
 
 
-async def test_many_large_bodies_are_refused_and_a_small_one_is_read():
+async def test_many_large_bodies_are_rejected_and_a_small_one_is_read():
     room, senders = Room(MOST), [Sender() for _ in range(20)]
 
     async def read(sender: Sender) -> bytes:
@@ -64,7 +64,7 @@ async def test_many_large_bodies_are_refused_and_a_small_one_is_read():
     for _ in range(2):
         for one in senders:
             one.parts.put_nowait((b"x" * 40, True))
-        # Who was refused takes no more.
+        # A rejected request reads no more.
         while not all(one.parts.empty() or task.done() for one, task in zip(senders, large, strict=True)):
             await asyncio.sleep(0)
     small = Sender()
@@ -78,7 +78,7 @@ async def test_many_large_bodies_are_refused_and_a_small_one_is_read():
     assert len(refused) >= len(senders) - 1
 
 
-async def test_a_body_that_is_too_large_by_itself_is_refused_without_a_room_too():
+async def test_a_body_that_is_too_large_by_itself_is_rejected_without_a_shared_limit():
     sender = Sender()
     sender.parts.put_nowait((b"x" * (MOST + 1), False))
     with pytest.raises(Refusal, match="is not read"):

@@ -1,4 +1,4 @@
-"""HTTP for one page a connection: what is no request is refused before anybody is asked."""
+"""HTTP with one page per connection: malformed requests are rejected before the handler is called."""
 
 import asyncio
 
@@ -20,36 +20,36 @@ from gpushare.httpserver.small_http import TEXT, Answer, Get, SmallServer, read_
     ],
 )
 async def test_malformed_requests_never_reach_the_handler(request_bytes: bytes, status: bytes) -> None:
-    asked: list[Get] = []
+    handled: list[Get] = []
 
     async def answer(get: Get) -> Answer:
-        asked.append(get)
+        handled.append(get)
         return Answer(200, TEXT, b"here\n")
 
     async with await SmallServer(answer, 4).start("127.0.0.1", 0) as listener:
         port = listener.sockets[0].getsockname()[1]
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(request_bytes)
-        said = await reader.read()
+        response = await reader.read()
         writer.close()
-    assert said.split(b" ")[1] == status
-    assert bool(asked) == (status == b"200")
-    assert said.endswith(b"here\n") == (status == b"200" and request_bytes.startswith(b"GET"))
-    assert not asked or asked[0] in (Get("/page", "q=1", True), Get("/page"))
+    assert response.split(b" ")[1] == status
+    assert bool(handled) == (status == b"200")
+    assert response.endswith(b"here\n") == (status == b"200" and request_bytes.startswith(b"GET"))
+    assert not handled or handled[0] in (Get("/page", "q=1", True), Get("/page"))
 
 
-@pytest.mark.parametrize("comes", [True, False])
-async def test_a_request_that_is_there_when_its_time_is_found_to_be_over_counts(
-    comes: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("complete", [True, False])
+async def test_a_request_that_has_arrived_when_its_timeout_is_noticed_counts(
+    complete: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where the process was starved: both are found in one pass of the event loop, and the time first."""
+    """As in a starved process: one pass of the event loop finds both, and the timeout first."""
     monkeypatch.setattr(small_http, "_READ_S", 0.0)
     reader = asyncio.StreamReader()
     reading = asyncio.create_task(read_header(reader))
     await asyncio.sleep(0)
     request = b"GET /healthz HTTP/1.1\r\n\r\n"
-    reader.feed_data(request if comes else request[:-2])
-    if comes:
+    reader.feed_data(request if complete else request[:-2])
+    if complete:
         assert await reading == request
     else:
         with pytest.raises(TimeoutError):

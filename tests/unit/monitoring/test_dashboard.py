@@ -1,4 +1,4 @@
-"""The Grafana dashboard's file is of the shape that Grafana 10 to 13 read without guessing; what it asks is asked of a real Prometheus elsewhere."""
+"""The Grafana dashboard has the form that Grafana 10 to 13 read without guessing; other tests run its queries on a real Prometheus."""
 
 import itertools
 import json
@@ -17,8 +17,8 @@ SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 each_panel = pytest.mark.parametrize("panel", PANELS, ids=lambda one: str(one["title"]))
 
 
-def test_the_version_is_that_of_the_oldest_grafana_that_is_meant() -> None:
-    # A newer one takes an older schema further; an older one does not take a newer schema back.
+def test_the_version_is_that_of_the_oldest_supported_grafana() -> None:
+    # Newer versions migrate an older schema; older versions do not read a newer one.
     assert DASHBOARD["schemaVersion"] == 38
     assert {one["pluginVersion"] for one in PANELS} == {"10.0.0"}
 
@@ -28,13 +28,13 @@ def test_the_data_source_is_chosen_in_one_place() -> None:
     assert (first["name"], first["type"], first["query"]) == ("datasource", "datasource", "prometheus")
     for one in others:
         assert one["datasource"] == SOURCE
-        assert one["refresh"] == 2, "values are asked for again when the time changes"
+        assert one["refresh"] == 2, "values are queried again when the time range changes"
         assert one["definition"] == one["query"]["query"]
         assert (one["multi"], one["includeAll"], one["current"]["value"]) == (True, True, ["$__all"])
 
 
 @each_panel
-def test_a_panel_says_what_it_shows_and_in_which_unit(panel: dict[str, Any]) -> None:
+def test_a_panel_has_a_description_and_a_unit(panel: dict[str, Any]) -> None:
     defaults, options = panel["fieldConfig"]["defaults"], panel["options"]
     assert panel["description"].endswith(".")
     assert defaults["unit"] in UNITS
@@ -68,11 +68,11 @@ def test_a_panels_queries_have_distinct_ids_and_follow_the_scrape_interval(
             assert one["legendFormat"]
 
 
-def test_panels_lie_side_by_side_within_the_grid() -> None:
-    places = [one["gridPos"] for one in DASHBOARD["panels"]]
-    assert len({one["id"] for one in DASHBOARD["panels"]}) == len(places)
-    assert all(one["x"] + one["w"] <= 24 for one in places)
-    for one, other in itertools.combinations(places, 2):
-        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
-        below = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
-        assert beside or below, (one, other)
+def test_panels_do_not_overlap_and_stay_within_the_grid() -> None:
+    positions = [one["gridPos"] for one in DASHBOARD["panels"]]
+    assert len({one["id"] for one in DASHBOARD["panels"]}) == len(positions)
+    assert all(one["x"] + one["w"] <= 24 for one in positions)
+    for one, other in itertools.combinations(positions, 2):
+        horizontal = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        vertical = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        assert horizontal or vertical, (one, other)

@@ -1,4 +1,4 @@
-"""Alerts fire when they should, and figures are as Prometheus wants them, by Prometheus' own program."""
+"""Alerts fire when they should, and metrics are well-formed, checked with promtool."""
 
 import re
 from pathlib import Path
@@ -19,38 +19,38 @@ CASES = Path(__file__).with_name("alerts.yaml")
 
 
 def test_the_rules_are_well_formed() -> None:
-    code, said = promtool("check", "rules", *map(str, RULES))
-    assert (code, len(RULES)) == (0, 2), said
+    code, output = promtool("check", "rules", *map(str, RULES))
+    assert (code, len(RULES)) == (0, 2), output
 
 
-def test_alerts_fire_when_they_should_and_else_not(tmp_path: Path) -> None:
+def test_alerts_fire_exactly_when_they_should(tmp_path: Path) -> None:
     cases = yaml.safe_load(CASES.read_text())
-    written = {
+    defined = {
         rule["alert"]
         for path in RULES
         for group in yaml.safe_load(path.read_text())["groups"]
         for rule in group["rules"]
     }
-    tried = {
+    firing = {
         one["alertname"]
         for case in cases["tests"]
         for one in case["alert_rule_test"]
         if one.get("exp_alerts")
     }
-    assert tried == written, "every alert has a case in which it fires"
+    assert firing == defined, "every alert has a case in which it fires"
     silent = {
         one["alertname"]
         for case in cases["tests"]
         for one in case["alert_rule_test"]
         if not one.get("exp_alerts")
     }
-    assert silent == written, "every alert has a case in which it does not"
+    assert silent == defined, "every alert has a case in which it does not"
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump({**cases, "rule_files": [str(one) for one in RULES]}))
-    code, said = promtool("test", "rules", str(tmp_path / "cases.yaml"))
-    assert code == 0, said
+    code, output = promtool("test", "rules", str(tmp_path / "cases.yaml"))
+    assert code == 0, output
 
 
-def test_what_is_served_is_in_the_reference() -> None:
+def test_all_served_metrics_are_in_the_reference() -> None:
     reference = set(re.findall(r"^\| `(\w+)` \|", REFERENCE.read_text(), re.MULTILINE))
     for metrics in (SchedulerMetrics(), AdmissionMetrics()):
         text = metrics.render().decode()
@@ -59,7 +59,7 @@ def test_what_is_served_is_in_the_reference() -> None:
         assert declared <= reference
 
 
-def test_every_page_of_ours_is_as_prometheus_wants_it() -> None:
+def test_all_of_our_metrics_are_well_formed() -> None:
     agent = AgentMetrics()
     agent.allocations.add("aliyun.com/gpu-mem")
     agent.allocate_seconds.observe("aliyun.com/gpu-mem", 0.01)
@@ -72,17 +72,17 @@ def test_every_page_of_ours_is_as_prometheus_wants_it() -> None:
         assert promtool("check", "metrics", stdin=text) == (0, ""), part
 
 
-def test_the_page_with_others_names_differs_from_that_in_their_own_ways_alone() -> None:
-    code, said = promtool("check", "metrics", stdin=exported(dcgm_exporter.FAMILIES))
+def test_metrics_under_the_names_of_dcgm_violate_only_the_rules_that_dcgm_violates() -> None:
+    code, output = promtool("check", "metrics", stdin=exported(dcgm_exporter.FAMILIES))
     assert code == 3
     known = (
         r"DCGM_\w+ (label names should be written in 'snake_case' not 'camelCase'"
         r"|counter metrics should have \"_total\" suffix|metric name should not include type 'counter')"
     )
-    assert [line for line in said.splitlines() if line and not re.fullmatch(known, line)] == []
+    assert [line for line in output.splitlines() if line and not re.fullmatch(known, line)] == []
 
 
-def test_every_figure_under_anothers_name_has_one_in_ours() -> None:
+def test_every_metric_under_a_dcgm_name_has_one_of_our_own() -> None:
     rows = re.findall(r"^\| (`DCGM_.*?) \| (.*?) \|", GUIDE.read_text(), re.MULTILINE)
     theirs = [name for row, _ in rows for name in re.findall(r"`(\w+)`", row)]
     assert sorted(theirs) == sorted(dcgm_exporter.FAMILIES)

@@ -1,4 +1,4 @@
-"""Unpacking Debian packages: merged /usr, nothing that only people read, records for scanners."""
+"""Unpacking Debian packages: merged /usr, no documentation, records for scanners."""
 
 import shutil
 import subprocess
@@ -21,7 +21,7 @@ Description: a package for a test
 @pytest.fixture
 def package(tmp_path: Path) -> debian.Package:
     if not shutil.which("dpkg-deb"):
-        pytest.skip("no dpkg-deb: packages can only be made on Debian and its kin")
+        pytest.skip("no dpkg-deb: packages can only be built on Debian and its derivatives")
     tree = tmp_path / "probe"
     for name, content in {
         "DEBIAN/control": CONTROL,
@@ -42,7 +42,9 @@ def package(tmp_path: Path) -> debian.Package:
     return debian.read(deb)
 
 
-def test_what_runs_is_kept_where_a_merged_usr_has_it(package: debian.Package, tmp_path: Path) -> None:
+def test_files_needed_at_run_time_are_unpacked_into_the_merged_usr(
+    package: debian.Package, tmp_path: Path
+) -> None:
     root = tmp_path / "root"
     root.mkdir()
     debian.unpack([package], root)
@@ -70,15 +72,15 @@ def test_what_runs_is_kept_where_a_merged_usr_has_it(package: debian.Package, tm
     assert checked.returncode == 0, checked.stdout
 
 
-def test_a_package_is_read_as_it_says_it_is(package: debian.Package) -> None:
+def test_the_fields_of_a_package_are_read(package: debian.Package) -> None:
     assert (package.name, package.version, package.architecture) == ("probe", "1:2.0-1", "all")
     assert package.source == "probe-source"
 
 
-def test_a_machine_of_another_release_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    said = tmp_path / "os-release"
-    said.write_text('ID=fedora\nPRETTY_NAME="Fedora 43"\n')
+def test_a_machine_with_another_release_is_rejected_with_advice(tmp_path: Path) -> None:
+    os_release = tmp_path / "os-release"
+    os_release.write_text('ID=fedora\nPRETTY_NAME="Fedora 43"\n')
     with pytest.raises(CannotBuild, match=r"Fedora 43; build images/Containerfile"):
-        debian.release(said)
-    said.write_text("ID=debian\nVERSION_CODENAME=bookworm\n")
-    assert debian.release(said) == "bookworm"
+        debian.release(os_release)
+    os_release.write_text("ID=debian\nVERSION_CODENAME=bookworm\n")
+    assert debian.release(os_release) == "bookworm"

@@ -1,4 +1,4 @@
-"""Layers are made again exactly when something that went into them changed."""
+"""Layers are rebuilt exactly when one of their inputs changed."""
 
 from pathlib import Path
 
@@ -14,25 +14,25 @@ def made(part: Part, content: bytes) -> oci.Layer:
     return part.layer
 
 
-def test_a_part_stays_until_its_key_changes(tmp_path: Path) -> None:
+def test_a_part_stays_valid_until_its_key_changes(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert store.part("a", "1").stale
     layer = made(store.part("a", "1"), b"one")
-    again = store.part("a", "1")
-    assert not again.stale
-    assert again.layer == layer
-    assert again.notes == [{"of": "one"}]
+    same = store.part("a", "1")
+    assert not same.stale
+    assert same.layer == layer
+    assert same.notes == [{"of": "one"}]
     assert store.part("a", "2").stale
 
 
-def test_a_part_without_its_blob_or_its_end_is_made_again(tmp_path: Path) -> None:
+def test_a_part_without_its_blob_or_that_was_not_finished_is_rebuilt(tmp_path: Path) -> None:
     store = Store(tmp_path)
     made(store.part("a", "1"), b"one").blob.unlink()
     assert store.part("a", "1").stale
     part = store.part("a", "1")
     made(part, b"one")
     part.fresh_root()
-    assert store.part("a", "1").stale, "it was being made when the build ended"
+    assert store.part("a", "1").stale, "the build ended before it was finished"
 
 
 def test_a_part_keeps_no_older_blobs(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_part_keeps_no_older_blobs(tmp_path: Path) -> None:
     ]
 
 
-def test_a_key_is_of_contents_and_names_of_files_and_of_texts(tmp_path: Path) -> None:
+def test_a_key_depends_on_contents_and_names_of_files_and_on_texts(tmp_path: Path) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_text("x")
     other.write_text("x")
@@ -55,7 +55,7 @@ def test_a_key_is_of_contents_and_names_of_files_and_of_texts(tmp_path: Path) ->
     assert key_of([one]) != before
 
 
-def test_an_archive_that_is_up_to_date_is_left_alone(tmp_path: Path) -> None:
+def test_an_archive_that_is_up_to_date_is_not_rewritten(tmp_path: Path) -> None:
     lines: list[str] = []
     store = Store(tmp_path, lines.append)
     layer = made(store.part("a", "1"), b"one")
@@ -75,19 +75,19 @@ def test_an_archive_that_is_up_to_date_is_left_alone(tmp_path: Path) -> None:
     assert archive.exists()
 
 
-class _Waits(Exception):
+class _Waiting(Exception):
     pass
 
 
-def test_only_one_builds_in_a_folder(tmp_path: Path) -> None:
-    def say(text: str) -> None:
-        raise _Waits(text)
+def test_only_one_process_builds_in_a_directory(tmp_path: Path) -> None:
+    def report(text: str) -> None:
+        raise _Waiting(text)
 
     with (
         Store(tmp_path).alone(),
-        pytest.raises(_Waits, match="waiting for another"),
-        Store(tmp_path, say).alone(),
+        pytest.raises(_Waiting, match="waiting for another"),
+        Store(tmp_path, report).alone(),
     ):
         pytest.fail("two build at once")
-    with Store(tmp_path, say).alone():
+    with Store(tmp_path, report).alone():
         pass

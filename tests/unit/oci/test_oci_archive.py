@@ -1,4 +1,4 @@
-"""Image archives: what importers look for is there, and equal contents give equal bytes."""
+"""Image archives: they contain what importers look for, and equal contents give equal bytes."""
 
 import gzip
 import hashlib
@@ -38,43 +38,43 @@ def test_every_digest_and_size_is_that_of_its_blob(tmp_path: Path) -> None:
         a_layer(tmp_path, oci.file("/b/c", b"2"), oci.link("/d", "b/c")),
     ]
     digest = oci.write_archive(tmp_path / "i.tar", REF, layers, oci.Config(user="65532"))
-    held = blobs(tmp_path / "i.tar")
-    for name, data in held.items():
+    contents = blobs(tmp_path / "i.tar")
+    for name, data in contents.items():
         if name.startswith("blobs/sha256/"):
             assert hashlib.sha256(data).hexdigest() == name.rpartition("/")[2]
-    (listed,) = json.loads(held["index.json"])["manifests"]
+    (listed,) = json.loads(contents["index.json"])["manifests"]
     assert listed["digest"] == digest
-    manifest = json.loads(held[f"blobs/sha256/{digest.partition(':')[2]}"])
+    manifest = json.loads(contents[f"blobs/sha256/{digest.partition(':')[2]}"])
     described = [manifest["config"], *manifest["layers"]]
     for one in described:
-        assert len(held[f"blobs/{one['digest'].replace(':', '/')}"]) == one["size"]
-    config = json.loads(held[f"blobs/{manifest['config']['digest'].replace(':', '/')}"])
+        assert len(contents[f"blobs/{one['digest'].replace(':', '/')}"]) == one["size"]
+    config = json.loads(contents[f"blobs/{manifest['config']['digest'].replace(':', '/')}"])
     insides = [gzip.decompress(one.blob.read_bytes()) for one in layers]
     assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(one).hexdigest()}" for one in insides]
     assert config["config"]["User"] == "65532"
 
 
-def test_names_are_where_each_importer_reads_them(tmp_path: Path) -> None:
+def test_names_are_where_importers_read_them(tmp_path: Path) -> None:
     names = ["docker.io/gpushare/probe:1", "registry.example.com:5000/other/probe:2"]
     oci.write_archive(tmp_path / "i.tar", names, [a_layer(tmp_path)], oci.Config())
-    held = blobs(tmp_path / "i.tar")
-    annotations = [one["annotations"] for one in json.loads(held["index.json"])["manifests"]]
+    contents = blobs(tmp_path / "i.tar")
+    annotations = [one["annotations"] for one in json.loads(contents["index.json"])["manifests"]]
     assert [one["io.containerd.image.name"] for one in annotations] == names
     assert [one["org.opencontainers.image.ref.name"] for one in annotations] == ["1", "2"]
-    (docker,) = json.loads(held["manifest.json"])
+    (docker,) = json.loads(contents["manifest.json"])
     assert docker["RepoTags"] == names
-    assert {docker["Config"], *docker["Layers"]} <= held.keys()
-    assert json.loads(held["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
+    assert {docker["Config"], *docker["Layers"]} <= contents.keys()
+    assert json.loads(contents["oci-layout"]) == {"imageLayoutVersion": "1.0.0"}
 
 
 @pytest.mark.parametrize("name", ["probe:1", "docker.io/a/b", "library/a:1"])
-def test_a_short_name_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_short_name_is_rejected(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="in full"):
         oci.write_archive(tmp_path / "i.tar", name, [a_layer(tmp_path)], oci.Config())
     assert not (tmp_path / "i.tar").exists()
 
 
-def test_a_layer_does_not_know_when_where_and_by_whom_it_was_made(tmp_path: Path) -> None:
+def test_a_layer_does_not_depend_on_when_where_and_by_whom_it_was_built(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"content")
     os.utime(source, (1, 1))
@@ -82,11 +82,11 @@ def test_a_layer_does_not_know_when_where_and_by_whom_it_was_made(tmp_path: Path
     os.utime(source)
     second = a_layer(tmp_path / "2", oci.file("/a/b", b"b"), oci.file("/z", source))
     assert first.digest == second.digest
-    assert first.blob.read_bytes()[4:8] == bytes(4), "the gzip header holds a time"
+    assert first.blob.read_bytes()[4:8] == bytes(4), "the gzip header contains a time"
     assert {(one.mtime, one.uid, one.gid, one.uname) for one in members(first)} == {(oci.MOMENT, 0, 0, "")}
 
 
-def test_parents_come_first_and_the_last_of_equal_paths_counts(tmp_path: Path) -> None:
+def test_parents_come_first_and_the_last_of_equal_paths_wins(tmp_path: Path) -> None:
     layer = a_layer(
         tmp_path, oci.file("/a/b/c", b"old"), oci.folder("/a", 0o700, uid=65532), oci.file("a/b/c", b"newer")
     )
@@ -101,7 +101,7 @@ def test_parents_come_first_and_the_last_of_equal_paths_counts(tmp_path: Path) -
     st.lists(st.lists(st.sampled_from(["a", "a.b", "a-b", "b", "é"]), min_size=1, max_size=4), max_size=6),
     st.randoms(),
 )
-def test_no_order_of_entries_matters(tmp_path_factory, paths, chance) -> None:
+def test_the_order_of_entries_does_not_matter(tmp_path_factory, paths, chance) -> None:
     folder = tmp_path_factory.mktemp("layer")
     # Only files that are not also the parent of another can be files.
     entries = {
@@ -122,12 +122,12 @@ def test_no_order_of_entries_matters(tmp_path_factory, paths, chance) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/", "/a/../b", "//a//b", "."])
-def test_a_path_that_leaves_or_names_nothing_is_refused(path: str) -> None:
+def test_a_path_that_leaves_the_image_or_is_empty_is_rejected(path: str) -> None:
     with pytest.raises(ValueError, match="no path of an image"):
         oci.file(path, b"")
 
 
-def test_a_folder_of_this_machine_becomes_entries(tmp_path: Path) -> None:
+def test_a_local_directory_becomes_entries(tmp_path: Path) -> None:
     source = tmp_path / "source"
     (source / "sub").mkdir(parents=True)
     (source / "sub" / "run").write_text("#!/bin/sh\n")
@@ -145,7 +145,7 @@ def test_a_folder_of_this_machine_becomes_entries(tmp_path: Path) -> None:
     ]
 
 
-def test_an_archive_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_an_archive_is_written_completely_or_not_at_all(tmp_path: Path) -> None:
     layer = a_layer(tmp_path / "blobs")
     layer.blob.unlink()
     target = tmp_path / "out" / "i.tar"

@@ -1,4 +1,4 @@
-"""Sample images: what the playground's descriptions say becomes files of an image, for the image's own paths."""
+"""Sample images: the playground's descriptions become files of an image, at the image's own paths."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def entries(image) -> dict[str, Entry]:
 
 
 @pytest.mark.parametrize("name", samples.REFS)
-def test_names_of_one_archive_are_one_described_image(name: str) -> None:
+def test_the_names_of_an_archive_are_of_one_described_image(name: str) -> None:
     registry = Registry()
     assert len({id(registry.find(ref)) for ref in samples.REFS[name]}) == 1
 
@@ -31,7 +31,7 @@ def test_commands_run_the_images_python_on_the_images_files() -> None:
     assert "usr/local/bin/python" not in made, "the layer below has it"
 
 
-def test_files_lie_where_manifests_name_them() -> None:
+def test_files_are_where_manifests_name_them() -> None:
     image = Registry().find("registry.cn-beijing.aliyuncs.com/ai-samples/gpushare-sample:tensorflow-1.5")
     made = entries(image)
     for inside, source in image.files.items():
@@ -39,7 +39,7 @@ def test_files_lie_where_manifests_name_them() -> None:
     assert made["root"].mode == 0o700
 
 
-def test_words_with_blanks_stay_words(tmp_path: Path) -> None:
+def test_arguments_with_blanks_stay_single_arguments(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text('[[image]]\nnames = ["a:1"]\n[image.programs]\nsay = "echo \'a b\'"\n')
     (image,) = read_description(tmp_path / "x.toml")
     assert bytes(entries(image)["usr/local/bin/say"].content) == b"#!/bin/sh\nexec echo 'a b' \"$@\"\n"

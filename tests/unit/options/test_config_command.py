@@ -13,7 +13,7 @@ from gpushare.__main__ import main
 from gpushare.options.roles import ROLES
 
 
-def test_check_says_every_mistake_or_that_there_is_none(
+def test_check_reports_every_mistake_or_that_there_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "options.yaml"
@@ -32,7 +32,7 @@ def test_check_says_every_mistake_or_that_there_is_none(
     assert main(["config", "check", str(file), "--more"]) == 2
 
 
-def test_show_says_what_holds_and_where_it_comes_from(
+def test_show_lists_values_and_where_they_come_from(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("GPUSHARE_LOG_LEVEL", "debug")
@@ -71,7 +71,7 @@ def test_show_separates_variables_of_other_roles_from_unknown_ones(
     assert unknown == "unknown variables: GPUSHARE_QQQ, GPUSHARE_UNITT (did you mean GPUSHARE_UNIT?)"
 
 
-def test_a_role_that_is_not_installed_is_refused_by_name_and_unchecked_in_the_schema(
+def test_a_role_that_is_not_installed_is_rejected_by_name_and_unchecked_in_the_schema(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As in images, which have no playground."""
@@ -104,7 +104,7 @@ def test_the_schema_is_of_one_role_or_of_all(capsys: pytest.CaptureFixture[str])
     assert "additionalProperties" not in json.loads(capsys.readouterr().out)["properties"]["scheduler"]
 
 
-def test_the_help_names_every_role_by_what_it_is_there_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_names_every_role_under_its_purpose(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     output = capsys.readouterr().out
     assert all(f"\n  {name} " in output for name in COMMANDS)

@@ -1,4 +1,4 @@
-"""Options from flags, environment and file: which wins, what is refused, and with which message."""
+"""Options from flags, environment and file: which wins, what is rejected, and with which message."""
 
 import json
 import math
@@ -22,7 +22,7 @@ SCHEDULER = role_of("scheduler")
 ALL = [role_of(name) for name in ROLES]
 
 
-def written(folder: Path, text: str, name: str = "options.yaml") -> str:
+def write(folder: Path, text: str, name: str = "options.yaml") -> str:
     file = folder / name
     file.write_text(text)
     return str(file)
@@ -37,7 +37,7 @@ def problems(argv: list[str], environ: dict[str, str], role: Role = SCHEDULER) -
 def test_a_flag_wins_over_the_environment_that_over_the_file_and_that_over_the_default(
     tmp_path: Path,
 ) -> None:
-    file = written(tmp_path, "scheduler: {unit: 128MiB, lease: a/b, log-level: error, log-format: json}")
+    file = write(tmp_path, "scheduler: {unit: 128MiB, lease: a/b, log-level: error, log-format: json}")
     environ = {"GPUSHARE_CONFIG": file, "GPUSHARE_UNIT": "GiB", "GPUSHARE_LOG_LEVEL": "warning"}
     found = gather(SCHEDULER, ["--log-level", "debug"], environ)
     assert found["log-level"] == ("debug", "--log-level")
@@ -46,18 +46,18 @@ def test_a_flag_wins_over_the_environment_that_over_the_file_and_that_over_the_d
     assert found["node-policy"] == ("binpack", "default")
 
 
-def test_variables_that_others_know_come_after_our_own() -> None:
+def test_our_own_variables_win_over_those_of_others() -> None:
     agent = role_of("node-agent")
     assert read(agent, [], {"NODE_NAME": "n1"}).node == "n1"
     assert read(agent, [], {"NODE_NAME": "n1", "GPUSHARE_NODE": "n2"}).node == "n2"
 
 
-def test_an_empty_variable_says_nothing() -> None:
+def test_an_empty_variable_is_ignored() -> None:
     assert read(SCHEDULER, [], {"GPUSHARE_UNIT": ""}).unit == "1GiB"
 
 
-def test_a_switch_of_the_file_is_switched_off_by_a_flag(tmp_path: Path) -> None:
-    file = written(tmp_path, "scheduler: {defragmentation: true}")
+def test_a_switch_in_the_file_is_turned_off_by_a_flag(tmp_path: Path) -> None:
+    file = write(tmp_path, "scheduler: {defragmentation: true}")
     assert read(SCHEDULER, ["--config", file], {}).defragmentation is True
     assert read(SCHEDULER, ["--config", file, "--no-defragmentation"], {}).defragmentation is False
     assert read(SCHEDULER, [], {"GPUSHARE_DEFRAGMENTATION": "true"}).defragmentation is True
@@ -75,13 +75,13 @@ def test_a_repeatable_option_is_a_list_and_comma_separated_in_its_variable(tmp_p
         "a",
         "b",
     ]
-    file = written(tmp_path, '{"admission": {"trusted-service-account": ["a", "b"]}}', "options.json")
+    file = write(tmp_path, '{"admission": {"trusted-service-account": ["a", "b"]}}', "options.json")
     assert read(webhook, ["--config", file], {}).trusted_service_account == ["a", "b"]
     assert read(webhook, [], {}).trusted_service_account == []
 
 
 def test_all_errors_are_reported_at_once_with_their_place_and_the_valid_values(tmp_path: Path) -> None:
-    file = written(
+    file = write(
         tmp_path,
         """
 scheduler:
@@ -114,7 +114,7 @@ admission:
 
 
 @pytest.mark.parametrize(
-    ("text", "name", "says"),
+    ("text", "name", "expected"),
     [
         ("a: [", "o.yaml", "is no YAML"),
         ("{", "o.json", "is no JSON"),
@@ -128,13 +128,13 @@ admission:
         ("? {a: b}\n: c", "o.yaml", "is no YAML"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_refused_whole(tmp_path: Path, text: str, name: str, says: str) -> None:
-    (error,) = problems(["--config", written(tmp_path, text, name)], {})
-    assert says in error
+def test_an_unusable_file_is_rejected_entirely(tmp_path: Path, text: str, name: str, expected: str) -> None:
+    (error,) = problems(["--config", write(tmp_path, text, name)], {})
+    assert expected in error
 
 
-def test_a_section_that_cannot_be_used_hides_no_mistake_of_another(tmp_path: Path) -> None:
-    file = written(tmp_path, "nosuch: {}\nnode-agent: 3\nscheduler: {unit: 5GiB}")
+def test_an_unusable_section_hides_no_mistake_of_another(tmp_path: Path) -> None:
+    file = write(tmp_path, "nosuch: {}\nnode-agent: 3\nscheduler: {unit: 5GiB}")
     for errors in (check_file(Path(file)), problems(["--config", file], {})):
         assert [one.removeprefix(f"{file}: ").split(":")[0] for one in errors] == [
             "nosuch",
@@ -143,17 +143,17 @@ def test_a_section_that_cannot_be_used_hides_no_mistake_of_another(tmp_path: Pat
         ]
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert problems([], {"GPUSHARE_CONFIG": "/none"}) == ["/none: cannot be read: No such file or directory"]
-    assert read(SCHEDULER, ["--config", written(tmp_path, "")], {}).unit == "1GiB"
+    assert read(SCHEDULER, ["--config", write(tmp_path, "")], {}).unit == "1GiB"
 
 
 def test_on_and_off_are_texts_in_a_file_too(tmp_path: Path) -> None:
-    file = written(tmp_path, "node-agent: {watchdog: off}")
+    file = write(tmp_path, "node-agent: {watchdog: off}")
     assert read(role_of("node-agent"), ["--config", file], {}).watchdog == "off"
 
 
-def test_flags_are_written_out_and_known() -> None:
+def test_flags_must_be_complete_and_known() -> None:
     assert read(SCHEDULER, ["--unit=128MiB", "--lease", "a/b"], {}).unit == "128MiB"
     assert problems(["--defragmentation-min-pending", "-1"], {}) == [
         "--defragmentation-min-pending -1: give seconds (5, 500ms, 5m) from 0 to 86400"
@@ -182,13 +182,13 @@ def test_hours_are_read_in_hours() -> None:
         st.text(), st.floats(), st.integers(), st.booleans(), st.none(), st.lists(st.text()), st.just({})
     )
 )
-def test_any_value_of_an_option_is_read_or_refused_with_the_valid_ones(raw: Any) -> None:
+def test_any_value_of_an_option_is_read_or_rejected_with_the_valid_ones(raw: Any) -> None:
     for role in ALL:
         for option in role.options:
-            _is_read_or_refused(role, option, raw)
+            _is_read_or_rejected(role, option, raw)
 
 
-def _is_read_or_refused(role: Role, option: Option, raw: Any) -> None:
+def _is_read_or_rejected(role: Role, option: Option, raw: Any) -> None:
     for one in [raw, Text(raw)] if isinstance(raw, str) else [raw]:
         try:
             value = option.read(one)
@@ -207,36 +207,36 @@ def test_every_default_is_a_valid_value_and_every_flag_shows_default_and_variabl
     help_text = " ".join(parser_of(role).format_help().split())
     for option in role.options:
         if option.default not in (None, []):
-            shown = (
+            text = (
                 option.default if isinstance(option.default, bool) else Text(option.kind.show(option.default))
             )
-            assert option.read(shown) == option.default, option.name
+            assert option.read(text) == option.default, option.name
         assert option.flag in help_text
         assert option.variable in help_text
         assert option.help, option.name
         assert "default: " in help_text
 
 
-def test_a_variable_that_reaches_several_roles_may_be_the_same_for_each() -> None:
-    """``GPUSHARE_OUTPUT=capacity`` once made every other tool refuse."""
+def test_a_variable_of_several_roles_allows_the_same_values_in_each() -> None:
+    """``GPUSHARE_OUTPUT=capacity`` once made every other tool fail."""
     allowed: dict[str, set[tuple[str, tuple[str, ...]]]] = {}
     for role in ALL:
         for option in role.options:
             allowed.setdefault(option.variable, set()).add((option.kind.words, option.choices))
-    assert {variable: ways for variable, ways in allowed.items() if len(ways) > 1} == {}
+    assert {variable: values for variable, values in allowed.items() if len(values) > 1} == {}
     template, simulation = role_of("node-template"), role_of("simulate")
     environ = {"GPUSHARE_NODE_TEMPLATE_OUTPUT": "aws", "GPUSHARE_OUTPUT": "json"}
     assert (read(template, [], environ).output, read(simulation, [], environ).output) == ("aws", "json")
 
 
 @pytest.mark.parametrize("role", ALL, ids=lambda role: role.name)
-def test_no_role_has_an_option_twice_and_its_help_is_made(role: Role) -> None:
+def test_no_role_has_an_option_twice_and_its_help_can_be_built(role: Role) -> None:
     names = [option.name for option in role.options]
     assert len(names) == len(set(names))
     assert role.program in parser_of(role).format_usage()
 
 
-def test_the_schema_says_of_each_option_what_it_may_be() -> None:
+def test_the_schema_describes_the_allowed_values_of_each_option() -> None:
     schema = json.loads(json.dumps(schema_of([SCHEDULER], ROLES)))
     section = schema["properties"]["scheduler"]
     assert section["additionalProperties"] is False
@@ -248,7 +248,7 @@ def test_the_schema_says_of_each_option_what_it_may_be() -> None:
 
 
 @pytest.mark.parametrize("role", ALL, ids=lambda role: role.name)
-def test_a_row_a_option_is_in_the_table(role: Role) -> None:
+def test_the_table_has_a_row_for_each_option(role: Role) -> None:
     assert len(table_of(role).splitlines()) == 2 + len(role.options)
 
 

@@ -1,4 +1,4 @@
-"""A misspelt variable is reported when a process starts, and one that may belong to other software is not."""
+"""A misspelt variable is reported when a process starts; one that may belong to other software is not."""
 
 import importlib
 from types import ModuleType, SimpleNamespace
@@ -25,38 +25,40 @@ LINKS = dict.fromkeys(
 )
 
 
-def warned(caplog: pytest.LogCaptureFixture, **environ: str) -> list[str]:
+def warnings(caplog: pytest.LogCaptureFixture, **environ: str) -> list[str]:
     caplog.clear()
     warn_of_typos(role_of("scheduler"), environ)
     return [f"{one.levelname}: {one.getMessage()}" for one in caplog.records]
 
 
-def test_a_variable_that_is_nearly_an_option_s_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    assert warned(caplog, GPUSHARE_UNITT="1GiB", PATH="/") == [
+def test_a_variable_that_resembles_that_of_an_option_causes_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert warnings(caplog, GPUSHARE_UNITT="1GiB", PATH="/") == [
         "WARNING: variable GPUSHARE_UNITT is unknown: did you mean GPUSHARE_UNIT?"
     ]
-    assert warned(caplog, GPUSHARE_LOGLEVEL="x") == [
+    assert warnings(caplog, GPUSHARE_LOGLEVEL="x") == [
         "WARNING: variable GPUSHARE_LOGLEVEL is unknown: did you mean GPUSHARE_LOG_LEVEL?"
     ]
 
 
-def test_what_is_read_here_or_by_another_role_or_is_like_nothing_is_not_warned_of(
+def test_variables_that_any_role_reads_or_that_resemble_none_cause_no_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert warned(caplog, GPUSHARE_UNIT="1GiB", GPUSHARE_CONFIG="x", UNITT="x") == []
-    assert warned(caplog, GPUSHARE_TEAM="x", GPUSHARE_TEST_DRIVER="x", GPUSHARE_WRITE_GOLDEN="1") == []
+    assert warnings(caplog, GPUSHARE_UNIT="1GiB", GPUSHARE_CONFIG="x", UNITT="x") == []
+    assert warnings(caplog, GPUSHARE_TEAM="x", GPUSHARE_TEST_DRIVER="x", GPUSHARE_WRITE_GOLDEN="1") == []
     # The scheduler has GPUSHARE_DEFRAGMENTATION_MIN_PENDING, and the agent a policy of its own.
-    assert warned(caplog, GPUSHARE_CORE_POLICY="x", GPUSHARE_ISOLATED_PODS="x") == []
+    assert warnings(caplog, GPUSHARE_CORE_POLICY="x", GPUSHARE_ISOLATED_PODS="x") == []
 
 
-def test_what_kubernetes_gives_of_a_service_is_passed_over(caplog: pytest.LogCaptureFixture) -> None:
-    assert warned(caplog, **LINKS) == []
+def test_variables_that_kubernetes_sets_for_a_service_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    assert warnings(caplog, **LINKS) == []
     assert unread(LINKS) == {}
     alone = {"GPUSHARE_UNITS_PORT": "x"}
     assert unread(alone) == {"GPUSHARE_UNITS_PORT": ""}, "without a Service it is unknown"
 
 
-def test_each_role_s_variables_are_known() -> None:
+def test_the_variables_of_each_role_are_known() -> None:
     known = dict.fromkeys(
         ("GPUSHARE_XID_RECOVERY", "GPUSHARE_WALK", "GPUSHARE_CONFIG", "GPUSHARE_SECRET"), "x"
     )
@@ -64,7 +66,7 @@ def test_each_role_s_variables_are_known() -> None:
     assert unread({**known, "GPUSHARE_SECRETE": "x"}) == {"GPUSHARE_SECRETE": "GPUSHARE_SECRET"}
 
 
-def begun(monkeypatch: pytest.MonkeyPatch, process: str) -> ModuleType:
+def started(monkeypatch: pytest.MonkeyPatch, process: str) -> ModuleType:
     """The start of a process, with nothing after it."""
 
     def nothing(*arguments: Any, **more: Any) -> Any:
@@ -87,19 +89,19 @@ def begun(monkeypatch: pytest.MonkeyPatch, process: str) -> ModuleType:
     if hasattr(main, "run"):
         monkeypatch.setattr(main, "run", lambda *arguments: 0)
     if process == "nodeagent":
-        ended = SimpleNamespace(process=SimpleNamespace(run=lambda *arguments: 0, DriverNvml=nothing))
-        monkeypatch.setattr(main, "importlib", SimpleNamespace(import_module=lambda name: ended.process))
+        stub = SimpleNamespace(process=SimpleNamespace(run=lambda *arguments: 0, DriverNvml=nothing))
+        monkeypatch.setattr(main, "importlib", SimpleNamespace(import_module=lambda name: stub.process))
     if process == "uninstall":
         monkeypatch.setattr(main, "asyncio", SimpleNamespace(run=lambda arguments: 0))
     return main
 
 
 @pytest.mark.parametrize("process", ["scheduler", "nodeagent", "admission", "dashboard", "uninstall"])
-def test_every_process_says_so_when_it_starts(
+def test_every_process_warns_when_it_starts(
     process: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("GPUSHARE_LOG_LEVLE", "debug")
-    assert begun(monkeypatch, process).main([]) == 0
+    assert started(monkeypatch, process).main([]) == 0
     assert "variable GPUSHARE_LOG_LEVLE is unknown: did you mean GPUSHARE_LOG_LEVEL?" in caplog.messages
 
 
@@ -107,29 +109,29 @@ MISTAKE = "variable GPUSHARE_{} is unknown: did you mean GPUSHARE_{}?\n"
 
 
 @pytest.mark.parametrize(
-    ("process", "argv", "mistake", "meant"),
+    ("process", "argv", "mistake", "suggestion"),
     [
         ("simulate", ["--snapshot", "/nowhere"], "SNAPSHOTT", "SNAPSHOT"),
         ("doctor", ["--kubeconfig", "/nowhere"], "TIMEOUTT", "TIMEOUT"),
         ("playground", ["--driver", "/nowhere", "--no-walk"], "UNITT", "UNIT"),
     ],
 )
-def test_a_command_says_so_on_stderr(
+def test_a_command_warns_on_stderr(
     process: str,
     argv: list[str],
     mistake: str,
-    meant: str,
+    suggestion: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv(f"GPUSHARE_{mistake}", "1")
     main = importlib.import_module(ROLES[process][0]).main
     assert main(argv) != 0, "there is nothing to work on"
-    assert f"gpushare {process}: {MISTAKE.format(mistake, meant)}" in capsys.readouterr().err
+    assert f"gpushare {process}: {MISTAKE.format(mistake, suggestion)}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("mistake", ["INSPECT_INTERVALL", "INPSECT_INTERVAL"])
-def test_the_plugin_says_so_on_stderr_and_goes_on(mistake: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_plugin_warns_on_stderr_and_continues(mistake: str, capsys: pytest.CaptureFixture[str]) -> None:
     options = parse([], {f"GPUSHARE_{mistake}": "3", "GPUSHARE_ISOLATION": "none", "GPUSHARE_UNIT": "1GiB"})
     assert options.interval_s == INTERVAL_S
     assert capsys.readouterr().err == f"warning: {MISTAKE.format(mistake, 'INSPECT_INTERVAL')}"
