@@ -17,7 +17,7 @@ OTHER = Caller(username="system:serviceaccount:default:other")
 
 
 class Api:
-    """An API server that knows two tokens."""
+    """An API server with two valid tokens."""
 
     def __init__(self) -> None:
         self.tokens = {"good": READER, "other": OTHER}

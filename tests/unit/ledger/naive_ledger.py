@@ -110,8 +110,12 @@ class NaiveLedger:
         )
 
     def has_memory(self, node: NodeDevices, device: Device, units: int) -> bool:
-        asked = self.asked_mib(node, device, units)
-        return device.in_service and asked is not None and asked <= self.free_mib(node.name, device)
+        requested_mib = self.asked_mib(node, device, units)
+        return (
+            device.in_service
+            and requested_mib is not None
+            and requested_mib <= self.free_mib(node.name, device)
+        )
 
     def below_cap(self, node: NodeDevices, device: Device) -> bool:
         count = len(self.pods(node.name, device.uuid)) + len(self.nominated_of(node.name, device.uuid))
@@ -327,9 +331,9 @@ class NaiveLedger:
         return min((self.near(node, one, other) for one, other in combinations(some, 2)), default=0)
 
     def left_mib(self, request: Request, name: str, device: Device) -> int:
-        asked = self.asked_mib(self.nodes[name], device, request.memory_units)
-        assert asked is not None
-        return self.free_mib(name, device) - asked
+        requested_mib = self.asked_mib(self.nodes[name], device, request.memory_units)
+        assert requested_mib is not None
+        return self.free_mib(name, device) - requested_mib
 
     def scores(self, request: Request, names: list[str], policy: Placement) -> list[int]:
         policy = request.node_placement or policy

@@ -48,7 +48,7 @@ def test_before_anything_has_arrived_the_tightest_gpu_is_taken() -> None:
 
 
 def test_a_gpu_is_left_in_a_size_that_arrives() -> None:
-    """With 9 and 14 GiB free, binpack would leave 9 - 4 = 5, which no arrival fits; 14 - 4 = 10 is of use."""
+    """With 9 and 14 GiB free, binpack would leave 9 - 4 = 5 GiB, too little for any arrival; 14 - 4 = 10 is enough."""
     for placement, index in ((Placement.BINPACK, 0), (FRAGMENTATION, 1)):
         ledger = ledger_of(node("n1", 9 * 1024, 14 * 1024, placement=placement))
         arrive(ledger, *[asks(10)] * 8, *[asks(8)] * 8)

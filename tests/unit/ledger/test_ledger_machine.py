@@ -40,7 +40,7 @@ MODES = (
 
 
 def _uuid(name: str, slot: int) -> str:
-    """In one of the slots is a MIG instance."""
+    """The UUID of a GPU; slot 3 is a MIG instance."""
     return f"{'MIG-' if slot == 3 else ''}{name}-{slot}"
 
 
@@ -152,7 +152,7 @@ class LedgerMachine(RuleBasedStateMachine):
         super().__init__()
         self.ledger = Ledger()
         self.naive = NaiveLedger()
-        # Pods with reserved capacity, by UID: the request and the victims; without those whose node someone else changed.
+        # Pods with reserved capacity, by UID: the request and the victims. Dropped if another party changes the node.
         self.promised: dict[str, tuple[Request, set[str]]] = {}
 
     # --- nodes ---
@@ -184,7 +184,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self._node_changed(name)
 
     def _node_changed(self, name: str) -> None:
-        """Nominations there are of GPUs that still exist, or were dropped."""
+        """Nominations on the node are on GPUs that still exist, or were dropped."""
         self._break_promises(name)
         devices = self.naive.nodes[name].devices if name in self.naive.nodes else ()
         for uid, (on, shares) in list(self.naive.nominated.items()):

@@ -1,4 +1,4 @@
-"""Every refusal gives its reason in GiB and MiB, and whether eviction could help."""
+"""Every refusal states its reason in GiB and MiB, and whether eviction could help."""
 
 import msgspec
 import pytest

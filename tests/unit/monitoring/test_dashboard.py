@@ -11,7 +11,7 @@ from tests.integration.whole.world import CHECKOUT
 
 DASHBOARD: Final = json.loads((CHECKOUT / "charts/ack-ai-installer/files/dashboard.json").read_text())
 PANELS: Final[list[dict[str, Any]]] = [one for one in DASHBOARD["panels"] if one["type"] != "row"]
-#: Grafana's ids of what is used here; one that it does not know is shown as a suffix.
+#: Grafana's ids of the units used here; Grafana shows an unknown one as a suffix.
 UNITS: Final = {"short", "percentunit", "bytes", "s", "celsius", "watt", "ops"}
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 each_panel = pytest.mark.parametrize("panel", PANELS, ids=lambda one: str(one["title"]))

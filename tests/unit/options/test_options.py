@@ -34,7 +34,7 @@ def problems(argv: list[str], environ: dict[str, str], role: Role = SCHEDULER) -
     return caught.value.problems
 
 
-def test_a_flag_wins_over_the_environment_that_over_the_file_and_that_over_the_default(
+def test_flags_win_over_the_environment_then_the_file_then_the_default(
     tmp_path: Path,
 ) -> None:
     file = write(tmp_path, "scheduler: {unit: 128MiB, lease: a/b, log-level: error, log-format: json}")

@@ -160,7 +160,7 @@ def test_a_cluster_is_saved(tmp_path: Path, snapshot: str, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("options", [["-d"], ["-o", "json"], ["-o", "table"]])
-def test_a_simulation_requested_with_save_is_done_too(
+def test_a_simulation_requested_together_with_save_runs_too(
     options: list[str], tmp_path: Path, snapshot: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     saved = tmp_path / "saved.json"
