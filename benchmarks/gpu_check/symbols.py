@@ -78,7 +78,7 @@ def listed(library: str) -> frozenset[str]:
 
 
 def coverage(there: frozenset[str], ours: frozenset[str], table: frozenset[str], prefix: str) -> Coverage:
-    """Sorts what is there; only names of the driver's interface count."""
+    """Classifies the exported names; only those of the driver's interface count."""
     names = frozenset(name for name in there if re.match(prefix, name))
     return Coverage(names & ours, names & table - ours, names - ours - table)
 

@@ -14,7 +14,7 @@ from benchmarks.isolation.cost import paired
 from benchmarks.isolation.lateness import Lateness
 from benchmarks.isolation.peer import Peer
 from benchmarks.isolation.running import Ended, line, manner, run
-from benchmarks.isolation.table import Part, Row, keep, markdown, read
+from benchmarks.isolation.table import Part, Row, markdown, read, store
 
 A_PEER = Peer("other", (("LIMIT", "{memory_mib}m"),))
 
@@ -94,7 +94,7 @@ def test_each_case_is_measured_on_both_in_order() -> None:
         a_case(lambda peer, base=base: [base + (50.0 if peer else 0.0)])  # type: ignore[misc]
         for base in (1.0, 2.0, 300.0)
     ]
-    got = list(rows([*cases, a_case(crash)], A_PEER, beside=2))
+    got = list(rows([*cases, a_case(crash)], A_PEER, parallel=2))
     assert [(one.got, one.peer, one.good, one.standing) for one in got] == [
         ([1.0], [51.0], True, "ahead"),
         ([2.0], [52.0], True, "ahead"),
@@ -116,20 +116,20 @@ def test_disturbed_batches_do_not_count() -> None:
 def test_parts_are_stored_side_by_side(tmp_path: Path) -> None:
     path = tmp_path / "figures" / "isolation.json"
     one = Row("a", [1.0], [1.23456], "ns", True, "at most", "ended by SIGSEGV", "ahead")
-    keep(path, {"cost": Part("m", "other", [one])})
-    keep(path, {"memory": Part("n", None, [Row("b", [], "hung", "MiB", False, "")])})
+    store(path, {"cost": Part("m", "other", [one])})
+    store(path, {"memory": Part("n", None, [Row("b", [], "hung", "MiB", False, "")])})
     stored = read(path)
     assert list(stored) == ["cost", "memory"]
     assert stored["cost"].rows[0].got == [1.235]
     assert stored["cost"].rows[0].peer == "ended by SIGSEGV"
-    keep(path, {"cost": Part("m", None, [])})
+    store(path, {"cost": Part("m", None, [])})
     assert (list(read(path)["cost"].rows), list(read(path)["memory"].rows)) == ([], stored["memory"].rows)
 
 
 def test_figures_in_another_format_are_discarded(tmp_path: Path) -> None:
     path = tmp_path / "isolation.json"
     path.write_text('{"machine": "m", "rows": []}')
-    keep(path, {"cost": Part("m", None, [])})
+    store(path, {"cost": Part("m", None, [])})
     assert list(read(path)) == ["cost"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_check.running import Clock, Ended, Outcome, asked, run
+from benchmarks.gpu_check.running import Clock, Ended, Outcome, conversation, run
 
 PYTHON = [sys.executable, "-c"]
 
@@ -64,7 +64,7 @@ def test_a_program_that_does_not_end_is_killed_with_its_children(tmp_path: Path)
 
 def test_an_interactive_program_answers_line_by_line(tmp_path: Path) -> None:
     lines = "import sys\nfor line in sys.stdin: print(line.strip() * 2, flush=True)"
-    with asked(
+    with conversation(
         [*PYTHON, lines], environment=os.environ, timeout_s=60, complaints=tmp_path / "err"
     ) as program:
         assert [program.ask("ab"), program.ask("c")] == ["abab", "cc"]
@@ -74,7 +74,9 @@ def test_an_interactive_program_answers_line_by_line(tmp_path: Path) -> None:
 def test_a_program_that_exits_instead_of_answering_is_reported_with_its_output(tmp_path: Path) -> None:
     lines = "import sys\nsys.exit('no such device')"
     with (
-        asked([*PYTHON, lines], environment=os.environ, timeout_s=60, complaints=tmp_path / "err") as program,
+        conversation(
+            [*PYTHON, lines], environment=os.environ, timeout_s=60, complaints=tmp_path / "err"
+        ) as program,
         pytest.raises(Ended, match="ended with 1: no such device"),
     ):
         program.answer()
@@ -83,7 +85,9 @@ def test_a_program_that_exits_instead_of_answering_is_reported_with_its_output(t
 def test_a_program_that_never_answers_is_killed(tmp_path: Path) -> None:
     lines = "import sys\nsys.stdin.read()"
     with (
-        asked([*PYTHON, lines], environment=os.environ, timeout_s=1, complaints=tmp_path / "err") as program,
+        conversation(
+            [*PYTHON, lines], environment=os.environ, timeout_s=1, complaints=tmp_path / "err"
+        ) as program,
         pytest.raises(Ended, match="did not end within 1 s"),
     ):
         program.answer()
