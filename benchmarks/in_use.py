@@ -261,15 +261,15 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
     for number in range(0, nodes, max(1, nodes // 100)):
         plan = view.ledger.evictions.plan(reserved, (node_name(number),), lambda uid: None)
         assert plan is not None
-        view.ledger.nominations.add(f"reserved-{number}", reserved, plan)
+        view.ledger.nominations.add(f"kept-{number}", reserved, plan)
     policies = _policies(nodes)
     quotas = _quotas(view)
     offered = [node_name(number) for number in range(nodes)]
-    comings: list[list[PodRecord]] = []
+    arrivals: list[list[PodRecord]] = []
     bodies = []
     for number in range(2 * calls):
         gang = number if number % GANG == 0 else None
-        comings.append([])
+        arrivals.append([])
         for member in range(GANG if gang is not None else 1):
             pod = pod_object(10**6 + GANG * number + member, 1, 1 + number % 30, None)
             if gang is not None:
@@ -277,7 +277,7 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
                 pod["metadata"]["labels"] = labels  # type: ignore[index]
             record = record_of(decode_pod(msgspec.json.encode(pod)))
             assert record is not None
-            comings[-1].append(record)
+            arrivals[-1].append(record)
             if member == 0:
                 bodies.append(msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": offered}))
     settled()  # objects made only for the benchmark cost no garbage collection
@@ -302,11 +302,11 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
         spent[what].append((time.perf_counter() - started) * 1e3)
         return found
 
-    for number, (coming, body) in enumerate(zip(comings, bodies, strict=True)):
+    for number, (records, body) in enumerate(zip(arrivals, bodies, strict=True)):
         # In turns of eight, so that both have gangs and new sizes.
         ahead = number // GANG % 2 == 0
         with nullcontext() if ahead else view.pod_arrived.muted():
-            for record in coming:
+            for record in records:
                 view.upsert_pod(record)
                 while ahead and timed("precomputing", precomputer.work_out_one):
                     pass

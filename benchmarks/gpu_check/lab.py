@@ -47,7 +47,7 @@ class Share:
 
 
 class Unanswered(Exception):
-    """A program did not print its result; the text says how it outcome."""
+    """A program did not print its result; the text says how it ended."""
 
 
 class Lab:

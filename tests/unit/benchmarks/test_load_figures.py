@@ -9,11 +9,11 @@ from benchmarks.budgets import over_budget, unmeasured
 from benchmarks.load import __main__ as load
 from benchmarks.load import report
 from benchmarks.load.bed import limits_of
-from benchmarks.load.clients import Asked
+from benchmarks.load.clients import Response
 
 PARTS = {"extender": 1024, "webhook": 512, "dashboard": 1024, "agent": 384}
-GOOD = Asked(0.0, 0.01, "200")
-SILENT = Asked(0.0, 5.0, "TimeoutError: ")
+GOOD = Response(0.0, 0.01, "200")
+SILENT = Response(0.0, 5.0, "TimeoutError: ")
 BUDGETS = json.loads(Path(load.__file__).with_name("budgets.json").read_text())
 
 
@@ -58,7 +58,7 @@ def test_three_failed_probes_make_a_part_unready() -> None:
 def test_slow_filters_silent_servers_and_full_memory_exceed_their_budgets() -> None:
     [slow] = broken(row("agent", attacked_s=0.0105))
     assert slow.startswith("load_filter_p99_ratio_agent is 2.100")
-    [silent] = broken(row("webhook-probes", clients=[GOOD, SILENT, Asked(0.0, 0.1, "503 ask again")]))
+    [silent] = broken(row("webhook-probes", clients=[GOOD, SILENT, Response(0.0, 0.1, "503 ask again")]))
     assert silent.startswith("load_unanswered_webhook-probes is 1.000")
     [full] = broken(row("webhook", memory_mib=dict.fromkeys(PARTS, 60.0) | {"webhook": 600.0}))
     assert full.startswith("load_memory_percent_of_limit_webhook is 117")
@@ -75,7 +75,7 @@ def test_slow_filters_silent_servers_and_full_memory_exceed_their_budgets() -> N
     ],
 )
 def test_a_refusal_is_an_answer_but_not_a_good_probe(response: str, *, answered: bool, good: bool) -> None:
-    one = Asked(0.0, 0.0, response)
+    one = Response(0.0, 0.0, response)
     assert (one.answered, one.good) == (answered, good)
 
 

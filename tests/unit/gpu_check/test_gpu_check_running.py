@@ -1,4 +1,4 @@
-"""Programs started by ``make gpu-check``: the report states how each outcome."""
+"""Programs started by ``make gpu-check``: the report states how each ended."""
 
 import os
 import sys
