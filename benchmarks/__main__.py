@@ -1,8 +1,8 @@
 """Measure the product's figures and compare them with their budgets.
 
 Usage: ``python -m benchmarks [--quick] [PART …]``. Prints the machine and each figure, writes
-``build/figures/bench.json`` (``{"figure": {"value": …, "unit": …}}``) and exits 1 when one is over budget, or in a run of all
-parts when one that has a budget was not measured. A quick run writes nothing and compares with no budget.
+``build/figures/bench.json`` (``{"figure": {"value": …, "unit": …}}``) and exits 1 if one is over budget, or in a run of all
+parts if one with a budget was not measured. A quick run writes nothing and checks no budgets.
 """
 
 import argparse

@@ -11,7 +11,7 @@ import time
 import msgspec
 
 from benchmarks.api_server import GPUS_PER_NODE, described_node, node_name
-from benchmarks.in_use import GPU_MIB, NO_EVENTS, asks, settled
+from benchmarks.in_use import GPU_MIB, NO_EVENTS, request_of, settled
 from gpushare.api.allocation.allocation import allocate_on
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
@@ -27,7 +27,7 @@ TIMES = 5
 
 
 def crowded(nodes: int, choose: random.Random) -> ClusterCache:
-    """Nodes of several modes, each GPU with a few pods of different sizes, so that few nodes are alike."""
+    """Nodes of several modes, each GPU with a few pods of different sizes, so that few nodes are equal."""
     view = ClusterCache(Ledger(), NO_EVENTS, lambda uid: None)
     for number in range(nodes):
         node = msgspec.structs.replace(
@@ -37,7 +37,7 @@ def crowded(nodes: int, choose: random.Random) -> ClusterCache:
         for pod in range(GPUS_PER_NODE * 3):
             units = choose.randint(20, 26)
             uid = f"{number}-{pod}"
-            allocation = allocate_on(node, node.devices[pod % GPUS_PER_NODE], asks(units))
+            allocation = allocate_on(node, node.devices[pod % GPUS_PER_NODE], request_of(units))
             view.upsert_pod(
                 PodRecord(uid, f"default/{uid}", node.name, finished=False, allocation=allocation)
             )
@@ -49,7 +49,7 @@ def waiting(view: ClusterCache, decisions: DecisionLog, requests: int, pods: int
     names = [node_name(number) for number in range(len(view.ledger.node_names()))]
     for number in range(pods):
         kind = number % requests
-        request = asks(30 + kind)
+        request = request_of(30 + kind)
         if kind % 5 == 0:
             request = msgspec.structs.replace(request, core_percent=20 + kind)
         uid = f"waits-{number}"

@@ -2,11 +2,11 @@
 
 The real ``gpushare node-agent`` runs as a process on a node of 8 GPUs of 141 GiB in units of 128 MiB (the longest
 possible device list) with 64 pods at a time, and on one of 16 GPUs with 64 pods each, with the fake NVML of
-``build/fakegpu``, against the tests' scripted kubelet and an API server that answers at once. The kubelet admits pods
+``build/fakegpu``, against the tests' scripted kubelet and an API server that answers immediately. The kubelet admits pods
 one after the other as the real one does; each ``Allocate`` call is made and timed by a process that does nothing
-else; the record of each pod is written back meanwhile. Memory is VmRSS: idle, probes and metrics on, before the first
+else; the record of each pod is written meanwhile. Memory is VmRSS: idle, probes and metrics on, before the first
 pod (and, printed only, after the last). On the large node also: from the start of the process to its registration
-with the kubelet, and the processor time while nothing happens, the watchdog on.
+with the kubelet, and the processor time while idle, the watchdog on.
 Usage: ``python -m benchmarks.allocate [--quick]``.
 """
 
@@ -38,7 +38,7 @@ from tests.integration.nodeagent.scripted_kubelet import ScriptedKubelet
 
 ROOT = Path(__file__).parent.parent
 LIBRARY = ROOT / "build" / "fakegpu"
-#: Seconds in which nothing happens: several rounds of everything that is periodic.
+#: Idle seconds: several rounds of everything periodic.
 IDLE_S = 40.0
 
 
@@ -212,7 +212,7 @@ def _kubeconfig(url: str) -> str:
 
 
 def measure(quick: bool = False) -> dict[str, tuple[float, str]]:
-    """Of both nodes."""
+    """Figures of both nodes."""
     took_s, idle_mb, busy_mb = asyncio.run(_measure(100 if quick else 1000))
     print(
         f"  {len(took_s)} Allocate calls, median {statistics.median(took_s) * 1e3:.2f} ms; {busy_mb:.1f} MB after them"

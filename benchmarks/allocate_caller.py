@@ -1,6 +1,6 @@
 """Calls ``Allocate`` and measures its time, in a process that does nothing else.
 
-Reads a line with device IDs, separated by spaces, and answers with a line of JSON: seconds and environment.
+Reads a line with device IDs, separated by spaces, and prints a line of JSON: seconds and environment.
 Usage: ``python -m benchmarks.allocate_caller SOCKET``.
 """
 

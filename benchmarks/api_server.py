@@ -1,7 +1,7 @@
-"""An API server that answers at once: lists, watches and bindings of a cluster made up at start.
+"""An API server that answers immediately: lists, watches and bindings of a cluster generated at start.
 
 A real one would only add its own time to the figures. A binding is answered as soon as
-it is read, and shown to the watch of pods, as the real one does.
+it is read, and sent to the watch of pods, like in the real one.
 Usage: ``python -m benchmarks.api_server --nodes N --placed P --waiting W --port-file F``.
 """
 
@@ -40,7 +40,7 @@ def described_node(number: int, gpu_mib: int, unit: MemoryUnit) -> NodeDevices:
 
 
 def node_object(node: NodeDevices, version: int) -> dict[str, object]:
-    """The node's JSON, with the things that real ones carry."""
+    """The node's JSON, with the usual fields of real ones."""
     capacity = {
         "cpu": "96",
         "memory": "1056404Mi",
@@ -113,7 +113,7 @@ def pod_object(number: int, version: int, units: int, node: NodeDevices | None) 
 
 
 class Cluster:
-    """Everything that is served, encoded once."""
+    """All served objects, encoded once."""
 
     def __init__(
         self, nodes: int, placed: int, waiting: int, units: int, gpu_mib: int, unit: MemoryUnit

@@ -12,7 +12,7 @@ _SIZE: Final = re.compile(r"(?<=_)(?:\d+|adaptive)(?=_|$)")
 def over_budget(
     figures: Mapping[str, tuple[float, str]], budgets: Mapping[str, Mapping[str, float]]
 ) -> list[str]:
-    """A sentence for every figure outside of its budget."""
+    """A message for every figure outside its budget."""
     found = []
     for name, budget in budgets.items():
         if name not in figures:
@@ -31,7 +31,7 @@ def unmeasured(
     *,
     any_size: bool = False,
 ) -> list[str]:
-    """A sentence for every figure with a budget that was not measured; with ``any_size``, a measurement on a smaller cluster counts."""
+    """A message for every figure with a budget that was not measured; with ``any_size``, a measurement on a smaller cluster counts."""
 
     def kind(name: str) -> str:
         return _SIZE.sub("N", name) if any_size else name
@@ -49,8 +49,8 @@ def verdict(
 ) -> int:
     """Print the figures that miss their budgets; returns the exit code.
 
-    In a run of ``everything`` each figure with a budget must exist. A ``quick`` run does not show how fast
-    something is, so it is held to that alone, whatever the sizes.
+    In a run of ``everything`` each figure with a budget must exist. A ``quick`` run does not show speed, so only
+    that is checked, in any size.
     """
     problems = [] if quick else [f"OVER BUDGET: {one}" for one in over_budget(figures, budgets)]
     if everything:

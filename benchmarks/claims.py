@@ -1,6 +1,6 @@
 """Preemption by an elastic quota, on 5,000 nodes of eight GPUs with 56 pods each.
 
-The ledger alone, as in ``benchmarks.in_use``: a quota takes back within its ``min`` what another one borrowed. Usage: ``python -m
+Only the ledger, as in ``benchmarks.in_use``: a quota reclaims within its ``min`` what another one borrowed. Usage: ``python -m
 benchmarks.claims [--quick]``.
 """
 
@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Callable
 
 from benchmarks.api_server import GPUS_PER_NODE, node_name
-from benchmarks.in_use import PODS_PER_GPU, UNITS, Figures, asks, cluster, p99, quotas_of, times_ms
+from benchmarks.in_use import PODS_PER_GPU, UNITS, Figures, cluster, p99, quotas_of, request_of, times_ms
 from gpushare.api import names
 from gpushare.ledger.preemption.victims import MOST_TRIED_BY_RULE, Plan, sequence_from
 from gpushare.scheduler.cache.cache import ClusterCache
@@ -16,14 +16,14 @@ from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
 from gpushare.scheduler.plugins.preemption.ranks import lesser, reach
 
 #: Units requested by the pod that reclaims; its quota has no pods yet.
-ASKED = 40
+REQUESTED = 40
 #: Other quotas, as many as a cluster of this size may have.
 OTHERS = 98
 
 
 def lent(view: ClusterCache, nodes: int, taken_min: int) -> Quotas:
-    """A tree of a hundred quotas: ``default`` is owed, ``other`` has ``taken_min`` units for sure and all else borrowed;
-    ``ns-0`` has nothing that is not its own."""
+    """A tree of a hundred quotas: ``default`` is owed, ``other`` has ``taken_min`` guaranteed units and borrowed the rest;
+    ``ns-0`` borrowed nothing."""
 
     all_units = nodes * GPUS_PER_NODE * PODS_PER_GPU * UNITS
     leaves = [
@@ -44,8 +44,8 @@ def lent(view: ClusterCache, nodes: int, taken_min: int) -> Quotas:
 
 def _plans(view: ClusterCache, quotas: Quotas, all_names: list[str]) -> Callable[[int], Plan | None]:
     """Successive plans, each starting at other nodes."""
-    request, uid = asks(ASKED), "waits"
-    amounts = {names.GPU_MEM: 1000 * ASKED}
+    request, uid = request_of(REQUESTED), "waits"
+    amounts = {names.GPU_MEM: 1000 * REQUESTED}
 
     def plan(number: int) -> Plan | None:
         claim = quotas.claim(uid, f"default/{uid}", amounts)
@@ -57,18 +57,18 @@ def _plans(view: ClusterCache, quotas: Quotas, all_names: list[str]) -> Callable
 
 
 def claims(nodes: int, calls: int) -> Figures:
-    """Pods that may all be preempted, few, all although too little would be left, and none."""
+    """Candidates for preemption: all pods, few, all but leaving too little, and none."""
     found: Figures = {}
     all_names = [node_name(number) for number in range(nodes)]
     units = nodes * GPUS_PER_NODE * PODS_PER_GPU * UNITS
     few = 97
-    for scene, whose, taken_min in (
+    for scene, namespace_of, taken_min in (
         ("everywhere", lambda number, pod: "other", 0),
         ("on_few", lambda number, pod: "other" if number % few == 0 else "ns-0", 0),
-        ("nearly", lambda number, pod: "other", units - ASKED // 2),
+        ("nearly", lambda number, pod: "other", units - REQUESTED // 2),
         ("nowhere", lambda number, pod: "other", units),
     ):
-        view = cluster(nodes, lambda number, pod: 0, namespace_of=whose)
+        view = cluster(nodes, lambda number, pod: 0, namespace_of=namespace_of)
         plans = _plans(view, lent(view, nodes, taken_min), all_names)
         assert (plans(0) is not None) == (scene in ("everywhere", "on_few"))
         found[f"preemption_claim_p99_ms_{nodes}_{scene}"] = (p99(times_ms(calls, plans)), "ms")

@@ -1,11 +1,11 @@
 """The dashboard with 5,000 nodes of eight GPUs in a real Chromium: first paint, main thread time of updates, memory.
 
-The server is the product's own process over the API server that answers at once. First paint is counted from the beginning of the
-navigation to the message after the frame that shows the whole heat map, with a login already made; the median and the worst of some
-loads. An update is the time that the page's main thread computes for it, all tasks together, in its own ticks; pods are bound one by one,
-a node goes and comes, and all nodes change at once: of that the longest task is told, too. The same is measured on the view of nodes, sorted by what is given, and on that of who waits, with 1,000 pods that
-wait of which each has another reason at every look. Memory is what the kernel counts for the
-tab's process alone (private, ``smaps_rollup``), and with its part of what processes share (PSS).
+The server is the product's own process over the API server that answers immediately. First paint is measured from the start of the
+navigation to the message after the frame with the whole heat map, after login; the median and the maximum of some loads. An update
+is the processor time of the page's main thread, all tasks together; pods are bound one by one, a node is removed and added, and all
+nodes change at once, for which the longest task is a figure, too. The same is measured on the view of nodes, sorted by allocated
+memory, and on that of pending pods, with 1,000 pods whose reasons change each time. Memory is that of the tab's process alone
+(private, ``smaps_rollup``), and with its part of shared memory (PSS).
 """
 
 import asyncio
@@ -40,15 +40,15 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 Figures = dict[str, tuple[float, str]]
 _WATCH = """
 window.seen = [];
-let told = () => undefined, last = 0;
+let notify = () => undefined, last = 0;
 window.has = (what) => seen.some(([, name]) => name === `gpushare:${what}`);
 new PerformanceObserver((list) => {
   for (const one of list.getEntries()) seen.push([one.entryType, one.name, one.startTime, one.duration]);
   last = performance.now();
-  if (has("apply") && has("draw")) told();
+  if (has("apply") && has("draw")) notify();
 }).observe({ entryTypes: ["measure", "longtask", "mark"] });
-// Asked once: who asks again and again is counted among the page's own tasks.
-window.updated = () => new Promise((resolve) => { told = resolve; if (has("apply") && has("draw")) resolve(); });
+// One promise: repeated polls would count among the page's own tasks.
+window.updated = () => new Promise((resolve) => { notify = resolve; if (has("apply") && has("draw")) resolve(); });
 window.settled = (quiet_ms) => new Promise((resolve) => {
   const look = () => (performance.now() - last > quiet_ms ? resolve() : setTimeout(look, quiet_ms / 2));
   updated().then(look);
@@ -71,7 +71,7 @@ async def _measure(program: str, nodes: int, placed: int, loads: int, updates: i
     cluster = Cluster(nodes, placed, 3 * updates, 3, GPU_MIB, MemoryUnit.GIB)
     line = _Line()
     async with (
-        _told(line) as scheduler,
+        _scheduler_of(line) as scheduler,
         served(cluster, "--scheduler", scheduler) as (url, server),
         async_playwright() as playwright,
     ):
@@ -142,7 +142,7 @@ async def _measure(program: str, nodes: int, placed: int, loads: int, updates: i
 
 @asynccontextmanager
 async def served(cluster: Cluster, *options: str) -> AsyncIterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """The product's own process over that cluster: where its page is, and the process."""
+    """The product's own process over that cluster: the page's address, and the process."""
     loop = asyncio.get_running_loop()
     api = await loop.create_server(lambda: Connection(cluster), "127.0.0.1", 0)
     with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +186,7 @@ class _Line:
         self._turns += 1
 
     def body(self) -> bytes:
-        """The scheduler's answer."""
+        """The scheduler's response."""
         free = 4999 - self._turns
         pods = [
             {
@@ -204,7 +204,7 @@ class _Line:
 
 
 @asynccontextmanager
-async def _told(line: _Line) -> AsyncIterator[str]:
+async def _scheduler_of(line: _Line) -> AsyncIterator[str]:
     """The address of a scheduler that lists pending pods."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -241,7 +241,7 @@ async def _painted(page: Any) -> float:
 
 
 async def _until(page: Any, expression: str) -> None:
-    """Polled from outside: the page's policy forbids to wait inside."""
+    """Polled from outside: the page's policy forbids waiting inside."""
     async with asyncio.timeout(60):
         while not await page.evaluate(expression):  # noqa: ASYNC110 -- another process
             await asyncio.sleep(0.05)
@@ -293,9 +293,9 @@ async def _all_at_once(page: Any, session: Any, cluster: Cluster, nodes: int, sh
 
 
 def _first_is_cordoned(url: str) -> bool:
-    """Whether the server shows the first GPU of a node as such."""
-    asked = Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
-    with urlopen(asked, timeout=60) as answer:
+    """Whether the server shows the first GPU of a node as cordoned."""
+    request = Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
+    with urlopen(request, timeout=60) as answer:
         return bool(json.load(answer)["gpus"][0]["cordoned"])
 
 
@@ -328,7 +328,7 @@ def _show(cluster: Cluster, number: int, kind: str, cordoned: str = "") -> None:
 
 
 def _renderer_mb() -> tuple[float, float]:
-    """Private memory and PSS of the largest renderer that runs, which is the tab."""
+    """Private memory and PSS of the largest renderer, which is the tab."""
     found = [(0.0, 0.0)]
     for folder in Path("/proc").iterdir():
         try:

@@ -1,8 +1,8 @@
 """The time and processor time of the dashboard to read the usage of 5,000 node agents.
 
 Each agent has its own address on loopback, so that no connection is reused, and answers like the
-product's own does with eight GPUs and a pod on each. A page is connected meanwhile. The round ends when the figures of every GPU were sent; its
-costs are the seconds that the dashboard's process computed in that time.
+product's own with eight GPUs and a pod on each. A page is connected meanwhile. The round ends when the figures of every GPU
+have been sent; its cost is the processor time of the dashboard's process in that interval.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from gpushare.dashboard.data.history import Sample
 
 NODES = 5000
 _LAST_S = 600.0
-_TOLD = Sample.__struct_fields__.index("reporting_gpus")
+_REPORTING_GPUS = Sample.__struct_fields__.index("reporting_gpus")
 _GPU_LINES = 14
 _CONTAINER_LINES = 10
 
@@ -49,12 +49,12 @@ async def _measure(nodes: int) -> Figures:
             began_s, cost_s = time.monotonic(), processor_s(process.pid)
             async with (
                 asyncio.timeout(_LAST_S),
-                http.get(f"{url}api/events", read_bufsize=1 << 24, timeout=aiohttp.ClientTimeout()) as news,
+                http.get(f"{url}api/events", read_bufsize=1 << 24, timeout=aiohttp.ClientTimeout()) as events,
             ):
-                async for line in news.content:
+                async for line in events.content:
                     delta = json.loads(line[6:]) if line.startswith(b'data: {"') else {}
                     # Totals are a row.
-                    if "totals" in delta and delta["totals"][_TOLD] == 8 * nodes:
+                    if "totals" in delta and delta["totals"][_REPORTING_GPUS] == 8 * nodes:
                         break
             files = _open_files(process.pid)
             took_s, cost_s = time.monotonic() - began_s, processor_s(process.pid) - cost_s
@@ -68,11 +68,11 @@ async def _measure(nodes: int) -> Figures:
 
 
 class _Agent(asyncio.Protocol):
-    """Answers each request at once, as the node with that address."""
+    """Answers each request immediately, as the node with that address."""
 
     def __init__(self, answers: list[bytes]) -> None:
         self._answers = answers
-        self._asked = b""
+        self._received = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -81,9 +81,9 @@ class _Agent(asyncio.Protocol):
         self._answer = self._answers[(high - 1 << 16) + (middle << 8) + low - 1]
 
     def data_received(self, data: bytes) -> None:
-        self._asked += data
-        while b"\r\n\r\n" in self._asked:
-            self._asked = self._asked.partition(b"\r\n\r\n")[2]
+        self._received += data
+        while b"\r\n\r\n" in self._received:
+            self._received = self._received.partition(b"\r\n\r\n")[2]
             self._transport.write(self._answer)
 
 

@@ -50,7 +50,7 @@ class Caller(asyncio.Protocol):
             self._answer.set_exception(ConnectionError("the extender closed the connection"))
 
     async def post(self, verb: str, body: bytes) -> bytes:
-        """The answer to ``body``."""
+        """The response to ``body``."""
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(
             b"POST /gpushare/%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
@@ -163,13 +163,13 @@ def measure(quick: bool = False) -> Figures:
     """All figures of the extender."""
     found: Figures = {}
     calls, placed, waiting = (100, 2000, 300) if quick else (600, 20_000, 1500)
-    asked = (100,) if quick else (500, 1000, 5000)
-    for nodes in asked:
+    sizes = (100,) if quick else (500, 1000, 5000)
+    for nodes in sizes:
         with api_server(nodes=nodes, placed=placed) as kubeconfig, extender(kubeconfig) as (port, ready_s, _):
             times = uvloop.run(filter_times_ms(port, nodes, calls))
             found[f"filter_p50_ms_{nodes}"] = (percentile(times, 0.5), "ms")
             found[f"filter_p99_ms_{nodes}"] = (percentile(times, 0.99), "ms")
-            if nodes == asked[-1]:
+            if nodes == sizes[-1]:
                 found[f"ready_s_{nodes}"] = (ready_s, "s")
     for nodes in (100,) if quick else (100, 1000, 5000):
         with (
@@ -190,7 +190,7 @@ def measure(quick: bool = False) -> Figures:
         # Twenty pods a node, as many as a busy node of eight GPUs has.
         with api_server(nodes=pods // 20, placed=pods) as kubeconfig:
             samples = []
-            # The first one reads libraries from the disk, which is the disk's speed.
+            # The first one reads libraries from the disk and measures its speed.
             for number in range(2 if quick else 8):
                 with extender(kubeconfig) as (_, ready_s, _):
                     if number:

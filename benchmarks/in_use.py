@@ -69,8 +69,8 @@ class _NoEvents:
 NO_EVENTS = _NoEvents()
 
 
-def asks(units: int) -> Request:
-    """One GPU's memory alone."""
+def request_of(units: int) -> Request:
+    """A request for memory of one GPU."""
     return Request(units, 0, (ContainerRequest("main", ContainerKind.APP, 0, units, 0),))
 
 
@@ -84,7 +84,7 @@ def cluster(
     """All GPUs with ``per_gpu`` pods, with priority and namespace by the numbers of node and pod."""
     gc.unfreeze()
     view = ClusterCache(Ledger(node_policy=policy), NO_EVENTS, lambda uid: None)
-    request = asks(UNITS)
+    request = request_of(UNITS)
     for number in range(nodes):
         node = described_node(number, GPU_MIB, MemoryUnit.GIB)
         if policy is not Placement.BINPACK:
@@ -110,7 +110,7 @@ def cluster(
 
 
 def settled() -> None:
-    """Keep garbage collection off what was read, as the scheduler does."""
+    """Exclude existing objects from garbage collection, as the scheduler does."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
@@ -142,7 +142,7 @@ def preemption(nodes: int, calls: int) -> Figures:
         ("nearly", lambda number, pod: 0 if pod < GPUS_PER_NODE else 5000),
     ):
         view = cluster(nodes, priority_of)
-        request = asks(40)
+        request = request_of(40)
 
         def decide(number: int, view: ClusterCache = view, request: Request = request) -> object:
             turned = sequence_from(all_names, number * 631)
@@ -175,7 +175,7 @@ def _verb(view: ClusterCache, nodes: int, calls: int) -> float:
 
 
 def _policies(nodes: int) -> Policies:
-    """One for all pods: three kinds of nodes in order, of which the first is full and the second has room for more."""
+    """A policy for all pods: three kinds of nodes in order; the first is full and the second has room."""
     policies = Policies(SYSTEM_CLOCK)
     for number in range(nodes):
         policies.census.set_node(node_name(number), {"pool": str(number % 3)})
@@ -193,7 +193,7 @@ def _policies(nodes: int) -> Policies:
 
 
 def _quotas(view: ClusterCache) -> Quotas:
-    """A tree of a hundred quotas, of which the pods' namespace has one."""
+    """A tree of a hundred quotas, one of them for the pods' namespace."""
     leaves = [
         {
             "name": f"team-{number}",
@@ -212,7 +212,7 @@ def _quotas(view: ClusterCache) -> Quotas:
 
 
 def quotas_of(view: ClusterCache, root: Mapping[str, object]) -> Quotas:
-    """Quotas with a tree of that root in force."""
+    """Quotas with a tree of that root."""
     tree = {"metadata": {"name": "tree", "uid": "tree", "generation": 1}, "spec": {"root": root}}
     quotas = Quotas(view, NO_EVENTS)
     quotas.upsert(decode_quota_tree(msgspec.json.encode(tree)))
@@ -222,7 +222,7 @@ def quotas_of(view: ClusterCache, root: Mapping[str, object]) -> Quotas:
 
 
 def _mix(view: ClusterCache) -> None:
-    """Arrivals of more kinds than are weighed: memory, compute, several GPUs, processors."""
+    """Arrivals of more kinds than the mix considers: memory, compute, several GPUs, processors."""
     chance = random.Random(1)
     for _ in range(ARRIVALS):
         units = chance.choice((1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 30, 40))
@@ -239,7 +239,7 @@ def _mix(view: ClusterCache) -> None:
 
 
 def filters(nodes: int, calls: int, placements: Iterable[Placement] = Placement) -> Figures:
-    """Filter by each placement policy, with everything in use; and what the event loop did before, in one go."""
+    """Filter by each placement policy, with everything in use; and the longest precomputation in the event loop before."""
     found: Figures = {}
     for one in placements:
         filtered, precomputed, unforeseen = _filter_in_use(nodes, calls, one)
@@ -252,24 +252,24 @@ def filters(nodes: int, calls: int, placements: Iterable[Placement] = Placement)
 def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, float, float]:
     """Every eighth pod is the first of a gang of eight, there are reservations for a hundred pods, and each has a policy and a quota.
 
-    Pods come one after the other, and what they ask for is worked out before the question, as in the event loop: p99 of the
-    filter, the longest that the loop was held before, and p99 of the filter where pods are asked about as soon as they come.
+    Pods arrive one after the other, and their requests are precomputed before the filter call, as in the event loop: p99 of the
+    filter, the longest block of the loop before it, and p99 of the filter for pods that are filtered immediately on arrival.
     """
     view = cluster(nodes, lambda number, pod: 0, policy, per_gpu=4)
     _mix(view)
-    kept = asks(30)
+    reserved = request_of(30)
     for number in range(0, nodes, max(1, nodes // 100)):
-        plan = view.ledger.evictions.plan(kept, (node_name(number),), lambda uid: None)
+        plan = view.ledger.evictions.plan(reserved, (node_name(number),), lambda uid: None)
         assert plan is not None
-        view.ledger.nominations.add(f"kept-{number}", kept, plan)
+        view.ledger.nominations.add(f"kept-{number}", reserved, plan)
     policies = _policies(nodes)
     quotas = _quotas(view)
     offered = [node_name(number) for number in range(nodes)]
-    comings: list[list[PodRecord]] = []
+    arrivals: list[list[PodRecord]] = []
     bodies = []
     for number in range(2 * calls):
         gang = number if number % GANG == 0 else None
-        comings.append([])
+        arrivals.append([])
         for member in range(GANG if gang is not None else 1):
             pod = pod_object(10**6 + GANG * number + member, 1, 1 + number % 30, None)
             if gang is not None:
@@ -277,10 +277,10 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
                 pod["metadata"]["labels"] = labels  # type: ignore[index]
             record = record_of(decode_pod(msgspec.json.encode(pod)))
             assert record is not None
-            comings[-1].append(record)
+            arrivals[-1].append(record)
             if member == 0:
                 bodies.append(msgspec.json.encode({"Pod": pod, "Nodes": None, "NodeNames": offered}))
-    settled()  # what is only made for the benchmark costs no garbage collection
+    settled()  # objects made only for the benchmark cost no garbage collection
     read = Bodies()
     gangs = Gangs(view, SYSTEM_CLOCK, quotas=quotas)
     decisions = DecisionLog(view, SYSTEM_CLOCK, gangs=gangs, quotas=quotas)
@@ -292,9 +292,9 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
             Enabled("decisions", decisions),
         ]
     )
-    foreseeing = Precomputer(view.ledger)
-    view.pod_arrived.subscribe(foreseeing.arrived)
-    spent: dict[str, list[float]] = {"foreseen": [], "unforeseen": [], "foreseeing": []}
+    precomputer = Precomputer(view.ledger)
+    view.pod_arrived.subscribe(precomputer.arrived)
+    spent: dict[str, list[float]] = {"precomputed": [], "unforeseen": [], "precomputing": []}
 
     def timed(what: str, call: Callable[[], object]) -> object:
         started = time.perf_counter()
@@ -302,20 +302,20 @@ def _filter_in_use(nodes: int, calls: int, policy: Placement) -> tuple[float, fl
         spent[what].append((time.perf_counter() - started) * 1e3)
         return found
 
-    for number, (coming, body) in enumerate(zip(comings, bodies, strict=True)):
-        # In turn, eight by eight: both have gangs, and both have sizes that are new.
+    for number, (records, body) in enumerate(zip(arrivals, bodies, strict=True)):
+        # In turns of eight, so that both have gangs and new sizes.
         ahead = number // GANG % 2 == 0
         with nullcontext() if ahead else view.pod_arrived.muted():
-            for record in coming:
+            for record in records:
                 view.upsert_pod(record)
-                while ahead and timed("foreseeing", foreseeing.work_out_one):
+                while ahead and timed("precomputing", precomputer.work_out_one):
                     pass
 
-        def ask(body: bytes = body) -> object:
+        def call_filter(body: bytes = body) -> object:
             return filter_nodes(view, read.read(body), framework)
 
-        timed("foreseen" if ahead else "unforeseen", ask)
-    return p99(sorted(spent["foreseen"])), max(spent["foreseeing"]), p99(sorted(spent["unforeseen"]))
+        timed("precomputed" if ahead else "unforeseen", call_filter)
+    return p99(sorted(spent["precomputed"])), max(spent["precomputing"]), p99(sorted(spent["unforeseen"]))
 
 
 def placements(nodes: int, calls: int) -> Figures:
@@ -331,12 +331,12 @@ def placements(nodes: int, calls: int) -> Figures:
         def decide(
             number: int, view: ClusterCache = view, bodies: list[bytes] = bodies, read: Bodies = read
         ) -> None:
-            asked = read.read(bodies[number])
-            assert asked.request is not None
-            view.ledger.arrived(asked.request)
-            fits = msgspec.json.decode(filter_nodes(view, asked))["NodeNames"]
-            prioritize_nodes(view, asked)
-            view.ledger.reserve(str(number), "default/x", asked.request, fits[number % len(fits)])
+            state = read.read(bodies[number])
+            assert state.request is not None
+            view.ledger.arrived(state.request)
+            fits = msgspec.json.decode(filter_nodes(view, state))["NodeNames"]
+            prioritize_nodes(view, state)
+            view.ledger.reserve(str(number), "default/x", state.request, fits[number % len(fits)])
 
         found[f"decision_p99_ms_{nodes}_{policy.value}"] = (p99(times_ms(calls, decide)), "ms")
     return found

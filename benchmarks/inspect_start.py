@@ -23,7 +23,7 @@ PODS_PER_NODE = 4
 _GPU_MIB = 81920
 _BIN = Path(sys.executable).parent
 
-#: Answers at once, from files: what is left is the command's own time.
+#: Answers immediately, from files: the rest is the command's own time.
 _SCRIPTED_KUBECTL = """\
 #!/bin/sh
 case "$3" in
@@ -34,7 +34,7 @@ esac
 
 
 def measure(*, quick: bool) -> Figures:
-    """Median seconds of the whole process: with a kubectl that answers at once, and with the real one."""
+    """Median seconds of the whole process: with a kubectl that answers immediately, and with the real one."""
     runs = 5 if quick else 30
     figures: Figures = {}
     sizes = (1000,) if quick else (1000, 5000)
@@ -78,7 +78,7 @@ def _median_s(command: list[str], environment: Mapping[str, str], nodes: int, ru
 
 
 def _check(done: "subprocess.CompletedProcess[str]", nodes: int) -> None:
-    """A wrong answer does not count."""
+    """Raise for a wrong result."""
     lines = done.stdout.splitlines()
     units = sum(1 + number % 4 for number in range(nodes * PODS_PER_NODE))
     wanted = f"{units}/{nodes * 8 * 80} "

@@ -89,7 +89,7 @@ def _event_pairs_us(ledger: Ledger, rounds: int, turn: int) -> list[float]:
 
 
 def _filter_figures(ledger: Ledger, rounds: int) -> Figures:
-    """5,000 names in an order of their own: all fit, none fits, none fits and (nearly) each for its own reason."""
+    """5,000 names in random order: all fit, none fits, none fits and (nearly) each for its own reason."""
     names = [f"node-{number}" for number in range(NODES)]
     random.Random(5).shuffle(names)
     fits, full = _request(64), _request(600)
@@ -100,7 +100,7 @@ def _filter_figures(ledger: Ledger, rounds: int) -> Figures:
     for number, name in enumerate(names):
         node = ledger.node(name)
         assert node is not None
-        # All but one GPU is filled to the last unit, that one to a point of its own.
+        # All GPUs but one are full, that one to a level of its own.
         for device in node.devices:
             filled = 637 if device.index != number % GPUS_PER_NODE else 38 + number // GPUS_PER_NODE % 599
             uid = f"{name}-{device.index}"
@@ -112,7 +112,7 @@ def _filter_figures(ledger: Ledger, rounds: int) -> Figures:
 
 
 def _fragmentation_figures(rounds: int) -> Figures:
-    """Scores of 5,000 names by fragmentation: 20 sizes of pods come in turns, each placed where it is best.
+    """Scores of 5,000 names by fragmentation: 20 sizes of pods arrive in turns, each placed on the best node.
 
     The first time of a size, and the first after a renewal of the mix (every 8,192 arrivals), are separate figures.
     """
@@ -123,30 +123,30 @@ def _fragmentation_figures(rounds: int) -> Figures:
     for _ in range(9_000):
         ledger.arrived(chance.choice(requests))
     recomputed_ms: list[float] = []
-    kept_ms: list[float] = []
+    cached_ms: list[float] = []
     for turn in range(len(requests) + rounds):
         request = requests[turn] if turn < len(requests) else chance.choice(requests)
         started = time.perf_counter_ns()
         scored = ledger.score(request, names)
         taken_ms = (time.perf_counter_ns() - started) / 1e6
-        (recomputed_ms if turn < len(requests) else kept_ms).append(taken_ms)
+        (recomputed_ms if turn < len(requests) else cached_ms).append(taken_ms)
         ledger.reserve(f"uid-of-turn-{turn}", "default/pod", request, names[scored.index(max(scored))])
     return {
-        "ledger_score_by_fragments_ms_5000": (statistics.median(kept_ms), "ms"),
+        "ledger_score_by_fragments_ms_5000": (statistics.median(cached_ms), "ms"),
         "ledger_score_by_fragments_anew_ms_5000": (statistics.median(recomputed_ms), "ms"),
     }
 
 
 def _median_ms(
-    ask: Callable[[Request, list[str]], object], request: Request, names: list[str], rounds: int
+    call: Callable[[Request, list[str]], object], request: Request, names: list[str], rounds: int
 ) -> float:
     taken = []
     text = msgspec.json.encode(names)
     for _ in range(rounds):
-        # New strings each time, as a request's body brings them: their hashes are not known yet.
+        # New strings each time, as from a request's body: their hashes are not computed yet.
         fresh = msgspec.json.decode(text, type=list[str])
         started = time.perf_counter_ns()
-        ask(request, fresh)
+        call(request, fresh)
         taken.append((time.perf_counter_ns() - started) / 1e6)
     return statistics.median(taken)
 

@@ -1,7 +1,7 @@
-"""How long the event loop is held while room is made over 5,000 nodes of eight GPUs: for gangs by ending others, for one pod by moving some.
+"""How long the event loop is blocked while room is made on 5,000 nodes of eight GPUs: for gangs by preemption, for one pod by moving others.
 
-In this process, with the parts of the scheduler that do it and an API server that answers at once. What is measured is the longest
-time in which nobody else had a turn, in time of the processor: what other processes do meanwhile does not count. Usage: ``python -m benchmarks.making_room [--quick]``.
+In this process, with the scheduler's own parts and an API server that answers immediately. Measured is the longest time in which no
+other task had a turn, in processor time: work of other processes does not count. Usage: ``python -m benchmarks.making_room [--quick]``.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.api_server import described_node, node_name, pod_object
-from benchmarks.in_use import GPU_MIB, NO_EVENTS, Figures, asks, cluster, settled
+from benchmarks.in_use import GPU_MIB, NO_EVENTS, Figures, cluster, request_of, settled
 from gpushare.api import names
 from gpushare.api.allocation.allocation import allocate_on
 from gpushare.api.disruption import DisruptionBudget
@@ -36,17 +36,17 @@ from gpushare.scheduler.plugins.preemption.plugin import Preemptor
 from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 
-#: A gang whose pods ask for half a GPU each, of 80 units: others must end for every one.
-GANG, ASKED = 32, 40
-#: Units of the pods on each GPU of the nodes that are looked at for a move: 3 are left. One GPU elsewhere has 12.
+#: A gang whose pods request half a GPU each, of 80 units: every one needs victims.
+GANG, REQUESTED = 32, 40
+#: Units of the pods on each GPU of the nodes examined for a move: 3 are free. One GPU elsewhere has 12.
 CROWD = (12, 11, 10, 9, 8, 7, 6, 5, 4, 2, 2, 1)
-#: Nodes with a crowd, and what the pod asks for that waits: in all there is more on each, and no two pods can make it so.
+#: Nodes with a crowd, and units of the pending pod: each has more in total, but moving two pods is never enough.
 CROWDED, WIDE = 400, 20
 ROUNDS = 5
 
 
 class _Api:
-    """Takes everything at once; nobody is here to be moved, only looked for."""
+    """Accepts everything immediately; there are no pods to move, only to search for."""
 
     async def get_pod(self, namespace: str, name: str) -> Pod:
         return Pod()
@@ -55,15 +55,15 @@ class _Api:
         return []
 
     async def nominate(self, namespace: str, name: str, node: str, *, uid: str) -> None:
-        """It waits for that node."""
+        """Accepted."""
 
     async def annotate_pod(
         self, namespace: str, name: str, annotations: Mapping[str, str | None], *, uid: str
     ) -> None:
-        """It is noted."""
+        """Accepted."""
 
     async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
-        """It ends."""
+        """Accepted."""
 
     async def get_guest(self, namespace: str, name: str) -> Guest:
         raise ApiError(404, "NotFound", "", "")
@@ -76,7 +76,7 @@ class _Api:
 
 
 async def _longest_hold_ms(work: Coroutine[Any, Any, object]) -> tuple[float, float]:
-    """The longest time in which nobody but ``work`` had a turn, and how long it took in all."""
+    """The longest time in which only ``work`` had a turn, and its total time."""
     longest_s, began_s = 0.0, time.process_time()
     working = asyncio.create_task(work)
     last_s = began_s
@@ -89,7 +89,7 @@ async def _longest_hold_ms(work: Coroutine[Any, Any, object]) -> tuple[float, fl
 
 
 def preemption(nodes: int) -> Figures:
-    """Ending others for all pods of a gang, where every node would do."""
+    """Preemption for all pods of a gang, possible on every node."""
     view = cluster(nodes, lambda number, pod: (0, 100, 200)[pod % 3])
     all_names = [node_name(number) for number in range(nodes)]
     gangs = Gangs(view, SYSTEM_CLOCK)
@@ -98,7 +98,7 @@ def preemption(nodes: int) -> Figures:
     for turn in range(ROUNDS):
         records = []
         for number in range(GANG):
-            pod = pod_object(10**7 + GANG * turn + number, 1, ASKED, None)
+            pod = pod_object(10**7 + GANG * turn + number, 1, REQUESTED, None)
             labels = {names.LABEL_GANG_NAME: f"gang-{turn}", names.LABEL_GANG_LEAST: str(GANG)}
             pod["metadata"]["labels"] = labels  # type: ignore[index]
             pod["spec"] |= {"priority": 1000}  # type: ignore[operator]
@@ -112,7 +112,7 @@ def preemption(nodes: int) -> Figures:
             assert one.gang is not None
             gangs.remember_offer(one.uid, one.gang, all_names)
         filter_nodes(view, Bodies().read(body), Framework([Enabled("gangs", gangs)]))
-        work = preemptor._make_room_for_gang(records[-1], all_names)  # noqa: SLF001 (one look, without the waits around it)
+        work = preemptor._make_room_for_gang(records[-1], all_names)  # noqa: SLF001 (one attempt, without the waits around it)
         found.append(asyncio.run(_longest_hold_ms(work)))
         assert all(view.ledger.nominations.node_of(one.uid) for one in records)
         for one in records:
@@ -124,7 +124,7 @@ def preemption(nodes: int) -> Figures:
 
 
 def _crowded(nodes: int) -> ClusterCache:
-    """Nodes with a crowd on each GPU, one with some room on one of its GPUs, and others of which each GPU is given as a whole."""
+    """Nodes with a crowd on each GPU, one with some room on one of its GPUs, and others whose GPUs are fully allocated."""
     view = ClusterCache(Ledger(), NO_EVENTS, lambda uid: None)
     for number in range(nodes):
         node = described_node(number, GPU_MIB, MemoryUnit.GIB)
@@ -139,7 +139,7 @@ def _crowded(nodes: int) -> ClusterCache:
                         f"default/{uid}",
                         node.name,
                         finished=False,
-                        allocation=allocate_on(node, device, asks(units)),
+                        allocation=allocate_on(node, device, request_of(units)),
                         owner="rs",
                     )
                 )
@@ -148,7 +148,7 @@ def _crowded(nodes: int) -> ClusterCache:
 
 
 def defragmentation(nodes: int) -> Figures:
-    """A look for pods that could move, over as many nodes as it takes, in vain."""
+    """An unsuccessful search for pods to move, over all nodes that it examines."""
     view = _crowded(nodes)
     mover = Defragmenter(
         view,
@@ -161,7 +161,7 @@ def defragmentation(nodes: int) -> Figures:
         retry=lambda uids: None,
         count=lambda result: None,
     )
-    record = PodRecord("wide", "default/wide", "", finished=False, request=asks(WIDE))
+    record = PodRecord("wide", "default/wide", "", finished=False, request=request_of(WIDE))
     view.upsert_pod(record)
     all_names = [node_name(number) for number in range(nodes)]
     found = []

@@ -1,4 +1,4 @@
-"""Starting what is measured, as its user would start it, and reading what the kernel says of it."""
+"""Start measured processes as users would, and read their resource usage from the kernel."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ DEADLINE_S = 120.0
 
 
 def wait_for_file(path: Path, process: "subprocess.Popen[bytes]") -> str:
-    """The file's text once it is there; raises when the process ended first or it takes too long."""
+    """The file's text once it exists; raises if the process ends first or it takes too long."""
     until = time.monotonic() + DEADLINE_S
     while not path.exists():
         if process.poll() is not None:
@@ -26,7 +26,7 @@ def wait_for_file(path: Path, process: "subprocess.Popen[bytes]") -> str:
 
 @contextmanager
 def running(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """A Python process of ours (``-m …``), ended at the end."""
+    """A Python process of ours (``-m …``), terminated at the end."""
     log = tempfile.TemporaryFile()  # noqa: SIM115 -- closed below
     process = subprocess.Popen([sys.executable, "-m", *arguments], stderr=log, stdout=log)
     try:
@@ -47,7 +47,7 @@ def running(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
 
 @contextmanager
 def api_server(**settings: int | str) -> Iterator[str]:
-    """The API server that answers at once; yields a kubeconfig that leads to it."""
+    """The API server that answers immediately; yields a kubeconfig for it."""
     with tempfile.TemporaryDirectory() as folder:
         port_file = Path(folder, "port")
         options = [

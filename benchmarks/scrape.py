@@ -1,10 +1,10 @@
-"""What a scrape of the scheduler costs its event loop, with 40,000 GPUs on 5,000 nodes and 50,000 pods on them.
+"""The cost of a scrape for the scheduler's event loop, with 40,000 GPUs on 5,000 nodes and 50,000 pods on them.
 
-``scrape_loop_ms_40000`` is the processor time that the loop's own thread spends on one scrape, from the request to the
-answer's being handed on, as Prometheus asks for it (packed); the rest is done in another thread meanwhile.
+``scrape_loop_ms_40000`` is the processor time that the loop's own thread spends on one scrape, from the request to
+passing on the response, compressed as for Prometheus; the rest runs in another thread meanwhile.
 ``scrape_stall_ms_40000`` is the longest delay of a task of the loop that runs every half millisecond, which other threads can
-delay by holding the interpreter. Every metric of the process is in it, with 1,000 pending pods. Between two scrapes pods come
-and go on 1,000 nodes. The first scrape has a figure of its own.
+delay by holding the interpreter. Every metric of the process is in it, with 1,000 pending pods. Between two scrapes pods are
+replaced on 1,000 nodes. The first scrape has its own figure.
 Usage: ``python -m benchmarks scrape``.
 """
 
@@ -44,7 +44,7 @@ _TICK_S = 0.0005
 
 
 def measure(*, quick: bool) -> Figures:
-    """Medians of the loop's time and of the longest stall, in ms; size of the text in MB, packed."""
+    """Medians of the loop's time and of the longest stall, in ms; size of the compressed text in MB."""
     return asyncio.run(_measure(4 if quick else 20))
 
 
@@ -62,7 +62,7 @@ async def _measure(rounds: int) -> Figures:
         text, _ = await metrics.answer(packed=True)
         spent.append(time.thread_time() - began)
         size = len(text)
-        # In a scrape of its own: what ticks spend some hundred times is not the scrape's.
+        # In a separate scrape: the time of hundreds of ticks does not belong to the scrape.
         _churn(ledger, 2 * turn + 1)
         ticking = asyncio.create_task(_longest_stall_s())
         await asyncio.sleep(0.02)
@@ -83,12 +83,12 @@ async def _measure(rounds: int) -> Figures:
 class _Silent:
     """No events are written."""
 
-    def record(self, *about: Any, **said: Any) -> None:
+    def record(self, *about: Any, **fields: Any) -> None:
         """Nothing."""
 
 
 class _NoLeases:
-    """There is one scheduler alone."""
+    """There is only one scheduler."""
 
     async def lease_holder(self, namespace: str, name: str) -> str:
         return ""
@@ -110,7 +110,7 @@ class _Watch:
 
 
 def _metrics(ledger: Ledger) -> Metrics:
-    """As the process exports it."""
+    """Metrics as exported by the process."""
     metrics, events = Metrics(ledger), _Silent()
     view = ClusterCache(ledger, events, lambda uid: None)
     for number in range(_WAITING):
@@ -120,9 +120,11 @@ def _metrics(ledger: Ledger) -> Metrics:
         reservations.add(f"r{number}", f"default/r{number}", SYSTEM_CLOCK.monotonic())
     watches = {kind: _Watch() for kind in ("nodes", "pods")}
     leading = LeaderWatch(Leading(_NoLeases(), None), SYSTEM_CLOCK)
-    news = PendingPodEvents(FromDecisions(DecisionLog(view, SYSTEM_CLOCK)), events, SYSTEM_CLOCK, leading)
-    news.by_reason = {category.value: 1 for category in Category}
-    news.export(metrics.watch, metrics.watch_by)
+    pending_events = PendingPodEvents(
+        FromDecisions(DecisionLog(view, SYSTEM_CLOCK)), events, SYSTEM_CLOCK, leading
+    )
+    pending_events.by_reason = {category.value: 1 for category in Category}
+    pending_events.export(metrics.watch, metrics.watch_by)
     export(metrics, view, reservations)
     ClusterMetrics(metrics, events, reservations, leading, SYSTEM_CLOCK).export(lambda: watches)
     return metrics

@@ -1,5 +1,5 @@
-"""What becomes of requests of HAMi and KAI at admission, and what is said of those without an equivalent: one table, for the webhook by itself and
-behind a real API server."""
+"""Requests of HAMi and KAI at admission: how they are translated, and the messages for those without an equivalent. One table, for the webhook
+alone and behind a real API server."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +18,7 @@ GPU, MEMORY, PERCENT, CORES = (
 
 @dataclass(frozen=True)
 class Case:
-    """A pod's limits by container, annotations and further fields; what the pod becomes (``None``: nothing), or what is said."""
+    """A pod's limits by container, annotations and further fields; the translated pod (``None``: unchanged), or the message."""
 
     id: str
     limits: dict[str, dict[str, str]]
@@ -316,7 +316,7 @@ INVALID_AFTERWARDS = (
 
 
 def pod(case: Case) -> dict[str, Any]:
-    """As the API server shows it to webhooks: requests are filled in from limits."""
+    """As the API server sends it to webhooks: requests are filled in from limits."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -1,4 +1,4 @@
-"""Of the table of what admission takes and refuses: containers with a GPU each (label ``gpushare.dev/gpu-per-container``)."""
+"""Part of the table of what admission accepts and rejects: containers with a GPU each (label ``gpushare.dev/gpu-per-container``)."""
 
 from typing import Final
 

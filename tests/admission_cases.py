@@ -1,10 +1,10 @@
 """One table of what admission admits and rejects, the same for policies, webhook and playground.
 
-``PODS`` are pods, also put into templates by ``workloads``; ``admission_writes`` goes on with writes of different
-users on pods, bindings and nodes. ``says`` is the whole sentence of ours (the API server puts words before it), or,
-where ``by`` is ``kubernetes``, a piece of what the API server itself answers before anybody of ours is asked.
-``warns`` are sentences that go with what is taken or refused. ``units`` is what a pod of them asks for once it is stored, where it asked in people's units, counted as ``COUNTING`` says.
-Where several rules are broken the first of this order answers: MiB, percent, one way, card, less than a unit, compute's value, compute without memory, kinds, whole
+``PODS`` are pods, also put into templates by ``workloads``; ``admission_writes`` continues with writes of different
+users on pods, bindings and nodes. ``says`` is our complete message (the API server prepends some words), or,
+if ``by`` is ``kubernetes``, a part of the API server's own message, before our admission is called.
+``warns`` are the warnings of an accepted or rejected object. ``units`` are the stored pod's units, if it requested people's units, counted with ``COUNTING``.
+If several rules are broken, the first in this order answers: MiB, percent, one way, card, less than a unit, compute's value, compute without memory, kinds, whole
 beside share, count as resource, the label for several GPUs (value, compute, parts), placement, the label for a GPU each, compute class, volumes, annotations that choose GPUs, node.
 """
 
@@ -43,7 +43,7 @@ from tests.admission_words import (
     whole_words,
 )
 
-#: Values of annotations that are taken, and refused.
+#: Values of annotations that are accepted, and rejected.
 CHOSEN: Mapping[str, tuple[str, ...]] = {
     names.ANN_GPU_MODEL: ("A10", "NVIDIA A100-SXM4-80GB, Tesla T4"),
     names.ANN_GPU_MODEL_EXCLUDE: ("T4,P4",),
@@ -75,7 +75,7 @@ PODS: tuple[PodCase, ...] = (
     *PEOPLES,
     *MISTAKES,
     *APART,
-    # --- what is taken
+    # --- accepted
     PodCase("nothing-of-ours", (box(cpu="1"),)),
     PodCase("no-resources", ({"name": "c", "image": "busybox"},)),
     PodCase("memory", (box(mem="3"),), scheduler=OURS),
@@ -145,7 +145,7 @@ PODS: tuple[PodCase, ...] = (
     PodCase("whole-device", (box(mem="4"),), labels=PLACED, scheduler=OURS),
     PodCase("whole-device-with-compute", (box(mem="4", core="30"),), labels=PLACED, scheduler=OURS),
     PodCase("whole-devices", (box(mem="4"),), labels={COUNT: "2", **PLACED}, scheduler=OURS),
-    # --- which GPUs, and how they are filled
+    # --- choice of GPUs and placement
     *(
         PodCase(
             f"{name.partition('/')[2]}-{number}", (box(mem="1"),), annotations={name: value}, scheduler=OURS
@@ -417,7 +417,7 @@ PODS: tuple[PodCase, ...] = (
         annotations={names.ANN_MEM_INDEX: "0", names.ANN_SHARE: "{}", "note": "x"},
         says=carried_words(names.ANN_SHARE, names.ANN_MEM_INDEX),
     ),
-    # --- what Kubernetes itself refuses
+    # --- rejected by Kubernetes itself
     PodCase("memory-fraction", (box(mem="500m"),), says="must be an integer", by="kubernetes"),
     PodCase("compute-fraction", (box(mem="1", core="500m"),), says="must be an integer", by="kubernetes"),
     PodCase("memory-negative", (box(mem="-1"),), says="must be greater than or equal to 0", by="kubernetes"),
@@ -464,7 +464,7 @@ def _template(case: PodCase, **spec: Any) -> JsonObject:
     return copy.deepcopy(made)
 
 
-#: Kind of what carries a pod template, its API version, and its resource.
+#: Kinds with a pod template, each with its API version and resource.
 WORKLOADS: Mapping[str, tuple[str, str]] = {
     "Deployment": ("apps/v1", "deployments"),
     "ReplicaSet": ("apps/v1", "replicasets"),
@@ -503,6 +503,6 @@ def workload(kind: str, case: PodCase, name: str, namespace: str = "default") ->
 
 
 def workloads(case: PodCase, name: str) -> Iterator[JsonObject]:
-    """The template of ``case`` in an object of every kind that carries one."""
+    """The template of ``case`` in an object of every kind with a template."""
     for kind in WORKLOADS:
         yield workload(kind, case, name)

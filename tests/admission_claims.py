@@ -1,5 +1,5 @@
-"""What becomes of requests where they become ResourceClaims, and what is said of those that claims cannot express: one table, for the webhook by
-itself and behind a real API server."""
+"""Requests that become ResourceClaims, and the messages for those that claims cannot express: one table, for the webhook alone and
+behind a real API server."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ NO_INSTANCE = f'!("profile" in {ATTRIBUTES})'
 
 @dataclass(frozen=True)
 class Claim:
-    """What a claim asks of each GPU, as the API server writes it."""
+    """A claim's requirements of each GPU, as the API server writes them."""
 
     capacity: dict[str, str]
     count: int = 1
@@ -49,7 +49,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claimed:
-    """A pod, the claims of its containers (``uses``, by container) and what each asks for; ``left``: limits that stay."""
+    """A pod, its claims with their requirements, and the claims of its containers (``uses``); ``left``: limits that stay."""
 
     case: Case
     claims: dict[str, Claim]

@@ -1,4 +1,4 @@
-"""Pods of the admission table that are admitted with a warning: likely mistakes, and similar names that are none."""
+"""Pods of the admission table that are admitted with a warning: likely mistakes, and similar names that are correct."""
 
 from gpushare.api import names
 from tests.admission_words import CORE, COUNT, MEM, MEMORY, OURS, PERCENT, WHOLE, PodCase, box
@@ -14,17 +14,17 @@ _IN_LIMITS = "it is a resource: write it in the limits of a container"
 _OF_NODES = "it looks like a label of nodes: to select nodes, write it under nodeSelector"
 
 
-def unknown_words(*asked: tuple[str, str, str]) -> str:
-    """The sentence on resources that are none, of ``(container, resource, what is meant)``."""
+def unknown_words(*requests: tuple[str, str, str]) -> str:
+    """The warning about unknown resources, of ``(container, resource, what is meant)``."""
     found = ", ".join(
-        f"container {name} asks for {resource} (write {meant})" for name, resource, meant in asked
+        f"container {name} asks for {resource} (write {meant})" for name, resource, meant in requests
     )
     return f"unknown resources, which no node offers, so the pod stays pending: {found}"
 
 
-def large_words(*asked: tuple[str, str]) -> str:
-    """The sentence on more units than a GPU can have, of ``(container, amount)``."""
-    found = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+def large_words(*requests: tuple[str, str]) -> str:
+    """The warning about more units than a GPU can have, of ``(container, amount)``."""
+    found = ", ".join(f"container {name} asks for {amount}" for name, amount in requests)
     return (
         f"{MEM} is a number of units of 1GiB, without Mi or Gi, and no GPU has as many: {found}; "
         f"write the number of units, or {MEMORY} such as 6144Mi or 6Gi"
@@ -32,7 +32,7 @@ def large_words(*asked: tuple[str, str]) -> str:
 
 
 def nothing_words(*containers: str) -> str:
-    """The sentence on no units."""
+    """The warning about zero units."""
     found = ", ".join(f"container {name}" for name in containers)
     return (
         f"{MEM}: 0 requests nothing: no share of a GPU is allocated, and no limit is enforced: {found}; "
@@ -40,9 +40,9 @@ def nothing_words(*containers: str) -> str:
     )
 
 
-def context_words(*asked: tuple[str, str]) -> str:
-    """The sentence on less than a context takes, of ``(container, RESOURCE: AMOUNT)``, in units of 128 MiB."""
-    found = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+def context_words(*requests: tuple[str, str]) -> str:
+    """The warning about less than a context takes, of ``(container, RESOURCE: AMOUNT)``, in units of 128 MiB."""
+    found = ", ".join(f"container {name} asks for {amount}" for name, amount in requests)
     return (
         f"less of each GPU than a CUDA context may take, some hundred MiB (518 on an H200): {found}; "
         f"a program limited to that may not start: request {MEM} 5 or more, in units of 128MiB"
@@ -56,7 +56,7 @@ def replacing_words(*containers: tuple[str, str]) -> str:
 
 
 def unmet_words(*keys: str) -> str:
-    """The sentence on a nodeSelector that no node meets, of ``KEY=VALUE (write …)``."""
+    """The warning about a nodeSelector that no node meets, of ``KEY=VALUE (write …)``."""
     return f"nodeSelector names labels that no node can have: {', '.join(keys)}"
 
 
@@ -103,7 +103,7 @@ _MODES = "write default, share, cgpu, core_mem, mps, topology or dra"
 
 
 def unread_words(*keys: tuple[str, str]) -> str:
-    """The sentence on unknown labels and annotations, of ``(label KEY, what to do)``."""
+    """The warning about unknown labels and annotations, of ``(label KEY, what to do)``."""
     return f"unknown labels or annotations of a pod: {', '.join(f'{key} ({advice})' for key, advice in keys)}"
 
 
@@ -155,7 +155,7 @@ def _annotated(key: str, advice: str) -> PodCase:
 
 
 MISTAKES: tuple[PodCase, ...] = (
-    # --- resources that are none
+    # --- unknown resources
     *(
         PodCase(f"asks-{name}", (box(**{name: "3"}),), warns=(unknown_words(("c", name, meant)),))
         for name, meant in (
@@ -487,7 +487,7 @@ MISTAKES: tuple[PodCase, ...] = (
 )
 
 
-#: In a cluster that counts in units of 128 MiB: in units of 1 GiB no share is so small.
+#: In a cluster with units of 128 MiB: in units of 1 GiB no share is so small.
 SMALL: tuple[PodCase, ...] = (
     PodCase("small-4", (box(mem="4"),), scheduler=OURS, warns=(context_words(("c", f"{MEM}: 4")),)),
     PodCase("small-enough", (box(mem="5"),), scheduler=OURS),
@@ -506,7 +506,7 @@ SMALL: tuple[PodCase, ...] = (
         scheduler=OURS,
     ),
 )
-#: As ``SMALL``, where admission has not counted MiB before it warns: in templates.
+#: As ``SMALL``, for templates, in which admission does not convert MiB before it warns.
 SMALL_MIB: tuple[PodCase, ...] = (
     PodCase("small-512Mi", (box(memory="512Mi"),), warns=(context_words(("c", f"{MEMORY}: 512Mi")),)),
     PodCase("small-rounded-up", (box(memory="513Mi"),)),

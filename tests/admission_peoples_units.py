@@ -1,4 +1,4 @@
-"""The part of the table of admission that is about requests in people's units; see ``admission_cases``."""
+"""The part of the admission table about requests in people's units; see ``admission_cases``."""
 
 from gpushare.api import names
 from tests.admission_words import (
@@ -189,7 +189,7 @@ PEOPLES: tuple[PodCase, ...] = (
         spec=SCRATCH,
         says=hiding_words(("c", "/run/gpushare")),
     ),
-    # --- what Kubernetes itself refuses
+    # --- rejected by Kubernetes itself
     PodCase("mib-of-half-a-byte", (box(memory="500m"),), says="must be an integer", by="kubernetes"),
     PodCase("percent-fraction", (box(percent="2500m"),), says="must be an integer", by="kubernetes"),
     PodCase(

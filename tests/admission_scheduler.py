@@ -1,6 +1,6 @@
-"""Writes of the scheduler's account that admission takes and refuses, by policies or by the webhook; see ``admission_writes``.
+"""Writes of the scheduler's account that admission accepts and rejects, by policies or by the webhook; see ``admission_writes``.
 
-The parts that only the webhook is asked about are left out of ``OF_THE_SCHEDULER``: the scheduler's own rights give none of them.
+``OF_THE_SCHEDULER`` omits writes that only the webhook checks: the scheduler's own permissions do not include them.
 """
 
 from typing import Any
@@ -18,21 +18,21 @@ _RUNNING = {"name": "c", "image": "i", "imageID": "x", "ready": True, "restartCo
 _WAITS = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
 
-def _patch(called: str, body: JsonObject, says: str = "", part: str = "") -> Write:
-    return Write(f"scheduler-{called}", SCHEDULER, "UPDATE", f"pods{part}", "plain-n1", body, says)
+def _patch(name: str, body: JsonObject, says: str = "", part: str = "") -> Write:
+    return Write(f"scheduler-{name}", SCHEDULER, "UPDATE", f"pods{part}", "plain-n1", body, says)
 
 
-def _status(called: str, says: str = STATUS_WORDS, **status: Any) -> Write:
-    return _patch(called, {"status": status}, says, "/status")
+def _status(name: str, says: str = STATUS_WORDS, **status: Any) -> Write:
+    return _patch(name, {"status": status}, says, "/status")
 
 
-def _node(called: str, body: JsonObject) -> Write:
-    return Write(f"scheduler-{called}", SCHEDULER, "UPDATE", "nodes", "n1", body, NODE_WORDS)
+def _node(name: str, body: JsonObject) -> Write:
+    return Write(f"scheduler-{name}", SCHEDULER, "UPDATE", "nodes", "n1", body, NODE_WORDS)
 
 
 IMAGE = _patch("changes-an-image", {"spec": {"containers": [{**box(cpu="1"), "image": "evil"}]}}, POD_WORDS)
 _EPHEMERAL = {"spec": {"ephemeralContainers": [{"name": "d", "image": "evil"}]}}
-#: What RBAC refuses it already.
+#: Rejected by RBAC already.
 DEBUGS = _patch(
     "debugs", _EPHEMERAL, "the scheduler may not change pods/ephemeralcontainers", "/ephemeralcontainers"
 )

@@ -1,4 +1,4 @@
-"""Who writes, as the API server knows them: administrators, schedulers, kubelets and node agents."""
+"""Users that write, as the API server sees them: administrators, schedulers, kubelets and node agents."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 
 @dataclass(frozen=True)
 class User:
-    """The user that writes: name, groups, and what else the API server knows from its token."""
+    """A user: name, groups, and extra fields that the API server gets from its token."""
 
     name: str
     groups: tuple[str, ...] = ()

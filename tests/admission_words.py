@@ -1,4 +1,4 @@
-"""What the table of admission is made of: pods in short words, and the sentences that refuse them."""
+"""Building blocks of the admission table: pods in short notation, and the messages that reject them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ OURS, DEFAULT = names.SCHEDULER_NAME, "default-scheduler"
 
 @dataclass(frozen=True)
 class PodCase:
-    """A pod; ``says`` empty: taken, with ``scheduler`` in its spec then."""
+    """A pod; ``says`` empty: accepted, with ``scheduler`` in its spec then."""
 
     id: str
     containers: tuple[JsonObject, ...]
@@ -35,9 +35,9 @@ class PodCase:
     scheduler: str = DEFAULT
     units: Mapping[str, str] = field(default_factory=dict)
     note: str = ""
-    """What ``gpushare.dev/requested`` says of containers then."""
+    """The containers in its annotation ``gpushare.dev/requested`` then."""
     warns: tuple[str, ...] = ()
-    """The sentences of ours that go with it all the same, in this order."""
+    """Our warnings, in this order."""
 
     @property
     def refused(self) -> bool:
@@ -55,12 +55,21 @@ def box(
     **limits: str,
 ) -> JsonObject:
     """A container with limits ``mem``, ``core``, ``count``, ``whole``, ``memory``, ``percent`` (and ``cpu``), as users write them."""
-    called = {"mem": MEM, "core": CORE, "count": COUNT, "whole": WHOLE, "memory": MEMORY, "percent": PERCENT}
+    resource_names = {
+        "mem": MEM,
+        "core": CORE,
+        "count": COUNT,
+        "whole": WHOLE,
+        "memory": MEMORY,
+        "percent": PERCENT,
+    }
     resources: JsonObject = {}
     if limits:
-        resources["limits"] = {called.get(short, short): amount for short, amount in limits.items()}
+        resources["limits"] = {resource_names.get(short, short): amount for short, amount in limits.items()}
     if requests:
-        resources["requests"] = {called.get(short, short): amount for short, amount in requests.items()}
+        resources["requests"] = {
+            resource_names.get(short, short): amount for short, amount in requests.items()
+        }
     if claims:
         resources["claims"] = [{"name": claim} for claim in claims]
     made: JsonObject = {"name": name, "image": "busybox", "resources": resources}
@@ -73,20 +82,20 @@ def box(
     return made
 
 
-def mib_words(*asked: tuple[str, str]) -> str:
-    """The sentence on memory that is no whole number of MiB, of ``(container, amount)``."""
-    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+def mib_words(*requests: tuple[str, str]) -> str:
+    """The message about memory that is not a whole number of MiB, of ``(container, amount)``."""
+    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in requests)
     return f"{MEMORY} must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: {containers}"
 
 
-def percent_words(*asked: tuple[str, str]) -> str:
-    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+def percent_words(*requests: tuple[str, str]) -> str:
+    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in requests)
     return f"{PERCENT} must be a whole number from 1 to 100: {containers}"
 
 
-def ways_words(*asked: tuple[str, str]) -> str:
-    """The sentence on memory asked for twice, of ``(container, resources)``."""
-    containers = ", ".join(f"container {name} asks for {resources}" for name, resources in asked)
+def ways_words(*requests: tuple[str, str]) -> str:
+    """The message about memory requested twice, of ``(container, resources)``."""
+    containers = ", ".join(f"container {name} asks for {resources}" for name, resources in requests)
     return f"GPU memory is asked for in one way: {containers}; keep one of them in each container"
 
 
@@ -94,9 +103,9 @@ def small_words(containers: str) -> str:
     return f"{PERCENT} is less than one unit of 1GiB on a card of 16160 MiB: {containers}; ask for 7 or more"
 
 
-def core_words(*asked: tuple[str, str]) -> str:
-    """The sentence on a wrong compute share, of ``(container, amount)``."""
-    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in asked)
+def core_words(*requests: tuple[str, str]) -> str:
+    """The message about a wrong compute share, of ``(container, amount)``."""
+    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in requests)
     return f"{CORE} must be a multiple of 5 from 5 to 100: {containers}"
 
 
@@ -156,7 +165,7 @@ def choice_words(name: str, value: str) -> str:
 
 
 def hiding_words(*mounted: tuple[str, str]) -> str:
-    """The sentence on volumes over what isolates, of ``(container, paths)``."""
+    """The message about volumes over files of the isolation, of ``(container, paths)``."""
     containers = "; ".join(f"container {name} mounts {paths}" for name, paths in mounted)
     return (
         f"volumes would hide what holds a container to its share of a GPU: {containers}; mount them elsewhere"
@@ -184,7 +193,7 @@ def carried_words(*annotations: str) -> str:
     )
 
 
-#: Every annotation that stands for a pod's share, in the order in which messages name them.
+#: Every annotation that records a pod's share, in the order of messages.
 RECORDS = (
     names.ANN_SHARE,
     names.ANN_ALSO,
@@ -206,13 +215,13 @@ PLACED = {names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE}
 
 
 def counted(case: PodCase, stored: Any) -> str:
-    """What is wrong with the units of the pod of ``case`` as it is ``stored``; empty where they are as the table says."""
+    """The problem with the units of the ``stored`` pod of ``case``; empty if they are as in the table."""
     containers = [*stored["spec"]["containers"], *stored["spec"].get("initContainers", ())]
-    asked = {one["name"]: one.get("resources", {}) for one in containers}
-    for name, resources in asked.items():
+    resources_of = {one["name"]: one.get("resources", {}) for one in containers}
+    for name, resources in resources_of.items():
         amounts = [resources.get(which) or {} for which in ("limits", "requests")]
         if any(one in amount for amount in amounts for one in (MEMORY, PERCENT)):
-            return f"container {name} still asks in people's units: {resources}"
+            return f"container {name} still requests people's units: {resources}"
     if not case.units:
         return (
             ""
@@ -220,7 +229,9 @@ def counted(case: PodCase, stored: Any) -> str:
             else "a note is there"
         )
     for which in ("limits", "requests"):
-        found = {name: str(one[which][MEM]) for name, one in asked.items() if MEM in one.get(which, {})}
+        found = {
+            name: str(one[which][MEM]) for name, one in resources_of.items() if MEM in one.get(which, {})
+        }
         if found != case.units:
             return f"{which} {found}, not {dict(case.units)}"
     note = f'{{"unitMib":1024,"cardMib":16160,"containers":{case.note}}}'

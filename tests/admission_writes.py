@@ -1,8 +1,8 @@
-"""Writes of different users on pods, bindings and nodes that admission takes and refuses; see ``admission_cases``.
+"""Writes of different users on pods, bindings and nodes that admission accepts and rejects; see ``admission_cases``.
 
-``Write.says`` is the whole sentence of ours, empty where the write is taken. An UPDATE is a merge patch of ``old``; a
+``Write.says`` is our complete message, empty if the write is accepted. An UPDATE is a merge patch of ``old``; a
 CREATE is the object itself. Names: nodes ``n1`` and ``n2``; pods ``bound-n1`` and ``bound-n2`` hold GPU memory there,
-``waiting`` asks for it, ``plain-n1`` does not; all in namespace ``default``.
+``waiting`` requests it, ``plain-n1`` does not; all in namespace ``default``.
 """
 
 import copy
@@ -60,7 +60,7 @@ def _node(name: str) -> JsonObject:
     }
 
 
-#: What is there before each write, by (resource, name).
+#: Objects that exist before each write, by (resource, name).
 OBJECTS: Mapping[tuple[str, str], JsonObject] = {
     ("pods", "bound-n1"): _pod("bound-n1", "n1"),
     ("pods", "bound-n2"): _pod("bound-n2", "n2"),
@@ -85,14 +85,14 @@ class Write:
 
     @property
     def old(self) -> JsonObject | None:
-        """The object before; ``None`` for what is created."""
+        """The object before the write; ``None`` for CREATE."""
         if self.operation == "CREATE":
             return None
         return copy.deepcopy(OBJECTS[self.resource.partition("/")[0], self.name])
 
     @property
     def new(self) -> JsonObject | None:
-        """The object that is submitted; ``None`` for what is deleted."""
+        """The submitted object; ``None`` for DELETE."""
         if self.operation == "DELETE":
             return None
         if self.old is None:
@@ -292,7 +292,7 @@ WRITES: tuple[Write, ...] = (
         binding("waiting", {names.ANN_MEM_INDEX: "0"}),
         carried_words(names.ANN_MEM_INDEX),
     ),
-    # --- pods that have a node from the start
+    # --- pods created with a node
     Write("mirror-pod", ADMIN, "CREATE", "pods", "made", _MIRROR),
     Write("scheduler-creates-bound", SCHEDULER, "CREATE", "pods", "made", _BOUND),
     Write("scheduler-creates-with-record", SCHEDULER, "CREATE", "pods", "made", _pod("made", "n1")),

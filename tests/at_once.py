@@ -1,4 +1,4 @@
-"""A coroutine that waits for nothing but its turn, run to its end where no event loop can be waited for."""
+"""Run a coroutine that never waits for anything but its turn to its end, without an event loop."""
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -7,7 +7,7 @@ _T = TypeVar("_T")
 
 
 def at_once(work: Coroutine[Any, Any, _T]) -> _T:
-    """What ``work`` returns."""
+    """The result of ``work``."""
     while True:
         try:
             work.send(None)

@@ -1,6 +1,6 @@
-"""What cluster-autoscaler makes of our nodes and pods, one table for its rules as we know them and for its own code.
+"""cluster-autoscaler's decisions for our nodes and pods: one table for its rules as we know them and for its own code.
 
-It runs kube-scheduler's plugins without extenders, so it knows sums of nodes and no GPU (docs/decisions/0022).
+It runs kube-scheduler's plugins without extenders, so it sees sums per node and no single GPUs (docs/decisions/0022).
 """
 
 import copy
@@ -30,9 +30,9 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True)
 class Case:
-    """``template`` is what its group makes, ``nodes`` are there, ``pods`` run or wait.
+    """``template`` is the group's node, ``nodes`` exist, ``pods`` run or are pending.
 
-    ``seen``: how many of those it looks at; ``lacking``: for which of them it finds no room; ``makes``: how many nodes it adds.
+    ``seen``: how many pods it considers; ``lacking``: those without room; ``makes``: how many nodes it adds.
     """
 
     id: str
@@ -45,7 +45,7 @@ class Case:
 
 
 def node(name: str, template: NodeTemplate, **more: str) -> JsonObject:
-    """A ready node with what ``template`` says, or one that is to come."""
+    """A ready node, or a future one, according to ``template``."""
     amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
     amounts |= {resource: str(amount) for resource, amount in template.capacity.items()} | more
     return {
@@ -63,7 +63,7 @@ def node(name: str, template: NodeTemplate, **more: str) -> JsonObject:
 
 
 def pod(name: str, units: int, *, on: str = "", seen: bool = True) -> JsonObject:
-    """A pod that runs ``on`` a node, or waits; ``seen``: with the condition that kube-scheduler gives."""
+    """A pod that runs ``on`` a node, or is pending; ``seen``: with kube-scheduler's condition."""
     amounts = {names.GPU_MEM: str(units)}
     made: JsonObject = {
         "metadata": {"name": name, "namespace": "default", "uid": name},
@@ -85,7 +85,7 @@ def pod(name: str, units: int, *, on: str = "", seen: bool = True) -> JsonObject
 
 
 def elsewhere(made: JsonObject, *nodes: str, kind: str = KIND) -> JsonObject:
-    """The stand-in for a pod that these nodes refused, as cluster-autoscaler is to see it."""
+    """The placeholder for a pod that these nodes refused, as cluster-autoscaler sees it."""
     guest = decode_guest(msgspec.json.encode(made))
     likeness = Likeness(frozenset(nodes), INSTANCE_TYPE, frozenset((kind,)))
     found = placeholder_for(guest, likeness, "gpushare-placeholders")
@@ -110,7 +110,7 @@ def _with_compute(made: JsonObject, percent: int) -> JsonObject:
 
 
 def _admitted(made: JsonObject, counting: Counting, **amounts: str) -> JsonObject:
-    """It as admission leaves it, with these amounts in place of units."""
+    """The pod after admission, with these amounts in place of units."""
     found = copy.deepcopy(made)
     found["spec"]["containers"][0]["resources"] = {"limits": amounts, "requests": dict(amounts)}
     return json_patch(found, conversion(decode_pod(found), counting))
@@ -161,7 +161,7 @@ def _named(count: int) -> tuple[str, ...]:
 
 
 ONE, TWO = NodeTemplate((16384,)), NodeTemplate((16384, 16384))
-#: Six units are free on each of its two GPUs, and the pod that no GPU holds.
+#: Six units are free on each of its two GPUs; ``LARGE`` fits on neither.
 BROKEN_UP = (node("n1", TWO),)
 RUNNING = (pod("a", 10, on="n1"), pod("b", 10, on="n1"))
 LARGE = pod("large", 8)
@@ -169,7 +169,7 @@ STAND_IN = elsewhere(LARGE, "n1")
 
 CASES: tuple[Case, ...] = (
     *(
-        # Two pods of 6 GiB are on a GPU of 15: ten pods need five nodes, whatever the unit.
+        # Two pods of 6 GiB fit on a GPU of 15: ten pods need five nodes in any unit.
         Case(
             f"from-zero-as-many-nodes-as-pods-need-in-units-of-{unit.setting}",
             node("template", NodeTemplate((V100,), NodeMode.SHARE, unit)),
@@ -225,7 +225,7 @@ CASES: tuple[Case, ...] = (
         lacking=_named(2),
         makes=2,
     ),
-    # It counts what they request, not that each holds a whole GPU.
+    # It counts their requests, not that each holds a whole GPU.
     Case(
         "whole-gpus-by-label-that-request-half-of-one",
         node("template", ONE),
@@ -237,7 +237,7 @@ CASES: tuple[Case, ...] = (
         lacking=_named(4),
         makes=2,
     ),
-    # A nominated pod's capacity is being freed, and a pod that was never tried is not the autoscaler's to help.
+    # A nominated pod's capacity is being freed, and a pod that was never tried is not the autoscaler's concern.
     Case(
         "only-pods-that-kube-scheduler-calls-unschedulable",
         node("template", ONE),
@@ -258,7 +258,7 @@ CASES: tuple[Case, ...] = (
         lacking=("stand-in-large",),
         makes=1,
     ),
-    # Where a group has nodes, one of them is the template; only its name becomes another.
+    # If a group has nodes, one of them is the template, with another name.
     Case(
         "a-stand-in-where-a-living-node-is-the-template",
         BROKEN_UP[0],
@@ -281,7 +281,7 @@ CASES: tuple[Case, ...] = (
         (*RUNNING, pod("large", 8, on="n2"), STAND_IN),
         (*BROKEN_UP, node("n2", TWO)),
     ),
-    # A kind of node of which an empty one would not do either is not made, whatever its sum says.
+    # Nodes of a kind on which the pod would not fit even if empty are not added, whatever the sum.
     Case(
         "a-stand-in-that-no-node-of-this-group-is-right-for",
         node("template", TWO),
@@ -298,7 +298,7 @@ CASES: tuple[Case, ...] = (
         seen=2,
         lacking=("stand-in-large",),
     ),
-    # What of several pods was left for the next round gets its own node then.
+    # A pod left for the next round gets its own node then.
     Case(
         "the-third-of-three-where-a-node-holds-two",
         node("template", TWO),
@@ -325,7 +325,7 @@ CASES: tuple[Case, ...] = (
         lacking=_named(3),
         makes=1,
     ),
-    # Why such nodes need a startup taint: a second one would be made for the same pod.
+    # Why such nodes need a startup taint: a second one would be added for the same pod.
     Case(
         "a-node-whose-agent-has-not-registered-yet",
         node("template", TWO),

@@ -1,5 +1,5 @@
-"""cluster-autoscaler's rules as far as they concern us, for where its code cannot be had: which pods it looks at, whether it finds room
-on nodes that are there, and how many nodes it adds (first fit, largest first). Its code is asked in ``tests/e2e/test_autoscaling.py``.
+"""cluster-autoscaler's rules as far as they concern us, without its code: which pods it considers, whether it finds room on existing
+nodes, and how many nodes it adds (first fit, largest first). Its own code runs in ``tests/e2e/test_autoscaling.py``.
 """
 
 import copy
@@ -14,7 +14,7 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 @dataclass(frozen=True)
 class Answer:
-    """Pods that it looks at, those that it finds no room for, and the nodes that it adds."""
+    """Pods that it considers, those without room, and the number of nodes that it adds."""
 
     seen: list[str]
     lacking: list[str]
@@ -22,7 +22,7 @@ class Answer:
 
 
 class _Room:
-    """What is left of a node, as kube-scheduler's plugins count without extenders."""
+    """Free resources of a node, as counted by kube-scheduler's plugins without extenders."""
 
     def __init__(self, node: JsonObject) -> None:
         self.labels = node["metadata"]["labels"]
@@ -33,11 +33,13 @@ class _Room:
         return (
             selected
             and self._allowed(pod)
-            and all(self.left.get(name, 0) >= parse_quantity(amount) for name, amount in _asked(pod).items())
+            and all(
+                self.left.get(name, 0) >= parse_quantity(amount) for name, amount in _requests(pod).items()
+            )
         )
 
     def take(self, pod: JsonObject) -> None:
-        for name, amount in _asked(pod).items():
+        for name, amount in _requests(pod).items():
             self.left[name] -= parse_quantity(amount)
 
     def _allowed(self, pod: JsonObject) -> bool:
@@ -54,18 +56,18 @@ class _Room:
         )
 
 
-def _asked(pod: JsonObject) -> JsonObject:
+def _requests(pod: JsonObject) -> JsonObject:
     requests: JsonObject = pod["spec"]["containers"][0]["resources"]["requests"]
     return requests
 
 
 def simulated(template: JsonObject, pods: Sequence[JsonObject], nodes: Sequence[JsonObject]) -> Answer:
-    """What it would do."""
+    """The decision of cluster-autoscaler."""
     rooms = {node["metadata"]["name"]: _Room(node) for node in nodes}
     for pod in pods:
         if on := pod["spec"].get("nodeName"):
             rooms[on].take(pod)
-    seen = [pod for pod in pods if _looked_at(pod)]
+    seen = [pod for pod in pods if _is_considered(pod)]
     lacking = []
     for pod in seen:
         room = next((room for room in rooms.values() if room.takes(pod)), None)
@@ -74,7 +76,7 @@ def simulated(template: JsonObject, pods: Sequence[JsonObject], nodes: Sequence[
         else:
             room.take(pod)
     fresh: list[_Room] = []
-    for pod in sorted(lacking, key=lambda pod: -sum(map(parse_quantity, _asked(pod).values()))):
+    for pod in sorted(lacking, key=lambda pod: -sum(map(parse_quantity, _requests(pod).values()))):
         room = next((room for room in fresh if room.takes(pod)), None)
         if room is None:
             room = _Room(_named(template, f"template-{len(fresh)}"))
@@ -85,7 +87,7 @@ def simulated(template: JsonObject, pods: Sequence[JsonObject], nodes: Sequence[
     return Answer([_name(pod) for pod in seen], [_name(pod) for pod in lacking], len(fresh))
 
 
-def _looked_at(pod: JsonObject) -> bool:
+def _is_considered(pod: JsonObject) -> bool:
     status = pod["status"]
     return (
         not pod["spec"].get("nodeName")

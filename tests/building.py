@@ -1,4 +1,4 @@
-"""The parts in C, built by their own Makefiles: once for all test processes."""
+"""Builds the C parts with their Makefiles, once for all test processes."""
 
 import fcntl
 import subprocess
@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-#: With what C programs are also built for ``make sanitize``; ``make test`` runs the plain builds, which are there already.
+#: Sanitizers of ``make sanitize``; ``make test`` runs the plain builds, which exist already.
 SANITIZERS = tuple(pytest.param(one, marks=pytest.mark.sanitized) for one in ("address", "thread"))
 
 
 def make(folder: str, target: str, lock: Path) -> None:
-    """``make TARGET`` in the checkout's ``folder``, for which the others who hold the same ``lock`` wait."""
+    """``make TARGET`` in the checkout's ``folder``, one at a time per ``lock``."""
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Settings for all tests."""
 
 import gc
 import logging
@@ -15,35 +15,35 @@ from scripts.coverage_floor import FLOORS
 _TESTS: Final = Path(__file__).parent
 _WHOLE: Final = _TESTS / "integration" / "whole"
 
-# Tests check what is done, not how fast: a machine may be busy. --durations shows what takes long.
+# Tests check results, not speed: a machine may be busy. --durations shows slow tests.
 _busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None)
-# A tree passes or it does not: the same examples each time, everywhere. Others are looked for by ``make soak``.
+# Results are reproducible: the same examples each time, everywhere. ``make soak`` tries others.
 settings.register_profile("the same each time", _busy, derandomize=True)
 settings.register_profile("soak", _busy, derandomize=False, print_blob=True)
 settings.load_profile("soak" if os.environ.get("GPUSHARE_SOAK") else "the same each time")
 
-# A make that a test starts is a reader's own, not a part of the one that started the tests: that one's flags are not its.
+# A make started by a test is independent of the one that started the tests and must not inherit its flags.
 for _name in ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"):
     os.environ.pop(_name, None)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of whole clusters, which wait half of their time, begin with the first: others compute meanwhile."""
+    """Tests of whole clusters, which wait half of their time, start first: others compute meanwhile."""
     whole = f"{_WHOLE}{os.sep}"
     items.sort(key=lambda item: not str(item.path).startswith(whole))
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of tests live as long as the process: the garbage collector need not look through them again and again."""
+    """Thousands of tests live as long as the process: the garbage collector need not scan them repeatedly."""
     gc.freeze()
 
 
 def _is_measured(item: pytest.Item) -> bool:
-    """Whether the lines that a test takes count for the floors of coverage.
+    """Whether the lines that a test runs count for the coverage floors.
 
-    To trace them takes as long again. Only tests of a room that has a floor are asked, and none with random examples: a line
-    that only chance reaches is not tested.
+    Tracing doubles the time. Only tests of a folder with a floor are traced, and none with random examples: a line
+    reached only by chance is not tested.
     """
     if item.get_closest_marker("no_cover") or item.get_closest_marker("hypothesis"):
         return False
@@ -52,7 +52,7 @@ def _is_measured(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Trace measured tests alone, also in xdist's workers, which start two measurements, of which pytest-cov 7.1 pauses one."""
+    """Trace only measured tests, also in xdist's workers, which start two measurements, of which pytest-cov 7.1 pauses one."""
     tracer = None if _is_measured(item) else sys.gettrace()
     if tracer is not None:
         sys.settrace(None)
@@ -65,7 +65,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.fixture(autouse=True)
 def logging_stays() -> Iterator[None]:
-    """What a command sets up for its process holds until the test that tried it ends."""
+    """Undo a command's changes to logging at the end of the test."""
     root, own = logging.getLogger(), logging.getLogger("gpushare")
     handlers, levels = root.handlers[:], (root.level, own.level)
     yield

@@ -1,4 +1,4 @@
-"""Deadlines that scale with the machine: time for which it was short of processors does not count."""
+"""Deadlines that scale with the machine: time for which processors were short does not count."""
 
 import re
 import subprocess
@@ -8,12 +8,12 @@ from typing import Final
 
 _PRESSURE: Final = Path("/proc/pressure/cpu")
 _SOME: Final = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
-#: However busy the machine is, a deadline passes after so many times as long.
+#: Even on a busy machine a deadline passes after this many times its length.
 _MOST_TIMES: Final = 5.0
 
 
 def starved_s() -> float:
-    """For how many seconds since the machine started some process has waited for a processor; 0 where the kernel does not say."""
+    """Seconds since boot in which some process waited for a processor; 0 if the kernel does not report it."""
     try:
         found = _SOME.search(_PRESSURE.read_text())
     except OSError:
@@ -22,7 +22,7 @@ def starved_s() -> float:
 
 
 class Deadline:
-    """``seconds`` from now of a machine on which nothing waits for a processor."""
+    """A deadline ``seconds`` from now, not counting time in which processes wait for a processor."""
 
     def __init__(self, seconds: float) -> None:
         now = time.monotonic()
@@ -32,7 +32,7 @@ class Deadline:
         self._starved = starved_s()
 
     def left_s(self) -> float:
-        """Seconds until it would pass if nothing waited for a processor from now on; 0 or less once it has passed."""
+        """Seconds left if nothing waits for a processor from now on; 0 or less once it has passed."""
         now = time.monotonic()
         return min(self._end + starved_s() - self._starved, self._latest) - now
 

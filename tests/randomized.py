@@ -6,7 +6,7 @@ Hypothesis marks its own tests, others are marked ``randomized``; ``make soak`` 
 import os
 import random
 
-#: Whether this is a round of ``make soak``: with examples that were not tried before, and more of them.
+#: Whether this is a round of ``make soak``: with new examples, and more of them.
 SOAK = bool(os.environ.get("GPUSHARE_SOAK"))
 
 

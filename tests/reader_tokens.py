@@ -1,4 +1,4 @@
-"""What holds of tokens to read with on every API server: the real one, and the playground's, which is tried with the same."""
+"""Checks of reader tokens, the same for the real API server and the playground's."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ DECISIONS, USAGE = "/gpushare/decisions", "/gpushare/usage"
 
 
 async def check_tokens_to_read_with(asking: Access, reviewing: Access) -> None:
-    """``asking`` may have tokens made, ``reviewing`` may have them reviewed, and the account is there."""
+    """``asking`` may request tokens, ``reviewing`` may review them; the account exists."""
     where = ("kube-system", names.READER_ACCOUNT)
     async with Session(asking) as asker, Session(reviewing) as reviewer:
         reviews = AccessReviews(reviewer)

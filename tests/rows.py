@@ -1,4 +1,4 @@
-"""Large tables of cases, checked in one test: a test for each row would cost more than what the row checks."""
+"""Large tables of cases, checked in one test: a test for each row would cost more than the check itself."""
 
 import functools
 import inspect
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-#: Of how many rows the failures are shown whole; all others are named.
+#: Number of rows whose failures are shown completely; all others are only named.
 _SHOWN = 10
 
 
 def every_row(rows: Sequence[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make one test of a check whose last parameter is a row, which has an ``id``: all rows are checked, whichever fail."""
+    """Make one test of a check whose last parameter is a row, which has an ``id``: all rows are checked even if some fail."""
 
     def decorated(check: Callable[..., Any]) -> Callable[..., Any]:
         if inspect.iscoroutinefunction(check):

@@ -1,7 +1,7 @@
 """Where the time of a test run goes: `pytest -p tests.where_time_goes`, then `python -m tests.where_time_goes`.
 
 Each process writes build/profile/PID.jsonl: a line for each phase of a test and each set-up of a fixture, with its wall seconds and
-the processor seconds of this process and of those of its children that ended meanwhile. What is left of the wall is waiting.
+the processor seconds of this process and of those of its children that ended meanwhile. The rest of the wall time is waiting.
 """
 
 import collections

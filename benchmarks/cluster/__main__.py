@@ -2,10 +2,10 @@
 
 Usage: ``python -m benchmarks.cluster [--quick] [--nodes 1000,5000] [--share 0,100] [--binaries DIR]``. DIR
 contains etcd, kube-apiserver, kube-scheduler, kwok and helm; missing ones are built from the modules of
-``tests/e2e/cluster`` and kept. The scheduler's chart is installed, for its rights and its configuration. Three variants
+``tests/e2e/cluster`` and kept. The scheduler's chart is installed, for its permissions and its configuration. Three variants
 run in turn on one cluster, several times each: kube-scheduler alone (the ceiling), with an extender that does nothing
-(what the protocol costs), and with ours. Writes ``build/figures/cluster.json``, and exits 1 when a ratio is under its
-budget, or in a run of everything when one that has a budget was not measured.
+(the cost of the protocol), and with ours. Writes ``build/figures/cluster.json``, and exits 1 if a ratio is under its
+budget, or in a complete run if one with a budget was not measured.
 """
 
 import argparse
@@ -45,8 +45,8 @@ _NULL_EXTENDER: Final = Path(__file__).with_name("null_extender")
 
 def load_of(nodes: int, share: int, quick: bool) -> Load:
     """The number of pods for a run of about twenty seconds: fewer if more nodes are scored for each."""
-    looked_at = nodes * share / 100 if share else max(nodes * max(50 - nodes // 125, 5) / 100, 100)
-    many = int(min(2000, max(300, 800_000 / looked_at)))
+    scored = nodes * share / 100 if share else max(nodes * max(50 - nodes // 125, 5) / 100, 100)
+    many = int(min(2000, max(300, 800_000 / scored)))
     return Load(many // 5, 10, 5, 10.0) if quick else Load(many, 100, 150, 10.0)
 
 
@@ -159,7 +159,7 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     """Measure, print, write, compare; returns the exit code."""
     options = _options()
-    # As with Ctrl-C: what was started is ended.
+    # As with Ctrl-C: started processes are ended.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     repeats = 1 if options.quick else options.repeats
     variants = [ALONE, NULL, *([UNBOUND] if options.without_bind else []), OURS]

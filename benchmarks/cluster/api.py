@@ -19,7 +19,7 @@ from gpushare.kube.auth.tls import tls_context
 #: A busy API server aborts a request after a minute.
 _REQUEST: Final = aiohttp.ClientTimeout(total=90.0)
 _WRITERS: Final = 12
-#: Only metadata comes, so that the watch costs the API server as little as can be.
+#: Only metadata, so that the watch costs the API server as little as possible.
 _METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 _PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -95,13 +95,13 @@ class Api:
         await asyncio.gather(*(writer() for _ in range(_WRITERS)))
 
     async def raw(self, path: str, **params: str) -> bytes:
-        """The answer to a GET."""
+        """The response to a GET."""
         async with self._http.get(self.access.server + path, params=params) as answer:
             answer.raise_for_status()
             return await answer.read()
 
     async def get(self, path: str, **params: str) -> Any:
-        """The JSON answer to a GET."""
+        """The JSON response to a GET."""
         return json.loads(await self.raw(path, **params))
 
     async def _pods(self, **params: str) -> tuple[list[str], str]:
@@ -122,7 +122,7 @@ class Api:
         await self.create_all(_PODS, things)
 
     async def delete_pods(self, programs: Sequence[Program]) -> None:
-        """Delete all pods of the benchmark, and wait for it; ``programs`` are needed for that."""
+        """Delete all pods of the benchmark, and wait for it, which needs ``programs``."""
 
         async def none_left() -> bool:
             params = {"gracePeriodSeconds": "0"}
@@ -154,7 +154,7 @@ class Api:
 
     @asynccontextmanager
     async def bound(self) -> AsyncIterator[Bound]:
-        """Follow the pods that have a node for as long as the block lasts."""
+        """Follow the pods that have a node while the block runs."""
         found = Bound()
         _, version = await self._pods(limit="1")
 

@@ -26,9 +26,9 @@ _FLAGS: Final = {"kube-apiserver": ("--disable-admission-plugins=TaintNodesByCon
 class Bed:
     """A running cluster without a scheduler.
 
-    ``kubeconfig`` is that of schedulers and extenders, whose rights, ``configuration`` and ``arguments`` (of the extender) are the
-    chart's; ``folder`` is for their files. ``pids`` are the cluster's processes by name, ``programs`` those that do
-    what kubelets would.
+    ``kubeconfig`` is that of schedulers and extenders, whose permissions, ``configuration`` and ``arguments`` (of the extender) are the
+    chart's; ``folder`` is for their files. ``pids`` are the cluster's processes by name, ``programs`` those that
+    replace kubelets.
     """
 
     api: Api
@@ -76,7 +76,7 @@ async def cluster(binaries: Path, nodes: int) -> AsyncIterator[Bed]:
 
 async def _prepare(api: Api) -> None:
     await api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    # Made by a controller otherwise; without it the API server takes no pods.
+    # Usually created by a controller; without it the API server accepts no pods.
     await api.create(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": "default"}})
 
 
@@ -86,7 +86,7 @@ def _kwok(binaries: Path, kubeconfig: Path) -> list[str]:
         f"--kubeconfig={kubeconfig}",
         f"--config={_HERE / 'stages.yaml'}",
         f"--manage-nodes-with-label-selector={PLAYED}=true",
-        # Renewing the leases of thousands of nodes would be most of what the API server does here.
+        # Renewing the leases of thousands of nodes would be most of the API server's work here.
         "--node-lease-duration-seconds=0",
         "--v=ERROR",
     ]

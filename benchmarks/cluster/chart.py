@@ -1,7 +1,7 @@
-"""The scheduler's chart, installed as users install it: rights and configuration come from the chart.
+"""The scheduler's chart, installed as users install it: permissions and configuration come from the chart.
 
 The chart's pods do not run here. The benchmark's processes run as their service account and read their
-configuration and its arguments from the objects that the chart made.
+configuration and arguments from the objects that the chart created.
 """
 
 import os
@@ -64,7 +64,7 @@ def adapted(
 
     ``percentage`` of nodes to score (0: kube-scheduler's own choice); ``extender`` is its address (empty: none). Only
     one scheduler runs at a time, so nothing elects a leader. A kube-scheduler that binds by itself writes to the API
-    server for each pod: without a limit of its client, or that limit would be all that is measured.
+    server for each pod: its client's rate limit is raised, or only that limit would be measured.
     """
     kube_scheduler_binds = not extender or not binds
     limits = {"qps": 5000, "burst": 5000} if kube_scheduler_binds else {}

@@ -17,7 +17,7 @@ from benchmarks.processes import rss_mb
 _UNITS = (1, 2, 4, 8)
 
 
-#: In addition to the processes: everything that the machine did.
+#: In addition to the processes: all work of the machine.
 EVERYTHING = "everything"
 #: The part of the backlog in which caches warm up; it is not counted.
 _WARM_UP = 0.05
@@ -71,13 +71,13 @@ class Meter:
         self._scheduler = scheduler
 
     async def start(self) -> None:
-        """From here."""
+        """Begin the interval."""
         self._sums = await self._read()
         self._busy = busy_s()
         self._cpu = cpu_of(self._pids)
 
     async def stop(self, pods: int) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
-        """To here: processor time by process, kube-scheduler's stages, our verbs; milliseconds per pod."""
+        """End the interval: processor time by process, kube-scheduler's stages, our verbs; milliseconds per pod."""
         cpu, busy = cpu_of(self._pids), busy_s()
         spent = {name: (cpu[name] - self._cpu[name]) * 1e3 / pods for name in cpu}
         spent[EVERYTHING] = (busy - self._busy) * 1e3 / pods
@@ -116,12 +116,12 @@ async def arrivals(
 ) -> list[float]:
     """Create ``count`` pods, ``per_s`` a second (0: at once); seconds from each creation to its node."""
     before = len(bound.at_s)
-    asked_s: dict[str, float] = {}
+    created_s: dict[str, float] = {}
     writers = asyncio.Semaphore(12)
 
     async def create(thing: dict[str, object], name: str) -> None:
         async with writers:
-            asked_s[name] = time.perf_counter()
+            created_s[name] = time.perf_counter()
             await bed.api.create_pod(thing)
 
     started_s = time.perf_counter()
@@ -131,7 +131,7 @@ async def arrivals(
                 await asyncio.sleep(started_s + number / per_s - time.perf_counter())
             creating.create_task(create(thing, f"{prefix}-{number}"))
     await bound.reaches(before + count, scheduler.programs)
-    return [bound.at_s[name] - at_s for name, at_s in asked_s.items()]
+    return [bound.at_s[name] - at_s for name, at_s in created_s.items()]
 
 
 async def run(bed: Bed, scheduler: Scheduler, bound: Bound, load: Load) -> Run:

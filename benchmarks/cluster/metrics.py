@@ -19,12 +19,12 @@ Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Sums:
-    """Sum (seconds) and count of every histogram: by name and by the value of its telling label."""
+    """Sum (seconds) and count of every histogram: by name and by the value of its distinguishing label."""
 
     sums: dict[Key, float]
 
     def since(self, before: "Sums", name: str, label: str = "") -> tuple[float, float]:
-        """(seconds, observations) that were added after ``before``."""
+        """(seconds, observations) added since ``before``."""
         took, count = (
             self.sums.get((name, label, part), 0.0) - before.sums.get((name, label, part), 0.0)
             for part in ("sum", "count")

@@ -17,7 +17,7 @@ import aiohttp
 _TICK_S: Final = 1.0 / os.sysconf("SC_CLK_TCK")
 _STOP_S: Final = 10.0
 READY_S: Final = 60.0
-"""How long a program may take until it is ready."""
+"""Time limit for a program to become ready."""
 WORK_S: Final = 200.0
 """The time limit of the cluster's work: a multiple of the time for 5,000 nodes."""
 _TAIL: Final = 3000
@@ -33,7 +33,7 @@ class Program:
         self._log = log
 
     def check(self) -> None:
-        """Raise with the end of its log if it has ended."""
+        """Raise with the end of its log if it has exited."""
         if (code := self._process.poll()) is not None:
             raise RuntimeError(f"{self.name} ended with {code}; {self.tail()}")
 
@@ -52,7 +52,7 @@ async def until(
 ) -> None:
     """Poll every ``every_s`` seconds until it is ``met``.
 
-    Raises ``RuntimeError`` as soon as one of ``programs`` has ended, and ``TimeoutError`` after ``deadline_s``: it says
+    Raises ``RuntimeError`` as soon as one of ``programs`` has exited, and ``TimeoutError`` after ``deadline_s`` with
     ``what`` did not happen, the last error, and the ends of the logs of ``programs``.
     """
     end = time.monotonic() + deadline_s

@@ -41,7 +41,7 @@ def extender_top(stats: Path) -> str:
 
 
 def connections(port: int) -> dict[str, int]:
-    """How many connections to a port of loopback there are, and were a moment ago: state → count."""
+    """Numbers of current and recent connections to a port of loopback: state → count."""
     found = dict.fromkeys(_STATES.values(), 0)
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()

@@ -17,7 +17,7 @@ def _share(share: int) -> str:
 
 
 def named(share: int) -> str:
-    """A share of nodes scored, in words."""
+    """The share of scored nodes as text."""
     return f"{share} % of nodes scored" if share else "adaptive share of nodes scored"
 
 
@@ -27,7 +27,7 @@ def _median_of(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def ratios(runs: Mapping[str, Sequence[Run]], variant: str) -> list[float]:
-    """The variant's rate in parts of the ceiling's, turn by turn."""
+    """The variant's rate relative to the ceiling's, turn by turn."""
     pairs = zip(runs[variant], runs[ALONE], strict=True)
     return [one.pods_per_s / ceiling.pods_per_s for one, ceiling in pairs]
 
@@ -57,7 +57,7 @@ def figures_of(nodes: int, share: int, runs: Mapping[str, Sequence[Run]]) -> Fig
             rates = [statistics.median(one.pods_per_s for one in runs[which]) for which in (variant, ALONE)]
             found[f"ratio_{prefix}"] = (rates[0] / rates[1], "ratio")
             spent = [statistics.median(one.cpu_sum_ms for one in runs[which]) for which in (variant, ALONE)]
-            # What the rate's ratio would be if processor time alone decided: stays true on a busy machine.
+            # The ratio of rates if only processor time decided: valid on a busy machine, too.
             found[f"ratio_by_cpu_{prefix}"] = (spent[1] / spent[0], "ratio")
             turns = ratios(runs, variant)
             found[f"ratio_least_{prefix}"] = (min(turns), "ratio")

@@ -1,7 +1,7 @@
 """Thousands of pods fit nowhere while others end one by one: how many are retried, and at what cost.
 
 Every GPU is a little over half full, so that a node has room in total, but no single GPU has enough: kube-scheduler's own
-filters accept the pods, and our extender rejects them. Each pod that ends makes room for two of those waiting.
+filters accept the pods, and our extender rejects them. Each pod that ends makes room for two pending ones.
 """
 
 import asyncio
@@ -49,11 +49,11 @@ class _Span:
         return tried, {**cpu_of(self._pids), EVERYTHING: busy_s()}, time.perf_counter()
 
     async def start(self) -> None:
-        """From here."""
+        """Begin the interval."""
         self._begun = await self._read()
 
     async def stop(self, name: str) -> Figures:
-        """To here: attempts a second, and the share of one processor that each process took."""
+        """End the interval: attempts per second, and the share of one processor that each process took."""
         tried, spent, now = await self._read()
         took_s = now - self._begun[2]
         found: Figures = {f"storm_attempts_per_s_{name}": ((tried - self._begun[0]) / took_s, "1/s")}

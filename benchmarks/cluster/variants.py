@@ -19,14 +19,14 @@ ALONE: Final = "alone"
 NULL: Final = "null extender"
 UNBOUND: Final = "null, binds itself"
 OURS: Final = "ours"
-#: Of one request; a program that is not ready may take it and never answer.
+#: Timeout of one request; a program that is not ready may accept it and never answer.
 _REQUEST: Final = aiohttp.ClientTimeout(total=60.0)
 _READY_REQUEST: Final = aiohttp.ClientTimeout(total=5.0)
 
 
 @dataclass
 class Scheduler:
-    """A running kube-scheduler and, where there is one, its extender."""
+    """A running kube-scheduler and its extender, if any."""
 
     programs: list[Program]
     url: str
@@ -44,7 +44,7 @@ class Scheduler:
         return (await self.raw(path)).decode()
 
     async def raw(self, path: str, timeout_s: float = 60.0) -> bytes:
-        """The same, as it came."""
+        """The same as bytes."""
         timeout = aiohttp.ClientTimeout(total=timeout_s)
         async with self.http.get(self.url + path, timeout=timeout) as answer:
             answer.raise_for_status()
@@ -70,7 +70,7 @@ async def scheduler(
     profile: Path | None = None,
 ) -> AsyncIterator[Scheduler]:
     """A ready scheduler of that variant; ``profile`` is the path of our extender's profile."""
-    # kube-scheduler makes its certificate itself, at its start; and nothing of it leaves loopback.
+    # kube-scheduler creates its own certificate at its start, and nothing leaves loopback.
     connector = aiohttp.TCPConnector(ssl=False)
     async with aiohttp.ClientSession(connector=connector, timeout=_REQUEST) as http:
         with ExitStack() as stack:
@@ -135,6 +135,6 @@ def _command(binaries: Path, config: Path, kubeconfig: Path, port: int) -> list[
         "--cert-dir=",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
-        # Everything on this machine may read figures and profiles.
+        # Any process on this machine may read metrics and profiles.
         "--authorization-always-allow-paths=/healthz,/livez,/readyz,/metrics,/debug/*",
     ]

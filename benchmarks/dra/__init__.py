@@ -1,1 +1,1 @@
-"""What shares through ResourceClaims cost (node mode ``dra``)."""
+"""The cost of shares through ResourceClaims (node mode ``dra``)."""

@@ -1,9 +1,9 @@
-"""What shares through ResourceClaims cost: on a real control plane, and in the node agent.
+"""The cost of shares through ResourceClaims: on a real control plane, and in the node agent.
 
 Usage: ``python -m benchmarks.dra [--quick] [--binaries DIR] [PART …]``. DIR holds etcd, kube-apiserver, kube-controller-manager,
-kube-scheduler and kwok; what it lacks is built from the modules of ``tests/e2e/cluster`` and kept. ``claims``: 500 a minute over 200 nodes,
-then as many as the control plane takes. ``slices``: writes of 1,000 nodes at their start and at rest. ``agent``: 8 GPUs with 64 claims each.
-Writes ``build/figures/dra.json``, and exits 1 when a figure is over its budget, or in a run of all parts when one was not measured.
+kube-scheduler and kwok; missing ones are built from the modules of ``tests/e2e/cluster`` and kept. ``claims``: 500 a minute over 200 nodes,
+then as many as the control plane can handle. ``slices``: writes of 1,000 nodes at their start and while idle. ``agent``: 8 GPUs with 64 claims each.
+Writes ``build/figures/dra.json``, and exits 1 if a figure is over its budget, or in a run of all parts if one was not measured.
 """
 
 import argparse
@@ -53,7 +53,7 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    # As with Ctrl-C: what was started is ended.
+    # As with Ctrl-C: started processes are ended.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         binaries = build(names=BINARIES, ready=options.binaries, report=lambda line: print(line, flush=True))

@@ -1,6 +1,6 @@
-"""The node agent of a ``dra`` node with 8 GPUs and 64 claims on each: how long the kubelet waits for a claim, memory, and processor time at rest.
+"""The node agent of a ``dra`` node with 8 GPUs and 64 claims on each: how long the kubelet waits for a claim, memory, and processor time while idle.
 
-The real agent with isolation, on the stand-in driver; kubelet and API server are the tests' scripted ones.
+The real agent with isolation, on the fake driver; kubelet and API server are the tests' scripted ones.
 """
 
 import asyncio
@@ -30,9 +30,9 @@ ROOT: Final = Path(__file__).parents[2]
 _BUILT: Final = ROOT / "build"
 _LIBRARIES: Final = ("libcuda.so.1", "libnvidia-ml.so.1")
 GPUS: Final = 8
-#: So many looks at its memory without a change are rest; so many are the most.
-_QUIET, _LOOKS = 8, 40
-_LOOK_S: Final = 0.25
+#: Readings of its memory without a change that count as idle, and the maximum number of readings.
+_QUIET, _READINGS = 8, 40
+_READ_EVERY_S: Final = 0.25
 
 
 @asynccontextmanager
@@ -103,16 +103,16 @@ def _describe(folder: Path, driver: Path) -> None:
 
 
 async def _settled_mb(pid: int) -> float:
-    """VmRSS once it has not changed for two seconds, or the most of some more: the watchdog's samples move it."""
+    """VmRSS once unchanged for two seconds, or the maximum of the last readings: the watchdog's samples change it."""
     seen = [rss_mb(pid)]
-    while (len(seen) < _LOOKS and len(set(seen[-_QUIET:])) > 1) or len(seen) < _QUIET:
-        await asyncio.sleep(_LOOK_S)
+    while (len(seen) < _READINGS and len(set(seen[-_QUIET:])) > 1) or len(seen) < _QUIET:
+        await asyncio.sleep(_READ_EVERY_S)
         seen.append(rss_mb(pid))
     return max(seen[-_QUIET:])
 
 
 async def measure(per_gpu: int, idle_s: float) -> Figures:
-    """Prepare ``per_gpu`` claims on each GPU, rest for ``idle_s`` seconds, and unprepare them."""
+    """Prepare ``per_gpu`` claims on each GPU, idle for ``idle_s`` seconds, and unprepare them."""
     gpus = [Device(0, one.uuid, one.total_mib).offered_as for one in preset("dgx-h200", objects.NODE).gpus]
     async with _agent() as (api, kubelet, pid):
         before_mb = await _settled_mb(pid)

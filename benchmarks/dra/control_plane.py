@@ -1,7 +1,7 @@
 """A real control plane under ``dra`` nodes: kube-scheduler allocates claims from slices that our publishers write.
 
-etcd, API server, controllers and scheduler run with Kubernetes' own limits of requests; kwok plays nodes and pods. Each node has a
-``SlicePublisher`` of its own, all in this process.
+etcd, API server, controllers and scheduler run with Kubernetes' own limits of requests; kwok simulates nodes and pods. Each node has its
+own ``SlicePublisher``, all in this process.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Bed:
 
 @asynccontextmanager
 async def _api_server(binaries: Path, nodes: int) -> AsyncIterator[Bed]:
-    """An API server with ``nodes`` nodes, and nothing else that works."""
+    """An API server with ``nodes`` nodes, and no other components."""
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as folder:
         components = ("etcd", "kube-apiserver")
         plane = ControlPlane(binaries, Path(folder), components=components, report=lambda line: None)
@@ -141,7 +141,7 @@ def _pod(name: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _published(bed: Bed) -> AsyncIterator[float]:
-    """A publisher for each node, as long as the block lasts; seconds until every slice was there."""
+    """A publisher for each node while the block runs; seconds until every slice existed."""
     found = await bed.api.get("/api/v1/nodes", resourceVersion="0")
     uids = {item["metadata"]["name"]: item["metadata"]["uid"] for item in found["items"]}
     async with Session(load_access(str(bed.kubeconfig)), connections=bed.nodes + 64) as session:
@@ -154,7 +154,7 @@ async def _published(bed: Bed) -> AsyncIterator[float]:
             publishers.append(one)
         running: list[asyncio.Task[None]] = []
         try:
-            # Agents of different nodes do not share a processor; here so many begin at once.
+            # Agents of different nodes do not share a processor; here this many begin simultaneously.
             turns = asyncio.Semaphore(_BEGIN_AT_ONCE)
             await asyncio.gather(*(_begin(one, turns, running, bed) for one in publishers))
             yield time.perf_counter() - started_s
@@ -167,26 +167,26 @@ async def _published(bed: Bed) -> AsyncIterator[float]:
 async def _begin(
     one: SlicePublisher, turns: asyncio.Semaphore, running: "list[asyncio.Task[None]]", bed: Bed
 ) -> None:
-    """Run the publisher, and wait until its slice is there."""
+    """Run the publisher, and wait until its slice exists."""
 
-    async def there() -> bool:
+    async def published() -> bool:
         return one.there
 
     async with turns:
         running.append(asyncio.create_task(one.run()))
         try:
-            await until(there, "a slice is published", bed.programs, deadline_s=WORK_S)
+            await until(published, "a slice is published", bed.programs, deadline_s=WORK_S)
         except TimeoutError as error:
             raise TimeoutError(f"{error}; {one.fault}") from None
 
 
 async def _slice_writes(api: Api) -> float:
-    """Writes of ResourceSlices that the API server has counted, failed ones too."""
+    """Writes of ResourceSlices counted by the API server, including failed ones."""
     return sum(float(count) for count in _WRITES.findall((await api.raw("/metrics")).decode()))
 
 
 async def slices(binaries: Path, nodes: int, idle_s: float) -> Figures:
-    """What publishing costs: at the start of ``nodes`` agents at once, and for ``idle_s`` seconds in which nothing happens."""
+    """The cost of publishing: when ``nodes`` agents start simultaneously, and during ``idle_s`` idle seconds."""
     async with _api_server(binaries, nodes) as bed, _published(bed) as took_s:
         started = await _slice_writes(bed.api)
         await asyncio.sleep(idle_s)
@@ -199,7 +199,7 @@ async def slices(binaries: Path, nodes: int, idle_s: float) -> Figures:
 
 
 async def claims(binaries: Path, nodes: int, per_minute: int, count: int, backlog: int) -> Figures:
-    """Pods with a claim each: ``count`` that come at a rate, then ``backlog`` at once."""
+    """Pods with a claim each: ``count`` that arrive at a rate, then ``backlog`` simultaneously."""
     async with _plane(binaries, nodes) as bed, _published(bed), bed.api.bound() as bound:
         before = cpu_of(bed.pids)
         took_s = await _arrivals(bed, bound, count, per_minute / 60)
@@ -223,10 +223,10 @@ async def claims(binaries: Path, nodes: int, per_minute: int, count: int, backlo
 
 async def _arrivals(bed: Bed, bound: Bound, count: int, per_s: float) -> list[float]:
     """Seconds from each pod's creation to its node."""
-    asked_s: dict[str, float] = {}
+    created_s: dict[str, float] = {}
 
     async def create(name: str) -> None:
-        asked_s[name] = time.perf_counter()
+        created_s[name] = time.perf_counter()
         await bed.api.create_pod(_pod(name))
 
     started_s = time.perf_counter()
@@ -235,7 +235,7 @@ async def _arrivals(bed: Bed, bound: Bound, count: int, per_s: float) -> list[fl
             await asyncio.sleep(max(started_s + number / per_s - time.perf_counter(), 0))
             creating.create_task(create(f"steady-{number}"))
     await bound.reaches(count, bed.programs)
-    return [bound.at_s[name] - at_s for name, at_s in asked_s.items()]
+    return [bound.at_s[name] - at_s for name, at_s in created_s.items()]
 
 
 async def _allocated(api: Api) -> int:

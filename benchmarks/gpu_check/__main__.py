@@ -39,9 +39,9 @@ from benchmarks.gpu_check.report import Heading, Report, Row, WrongPlace, not_ru
 from benchmarks.gpu_check.running import Clock
 from benchmarks.isolation.peer import Peer
 
-#: A lent machine often allows ten minutes a command; the build counts too.
+#: A borrowed machine often allows ten minutes per command, including the build.
 SECONDS = 500.0
-#: How much longer than it may a section takes before it is interrupted: each of its programs has a deadline of its own, and they end first.
+#: Time beyond a section's limit before it is interrupted: its programs have their own, earlier deadlines.
 GRACE_S = 15.0
 Part = Callable[[Lab], Iterable[Row]]
 
@@ -112,7 +112,7 @@ def options() -> argparse.Namespace:
 
 
 def show(report: Report, row: Row) -> None:
-    """Write it to the report and to the screen."""
+    """Write a row to the report and to the screen."""
     report.add(row)
     print(row.line(), flush=True)
 
@@ -138,7 +138,7 @@ def interrupted_after(seconds: float) -> Iterator[None]:
 
 
 def part(report: Report, lab: Lab, title: str, seconds: float, rows: Part, grace_s: float = GRACE_S) -> None:
-    """One section; any error in it becomes a row of it."""
+    """Run one section; any error in it becomes one of its rows."""
     lab.clock.begin_part(seconds)
     print(f"\n{title} … ({lab.clock.left_s():.0f} s at most, {lab.clock.gone_s():.0f} s gone)", flush=True)
     report.begin(title)

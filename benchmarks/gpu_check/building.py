@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-#: With the folders of their sources.
+#: Programs with the folders of their sources.
 PROGRAMS = {"paced_load": HERE, "call_costs": HERE, "start_plain": HERE.parent / "isolation"}
 COMPILER = (os.environ.get("CC", "gcc"), "-std=gnu11", "-O2", "-Wall", "-Wextra")
 
@@ -28,18 +28,18 @@ def run(command: Sequence[str]) -> None:
 
 
 def make(folder: str, *targets: str) -> None:
-    """``make TARGETS`` in the checkout's ``folder``; tests and this wait for each other."""
+    """``make TARGETS`` in the checkout's ``folder``; builds by tests are excluded by the same lock."""
     lock = ROOT / "build" / folder / "lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         jobs = f"-j{os.cpu_count() or 1}"
-        # What a compiler that is newer than this code warns of must not keep it from being checked.
+        # Warnings of a newer compiler must not prevent the check.
         flags = "CFLAGS=-O2 -g -Wno-error"
         run(["make", "--no-print-directory", "--silent", jobs, "-C", str(ROOT / folder), flags, *targets])
 
 
 def programs(out: Path) -> None:
-    """The benchmarks' own."""
+    """Compile the benchmarks' own programs."""
     for name, folder in PROGRAMS.items():
         run([*COMPILER, "-o", str(out / name), str(folder / f"{name}.c"), "-ldl"])

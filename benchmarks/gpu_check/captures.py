@@ -18,7 +18,7 @@ RULES = ROOT / "tests" / "unit" / "fakegpu" / "capture_rules.py"
 INVALID = 901
 #: The number of other threads that launch kernels and allocate memory.
 THREADS = (1, 8)
-#: For ``tenant.py``, after ``captured``'s own lines: captures until there are enough, or the time has passed.
+#: For ``tenant.py``, after the lines of ``beside``: captures until there are enough, or the time has passed.
 BESIDE = """
 import threading, time
 module, spin, nothing, mine = c_void_p(), c_void_p(), c_void_p(), c_void_p()
@@ -64,7 +64,7 @@ print(json.dumps({"captures": len(ends), "lost": len(ends) - ends.count(0), "thr
 
 
 def beside(threads: int, *, captures: int = 1 << 30, seconds: float) -> str:
-    """Lines for ``tenant.py`` that print, as JSON, how many captures there were, how many were lost, and how many threads came to their end."""
+    """Lines for ``tenant.py`` that print, as JSON, the numbers of captures, of lost ones, and of threads that finished."""
     values = {"SPIN": str(SPIN).encode(), "THREADS": threads, "CAPTURES": captures, "SECONDS": seconds}
     return "import json\n" + "".join(f"{name} = {value!r}\n" for name, value in values.items()) + BESIDE
 
@@ -72,10 +72,10 @@ def beside(threads: int, *, captures: int = 1 << 30, seconds: float) -> str:
 def rules(lab: Lab, share: Share | None) -> Mapping[str, Mapping[str, list[int]]]:
     """By mode of the calling thread and by call: its result, and the result of ending the concurrent capture."""
     container = lab.container(share) if share else None
-    ended = lab.run(container, sys.executable, RULES, timeout_s=60)
-    if not ended.good:
-        raise Unanswered(ended.trouble())
-    found: dict[str, Any] = json.loads(ended.out)
+    outcome = lab.run(container, sys.executable, RULES, timeout_s=60)
+    if not outcome.good:
+        raise Unanswered(outcome.trouble())
+    found: dict[str, Any] = json.loads(outcome.out)
     return found
 
 
@@ -103,7 +103,7 @@ def of_rules(lab: Lab, share: Share) -> Row:
 
 
 def captured(lab: Lab, threads: int, share: Share | None, seconds: float) -> tuple[int, int]:
-    """Captures, and how many of them were lost."""
+    """The numbers of captures and of lost ones."""
     with lab.arbiter() if share else nullcontext():
         container = lab.container(share) if share else None
         found = lab.result(container, beside(threads, seconds=seconds), timeout_s=seconds + 30)
@@ -113,7 +113,7 @@ def captured(lab: Lab, threads: int, share: Share | None, seconds: float) -> tup
 
 
 def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
-    """The rules first; then captures with one other thread, and with many."""
+    """Rules first; then captures with one other thread, and with many."""
     share, seconds = Share(lab.room_mib(600), 90), 2.0 if quick else 30.0
     yield of_rules(lab, share)
     for threads in THREADS:

@@ -52,7 +52,7 @@ def program(name: str) -> Path | None:
 
 
 def of_smi(lab: Lab, limit_mib: int) -> Iterator[Row]:
-    """Its output in a container."""
+    """The output of nvidia-smi in a container."""
     smi = program("nvidia-smi")
     if smi is None:
         yield not_run("nvidia-smi", "not found")
@@ -61,7 +61,7 @@ def of_smi(lab: Lab, limit_mib: int) -> Iterator[Row]:
     with lab.staying(container, "context()\nprint(used(), flush=True)\nsys.stdin.read()\n") as started:
         used_mib = int(started.answer())
         table = lab.run(container, smi, timeout_s=60)
-        asked = lab.run(
+        queried = lab.run(
             container,
             smi,
             "--query-gpu=memory.total,memory.used",
@@ -74,7 +74,7 @@ def of_smi(lab: Lab, limit_mib: int) -> Iterator[Row]:
     got = ", ".join(found) if found else table.trouble()
     holds = any(re.fullmatch(rf"{used_mib}MiB\s*/\s*{limit_mib}MiB", one) for one in found)
     yield promise("nvidia-smi", f"{used_mib}MiB / {limit_mib}MiB", got, holds)
-    got = asked.out.strip() if asked.good else asked.trouble()
+    got = queried.out.strip() if queried.good else queried.trouble()
     yield promise(
         "nvidia-smi --query-gpu=memory.total,memory.used",
         f"{limit_mib}, {used_mib}",
@@ -98,25 +98,25 @@ def of_the_shipped(lab: Lab) -> Row:
         return not_run(name, f"the driver lies below /run ({lab.driver.cuda}), which is hidden there")
     limit_mib = lab.room_mib(1024)
     container = lab.container(Share(limit_mib))
-    ended = lab.run(
+    outcome = lab.run(
         None, "unshare", "-m", "bash", "-c", PLACES, "bash", container, lab.driver.cuda, lab.driver.management,
         ISOLATION, sys.executable, "-c", f"LIMIT = {limit_mib}\n" + SHIPPED, timeout_s=60, GPUSHARE_RUN="/nowhere",
     )  # fmt: skip
     refused = ("permission denied", "operation not permitted")
     if (
-        not ended.good
-        and any(word in ended.err.lower() for word in refused)
-        and "mount" in ended.err + ended.out
+        not outcome.good
+        and any(word in outcome.err.lower() for word in refused)
+        and "mount" in outcome.err + outcome.out
     ):
-        return not_run(name, f"this machine's root may not mount: {ended.trouble()}")
-    if not ended.good and "unshare" in ended.err:
-        return not_run(name, ended.trouble())
+        return not_run(name, f"this machine's root may not mount: {outcome.trouble()}")
+    if not outcome.good and "unshare" in outcome.err:
+        return not_run(name, outcome.trouble())
     promised = "the limit holds, and its file cannot be written"
     return promise(
         name,
         promised,
-        "held" if ended.out.strip() == "held" else ended.trouble(),
-        ended.out.strip() == "held",
+        "held" if outcome.out.strip() == "held" else outcome.trouble(),
+        outcome.out.strip() == "held",
     )
 
 

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 
 from benchmarks.gpu_check.lab import SPIN, TROUBLES, Lab, Share
 from benchmarks.gpu_check.report import Row, measured, not_run, promise
-from benchmarks.gpu_check.running import Asked
+from benchmarks.gpu_check.running import Conversation
 
 TITLE, FIRST_TITLE = "Compute", "Shares of the GPU's time"
 
 TOLERANCE = 5.0
 UTILIZATION_TOLERANCE = 3.0
-UTILIZATION_LOOKS = 5
+UTILIZATION_READINGS = 5
 SETTLING_S = 1.0
-#: How long a share is measured.
+#: Bounds of the time for which a share is measured.
 LEAST_S, MOST_S = 1.0, 6.0
 PERCENTS = (10, 30, 50, 70, 90)
 LENGTHS = {"0.05 ms": 50_000, "1 ms": 1_000_000, "20 ms": 20_000_000, "200 ms": 200_000_000}
-#: Below this the load does not keep an otherwise idle GPU busy, and its shares mean nothing.
+#: Below this the load does not keep an otherwise idle GPU busy, and its shares are meaningless.
 BUSY_ENOUGH = 90.0
 
 
@@ -43,13 +43,13 @@ class Load:
         return None if kind == "copies" else int(size) * int(more[0] if more else 1)
 
 
-def looked(program: Asked) -> tuple[int, ...]:
-    """The moment, and how much was through; of a service also the median and the 99th percentile of its times since, in ns."""
+def progress(program: Conversation) -> tuple[int, ...]:
+    """The time, and the completed work; for a service also the median and the 99th percentile of its times since, in ns."""
     return tuple(map(int, program.ask("look").split()))
 
 
 @contextmanager
-def at_work(lab: Lab, loads: Sequence[Load], *, under_peer: bool = False) -> Iterator[list[Asked]]:
+def at_work(lab: Lab, loads: Sequence[Load], *, under_peer: bool = False) -> Iterator[list[Conversation]]:
     """Each of the loads in its own container, or under the other library, after the settling time."""
     limited = any(load.percent for load in loads) and not under_peer
     with ExitStack() as stack:
@@ -71,7 +71,7 @@ def at_work(lab: Lab, loads: Sequence[Load], *, under_peer: bool = False) -> Ite
         for program in programs:
             program.answer()
         for program in programs:
-            program.say("go")
+            program.send("go")
         lab.clock.sleep(SETTLING_S)
         yield programs
 
@@ -79,9 +79,9 @@ def at_work(lab: Lab, loads: Sequence[Load], *, under_peer: bool = False) -> Ite
 def rates(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool = False) -> list[float]:
     """The work per second of each load, by its own clock, all running at once."""
     with at_work(lab, loads, under_peer=under_peer) as programs:
-        before = [looked(program) for program in programs]
+        before = [progress(program) for program in programs]
         lab.clock.sleep(seconds)
-        after = [looked(program) for program in programs]
+        after = [progress(program) for program in programs]
     return [
         (done - done_before) * 1e9 / (at_ns - before_ns)
         for (before_ns, done_before, *_), (at_ns, done, *_) in zip(before, after, strict=True)
@@ -89,7 +89,7 @@ def rates(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool =
 
 
 def shares(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool = False) -> list[float]:
-    """Percent of the GPU's time that each had; copies: NaN."""
+    """Percent of the GPU's time of each load; copies: NaN."""
     return [
         rate * (load.unit_ns or float("nan")) / 1e7
         for load, rate in zip(loads, rates(lab, loads, seconds, under_peer=under_peer), strict=True)
@@ -97,13 +97,13 @@ def shares(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool 
 
 
 def enough(lab: Lab, loads: Sequence[Load], seconds: float) -> float:
-    """Longer where a single piece of work is long: 40 of them, if there is time; 12 s at the most."""
+    """The measuring time; longer if a single piece of work is long: 40 of them, if there is time; at most 12 s."""
     longest = max(load.unit_ns or 0 for load in loads)
     return min(12.0, max(seconds, 40 * longest / 1e9), max(1.0, lab.clock.left_s() / 4))
 
 
 def about(loads: Sequence[Load]) -> str:
-    """Loads in words."""
+    """A description of the loads."""
     words = []
     for load in loads:
         kind, size, *more = load.work.split(":")
@@ -146,7 +146,7 @@ def row(
 
 
 def bare(lab: Lab, seconds: float) -> Iterator[Row]:
-    """Without a limit: the whole GPU, or the load is wrong and the rest means nothing."""
+    """Without a limit a load must use the whole GPU, otherwise it is wrong and the rest is meaningless."""
     for nanoseconds in LENGTHS.values():
         load = Load(f"kernels:{nanoseconds}")
         try:
@@ -171,7 +171,7 @@ def bare(lab: Lab, seconds: float) -> Iterator[Row]:
 
 
 def copies(lab: Lab, seconds: float, percents: Sequence[int]) -> Iterator[Row]:
-    """Against the rate that they have without a limit, before and after."""
+    """Copies compared with their rate without a limit, before and after."""
     work = f"copies:{16 << 20}"
     try:
         whole = [rates(lab, [Load(work)], seconds)[0]]
@@ -186,7 +186,7 @@ def copies(lab: Lab, seconds: float, percents: Sequence[int]) -> Iterator[Row]:
         share = 100 * rate / possible if possible else 0.0
         name, got = about([Load(work, percent)]), f"{share:.1f} % of the rate without"
         if lab.driver.fake:
-            # Its bytes are moved by the processor, and a busy one does not come to the bus's rate.
+            # There the processor moves the bytes, and a busy one does not reach the bus's rate.
             yield measured(name, got)
         else:
             good = abs(share - percent) <= TOLERANCE
@@ -202,10 +202,10 @@ def utilization(lab: Lab, percent: int) -> Row:
     try:
         with lab.arbiter(), lab.program(container, *load) as program:
             program.answer()
-            program.say("go")
+            program.send("go")
             lab.clock.sleep(2 * SETTLING_S)
             readings = []
-            for _ in range(UTILIZATION_LOOKS):
+            for _ in range(UTILIZATION_READINGS):
                 lab.clock.sleep(0.3)
                 readings.append(lab.answers(container).get("utilization", [0])[0])
     except TROUBLES as error:
@@ -215,7 +215,7 @@ def utilization(lab: Lab, percent: int) -> Row:
 
 
 def plan(quick: bool) -> Iterator[tuple[list[Load], list[float] | None]]:
-    """Loads that are at work together, and what they are to get where that is not their percentages. What says most comes
+    """Loads that run together, and their expected shares if these differ from their percentages. The most informative come
     first: there may not be time for all."""
     if quick:
         yield [Load("graphs:50000:20", 30)], None
@@ -261,7 +261,7 @@ def first_rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
 
 
 def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
-    """Without a limit first; then one container, several, and other kinds of work. What time is left is theirs."""
+    """Without a limit first; then one container, several, and other kinds of work, which use the remaining time."""
     if quick:
         for loads, wanted in plan(quick):
             yield row(lab, loads, LEAST_S, wanted, promised=False)

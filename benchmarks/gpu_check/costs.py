@@ -1,5 +1,5 @@
-"""The overhead of our libraries: per call, by the same program without a limit, with one of memory, and with one of compute; for the
-start of a program that has nothing to do with a GPU, where they are preloaded."""
+"""The overhead of our libraries: per call, by the same program without a limit, with one of memory, and with one of compute; and for the
+start of a program without a GPU, if they are preloaded."""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ from benchmarks.gpu_check.report import Row, measured, promise
 
 TITLE = "Costs of calls"
 
-#: What may be added, in nanoseconds: by a memory limit, by a compute limit too. A call that is not named has no bound.
+#: Allowed overhead in nanoseconds: by a memory limit, and by a compute limit in addition. Other calls have no bound.
 MOST_ADDED_NS: Mapping[str, tuple[float, float]] = {
     "cuCtxGetCurrent": (100, 100),
     "cuStreamSynchronize": (100, 300),
@@ -19,11 +19,11 @@ MOST_ADDED_NS: Mapping[str, tuple[float, float]] = {
     "cuMemAlloc_v2+cuMemFree_v2,64KiB": (2000, 2000),
     "cuMemAlloc_v2,2MiB": (2000, 2000),
 }
-#: Rounds of all ways, one after the other.
+#: Rounds of all variants, one after the other.
 ROUNDS = 5
-#: As the node agent's list has them.
+#: As in the node agent's list.
 PRELOADED = ("libcuda.so.1", "libnvidia-ml.so.1", "libcuda.so", "libnvidia-ml.so")
-#: Beside what the driver's own libraries take, which ours need.
+#: In addition to the time of the driver's own libraries, which ours need.
 MOST_PRELOADED_MS = 0.5
 
 #: Nanoseconds by name of the call.
@@ -36,10 +36,10 @@ def once(lab: Lab, share: Share | None, series: int, *, under_peer: bool = False
     more = lab.under_peer(share) if under_peer and share else {}
     with lab.arbiter() if ours and ours.percent else nullcontext():
         container = lab.container(ours) if ours else None
-        ended = lab.run(container, lab.programs / "call_costs", SPIN, str(series), timeout_s=60, **more)
-    if not ended.good:
-        raise Unanswered(ended.trouble())
-    return {name: float(value) for name, value in (line.split() for line in ended.out.splitlines())}
+        outcome = lab.run(container, lab.programs / "call_costs", SPIN, str(series), timeout_s=60, **more)
+    if not outcome.good:
+        raise Unanswered(outcome.trouble())
+    return {name: float(value) for name, value in (line.split() for line in outcome.out.splitlines())}
 
 
 def added(bare: Sequence[Costs], limited: Sequence[Costs], name: str) -> float:
@@ -86,10 +86,10 @@ def preloaded(lab: Lab, libraries: Sequence[Path], times: int) -> tuple[float, f
     """Milliseconds that preloading adds to the start of a program without a GPU, and its time without."""
     words = " ".join(map(str, libraries))
     folder = lab.container(Share(2))
-    ended = lab.run(folder, lab.programs / "start_plain", str(times), timeout_s=30, LD_PRELOAD=words)
-    if not ended.good:
-        raise Unanswered(ended.trouble())
-    more, bare = map(float, ended.out.split())
+    outcome = lab.run(folder, lab.programs / "start_plain", str(times), timeout_s=30, LD_PRELOAD=words)
+    if not outcome.good:
+        raise Unanswered(outcome.trouble())
+    more, bare = map(float, outcome.out.split())
     return more, bare
 
 

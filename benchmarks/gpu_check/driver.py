@@ -28,7 +28,7 @@ USUAL = (
 )
 #: A string in the fake driver's libraries, but not in NVIDIA's.
 FAKE_SIGN = b"FAKEGPU_NODE"
-#: What of our own settings must not reach a program that is measured.
+#: Our own variables, which must not reach a measured program.
 OURS = ("GPUSHARE_", "FAKEGPU_", "LD_PRELOAD", "TENANT_")
 
 
@@ -53,13 +53,13 @@ def is_fake(library: Path) -> bool:
 
 
 def plain(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what would change what is measured."""
+    """An environment without variables that would affect the measurement."""
     return {name: value for name, value in environ.items() if not name.startswith(OURS)}
 
 
 def loaded(name: str, environment: Mapping[str, str]) -> Path | None:
-    """The file that a program gets that asks the loader for a library."""
-    asks = (
+    """The file that the loader finds for a library."""
+    lines = (
         "import ctypes, os, sys\n"
         f"ctypes.CDLL({name!r})\n"
         "for line in open('/proc/self/maps'):\n"
@@ -70,7 +70,7 @@ def loaded(name: str, environment: Mapping[str, str]) -> Path | None:
     )
     try:
         ran = subprocess.run(
-            [sys.executable, "-c", asks],
+            [sys.executable, "-c", lines],
             env=dict(environment),
             capture_output=True,
             text=True,

@@ -1,8 +1,8 @@
 """The driver's memory usage of an allocation, compared with what a container is charged for it.
 
-The same lines run without a limit, where CUDA's own count of free memory says what the driver takes, and in a container,
-where it says what is charged. Charged must be what is taken, or more: what is charged less lets a container grow above
-its limit unseen by the libraries. What comes unasked, and is found by comparing, is measured without a promise.
+The same lines run without a limit, where CUDA's own count of free memory shows what the driver takes, and in a container,
+where it shows the charge. The charge must be at least what is taken: otherwise a container could grow above its limit unnoticed
+by the libraries. Memory that the driver takes on its own, found by comparison, is measured without a promise.
 """
 
 import json
@@ -14,7 +14,7 @@ from benchmarks.gpu_check.report import Row, measured, not_run, promise
 
 TITLE = "What the driver takes, and what is charged"
 
-#: Says one line of JSON for each of the things below: what was taken, and what was still gone after it was given back.
+#: Prints a line of JSON for each of the items below: the memory taken, and the memory still missing after it was freed.
 ITEMS = """
 def free_bytes():
     free, total = c_size_t(), c_size_t()
@@ -123,7 +123,7 @@ THINGS = [
     ("1000 events", lambda: made("cuEventCreate", 1000, 0)),
 ]
 context()
-# What the first of a kind makes the driver set up is not what that one costs.
+# The first of a kind makes the driver set things up, which is not its own cost.
 FIRST = [("", lambda: one("plain", 1)), ("", lambda: one("async", MIB))]
 for name, thing in FIRST + THINGS:
     try:
@@ -131,11 +131,11 @@ for name, thing in FIRST + THINGS:
         back = thing()
         taken = before - free_bytes()
         back()
-        told = {"taken": taken, "kept": before - free_bytes()}
+        outcome = {"taken": taken, "kept": before - free_bytes()}
     except (AssertionError, AttributeError) as error:
-        told = {"error": str(error)}
+        outcome = {"error": str(error)}
     if name:
-        print(json.dumps({"name": name} | told), flush=True)
+        print(json.dumps({"name": name} | outcome), flush=True)
 granularity = c_size_t()
 properties = AllocationProperties(type=1, location=Location(1, 0))
 for flag, name in ((0, "least"), (1, "recommended")):
@@ -148,7 +148,7 @@ for size in (1, 33 * MIB) if pools == 0 else ():
     must("cuMemPoolGetAttribute", pool, 5, byref(reserved))
     print(json.dumps({"name": f"reserved by a pool for {size} B more", "value": reserved.value}))
 """
-#: Said in docs/developer/isolation.md: what comes unasked is not charged, but counted once it is there.
+#: See docs/developer/isolation.md: memory that the driver takes on its own is not charged, but counted afterwards.
 NOT_CHARGED = (
     "module",
     "8 KiB of stack",
@@ -167,12 +167,12 @@ def mib(size: float) -> str:
 def items(lab: Lab, limit_mib: int | None) -> tuple[dict[str, dict[str, Any]], str]:
     """The memory of each thing; and, if not all were measured, why."""
     container = None if limit_mib is None else lab.container(Share(limit_mib))
-    ended = lab.tenant(container, f"SPIN = {str(SPIN)!r}.encode()\n" + ITEMS, timeout_s=60)
+    ran = lab.tenant(container, f"SPIN = {str(SPIN)!r}.encode()\n" + ITEMS, timeout_s=60)
     sizes = {}
-    for line in ended.out.splitlines():
+    for line in ran.out.splitlines():
         item = json.loads(line)
         sizes[item["name"]] = item
-    return sizes, "" if ended.good else ended.trouble()
+    return sizes, "" if ran.good else ran.trouble()
 
 
 def compared(bare: Mapping[str, Mapping[str, Any]], held: Mapping[str, Mapping[str, Any]]) -> Iterator[Row]:
@@ -195,7 +195,7 @@ def compared(bare: Mapping[str, Mapping[str, Any]], held: Mapping[str, Mapping[s
         elif name.startswith(NOT_CHARGED):
             yield measured(f"{name} (counted once it is there)", f"{got}; charged {mib(charged['taken'])}")
         else:
-            # What is given back and still charged would be lost to the container.
+            # Memory that is freed and still charged would be lost to the container.
             holds = charged["taken"] >= taken["taken"] and charged["kept"] <= max(0, taken["kept"])
             got += f"; charged {mib(charged['taken'])}"
             got += f", {mib(charged['kept'])} of it after it was given back" if charged["kept"] else ""
@@ -203,7 +203,7 @@ def compared(bare: Mapping[str, Mapping[str, Any]], held: Mapping[str, Mapping[s
 
 
 def of_contexts(lab: Lab) -> Iterator[Row]:
-    """What a context takes: by NVML's count for its process, by the GPU's, and what is charged."""
+    """The memory of a context: by NVML's count for its process, by the GPU's, and as charged."""
     listed, grown = lab.with_a_context()
     charged = lab.context_mib()
     yield measured("a context, by the GPU's memory", mib(grown))
@@ -219,7 +219,7 @@ def of_contexts(lab: Lab) -> Iterator[Row]:
 
 
 def rows(lab: Lab) -> Iterator[Row]:
-    """Contexts first: the room that the rest needs comes from what they take."""
+    """Contexts first: the room for the rest depends on their memory."""
     yield from of_contexts(lab)
     bare, trouble = items(lab, None)
     if trouble:

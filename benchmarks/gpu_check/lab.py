@@ -1,6 +1,6 @@
 """Containers (as folders) on the driver under test, and programs in them and outside.
 
-Every program here has a deadline, and the time of the whole run bounds them all.
+Every program here has a deadline, within the time limit of the whole run.
 """
 
 import json
@@ -14,11 +14,11 @@ from typing import Any
 
 from benchmarks.gpu_check.building import HERE, ROOT
 from benchmarks.gpu_check.driver import Driver
-from benchmarks.gpu_check.running import Asked, Clock, Ended, Outcome, asked, run
+from benchmarks.gpu_check.running import Clock, Conversation, Ended, Outcome, conversation, run
 from benchmarks.isolation.peer import Peer
 
 ISOLATION = ROOT / "build" / "isolation"
-#: Runs lines of Python with short names for what CUDA's driver does; the tests use it too.
+#: Runs lines of Python with short names for functions of CUDA's driver; the tests use it too.
 TENANT = ROOT / "tests" / "integration" / "isolation" / "tenant.py"
 SPIN = HERE / "own_time.ptx"
 MIB = 1 << 20
@@ -96,7 +96,7 @@ class Lab:
         return folder
 
     def environment(self, container: Path | None) -> dict[str, str]:
-        """Of a program in a container; None: of one that nothing limits."""
+        """The environment of a program in a container; None: without a limit."""
         environment = dict(self.driver.environment) | {
             "CUDA_CACHE_PATH": str(self.folder / "cache"),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -118,15 +118,15 @@ class Lab:
     @contextmanager
     def arbiter(self) -> Iterator[None]:
         """The node's arbiter runs, as started by the node agent."""
-        with asked(
+        with conversation(
             ["sh", "-c", ARBITER, ISOLATION / "arbiter", self.containers],
             environment=self.environment(None),
             timeout_s=30,
             complaints=self.folder / "arbiter.log",
         ) as arbiter:
-            said = arbiter.answer()
-            if "at work" not in said:
-                raise Unanswered(f"the arbiter: {said}")
+            message = arbiter.answer()
+            if "at work" not in message:
+                raise Unanswered(f"the arbiter: {message}")
             yield
 
     # --- programs -------------------------------------------------------------------------------------------------
@@ -148,18 +148,18 @@ class Lab:
 
     def result(self, container: Path | None, lines: str, *, timeout_s: float = 60) -> Any:
         """The JSON in the last line of the lines' output."""
-        ended = self.tenant(container, lines, timeout_s=timeout_s)
-        if not ended.good or not ended.out.strip():
-            raise Unanswered(ended.trouble())
-        return json.loads(ended.out.splitlines()[-1])
+        outcome = self.tenant(container, lines, timeout_s=timeout_s)
+        if not outcome.good or not outcome.out.strip():
+            raise Unanswered(outcome.trouble())
+        return json.loads(outcome.out.splitlines()[-1])
 
     @contextmanager
     def program(
         self, container: Path | None, *program: str | Path, timeout_s: float = 60, **more: str
-    ) -> Iterator[Asked]:
+    ) -> Iterator[Conversation]:
         """A program that runs during the block."""
         self._made += 1
-        with asked(
+        with conversation(
             program,
             environment=self.environment(container) | more,
             timeout_s=self.clock.at_most_s(timeout_s),
@@ -168,20 +168,20 @@ class Lab:
             yield started
 
     @contextmanager
-    def staying(self, container: Path | None, lines: str, *, timeout_s: float = 60) -> Iterator[Asked]:
-        """As ``tenant``, with its stdin left for the lines to read."""
+    def staying(self, container: Path | None, lines: str, *, timeout_s: float = 60) -> Iterator[Conversation]:
+        """As ``tenant``, with stdin available to the lines."""
         whole = f"import json, sys\nsys.path.insert(0, {str(TENANT.parent)!r})\nfrom tenant import *\n{lines}"
         with self.program(container, sys.executable, "-c", whole, timeout_s=timeout_s) as started:
             yield started
 
     def answers(self, container: Path | None) -> dict[str, Any]:
         """NVML's answers about the GPU, in a container or outside."""
-        ended = self.run(
+        outcome = self.run(
             container, sys.executable, HERE / "questions.py", *filter(None, [self.uuid]), timeout_s=60
         )
-        if not ended.good:
-            raise Unanswered(f"NVML: {ended.trouble()}")
-        answers: dict[str, Any] = json.loads(ended.out)
+        if not outcome.good:
+            raise Unanswered(f"NVML: {outcome.trouble()}")
+        answers: dict[str, Any] = json.loads(outcome.out)
         return answers
 
     @contextmanager
@@ -201,8 +201,8 @@ class Lab:
         return self._context_mib
 
     def with_a_context(self) -> tuple[int | None, int]:
-        """Of a program with a context and no limit: what NVML counts for its process, if it lists it, and by how much the
-        GPU's used memory grew. In bytes."""
+        """For a program with a context and no limit: NVML's count for its process, if it lists it, and the growth of the
+        GPU's used memory. In bytes."""
         before = self.answers(None).get("memory", {}).get("used", 0)
         with self.staying(None, "context()\nprint(os.getpid(), flush=True)\nsys.stdin.read()\n") as program:
             pid = program.answer()
@@ -215,5 +215,5 @@ class Lab:
         return wanted + wanted % 2
 
 
-#: What may go wrong with a program that a section started, without being wrong with the section.
+#: Errors of a program started by a section that are not errors of the section.
 TROUBLES = (Ended, Unanswered, json.JSONDecodeError)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.gpu_check.compute import Load, at_work, looked
+from benchmarks.gpu_check.compute import Load, at_work, progress
 from benchmarks.gpu_check.lab import TROUBLES, Lab
 from benchmarks.gpu_check.report import Row, measured, not_run, promise
 
@@ -11,7 +11,7 @@ TITLE = "Latency"
 
 #: 1.6 ms of GPU time and a pause of some 10 ms, a sixth of the GPU; a loop of kernels of that length is its neighbour.
 SERVICE, LOOP = "service:200000:8", "kernels:1600000"
-#: How much longer than without isolation the slowest hundredth may take; and of what is left to a loop, what it has.
+#: Allowed ratio of the 99th percentile to that without isolation; and the part of the remaining time that a loop must get.
 P99_RATIO, LEFT = 1.2, 0.95
 #: Medians within this distance count as equal, in ms.
 NEAR_MS = 0.2
@@ -21,7 +21,7 @@ _AROUND_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of the slowest service, in ms; and percent of the GPU's time that the last program had."""
+    """Times of the slowest service, in ms; and percent of the GPU's time of the last program."""
 
     p50: float
     p99: float
@@ -32,11 +32,11 @@ class Times:
 
 
 def times(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool = False) -> Times:
-    """All run at once, for that time."""
+    """Run all loads together for that time."""
     with at_work(lab, loads, under_peer=under_peer) as programs:
-        before = [looked(program) for program in programs]
+        before = [progress(program) for program in programs]
         lab.clock.sleep(seconds)
-        after = [looked(program) for program in programs]
+        after = [progress(program) for program in programs]
     services = [found for found, load in zip(after, loads, strict=True) if load.work == SERVICE]
     done = (after[-1][1] - before[-1][1]) * (loads[-1].unit_ns or 0)
     last = 100 * done / (after[-1][0] - before[-1][0])
@@ -44,7 +44,7 @@ def times(lab: Lab, loads: Sequence[Load], seconds: float, *, under_peer: bool =
 
 
 def of_peer(lab: Lab, row: str, loads: Sequence[Load], seconds: float) -> Row:
-    """The same shares, by the other library."""
+    """The same shares under the other library."""
     assert lab.peer is not None
     name = f"{lab.peer.name}, {row}"
     if lab.clock.left_s() < _AROUND_S + seconds:

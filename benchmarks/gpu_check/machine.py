@@ -14,7 +14,7 @@ from benchmarks.processes import machine as processor
 
 TITLE = "The machine"
 
-#: Of CUDA's first device; in a program of its own, since a driver that fails may take its program along.
+#: Facts of CUDA's first device; in a separate program, since a failing driver may crash it.
 DEVICE = """
 must("cuInit", 0)
 version, uuid, total = c_int(), ctypes.create_string_buffer(16), c_size_t()
@@ -52,13 +52,13 @@ def first_word(*program: str) -> str:
 
 
 def commit() -> str:
-    """What was checked out, where git and its folder are."""
+    """The checked-out commit, if git and its folder exist."""
     text = first_word("git", "-C", str(ROOT), "log", "-1", "--format=%h of %cs")
     return text if text[:1].isalnum() and " of " in text else "not known here"
 
 
 def mps() -> str:
-    """Whether NVIDIA's MPS has this machine's programs share contexts."""
+    """Whether programs of this machine share contexts by NVIDIA's MPS."""
     names = []
     for process in Path("/proc").glob("[0-9]*/comm"):
         try:

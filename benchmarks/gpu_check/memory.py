@@ -14,31 +14,31 @@ KINDS = ("plain", "pitch", "managed", "async", "async_ptsz", "from_pool", "physi
 ROOM_MIB = 2048
 FIRST_MIB, SECOND_MIB = 1024, 1280
 NOT_SUPPORTED = 801
-#: What two contexts of the same kind may differ by.
+#: Allowed difference of two contexts of the same kind.
 CONTEXTS_DIFFER_MIB = 16
 
 #: Allocates, requests more than is left, frees. Never requests more from the driver than the smallest GPU has.
 ABOVE = f"""
 context()
 base = used()
-told = {{}}
-told["first"], held = take(KIND, {FIRST_MIB} * MIB)
-told["charged"] = used() - base
-told["above"], other = take(KIND, {SECOND_MIB} * MIB)
-if told["above"] == 0:
+result = {{}}
+result["first"], held = take(KIND, {FIRST_MIB} * MIB)
+result["charged"] = used() - base
+result["above"], other = take(KIND, {SECOND_MIB} * MIB)
+if result["above"] == 0:
     give(KIND, other)
-told["charged_after"] = used() - base
-if told["first"] == 0:
+result["charged_after"] = used() - base
+if result["first"] == 0:
     give(KIND, held)
-told["left"] = used() - base
-told["again"], held = take(KIND, {FIRST_MIB} * MIB)
+result["left"] = used() - base
+result["again"], held = take(KIND, {FIRST_MIB} * MIB)
 pool, reserved = c_void_p(), c_uint64()
 if KIND.startswith("async") and call("cuDeviceGetMemPool", byref(pool), 0) == 0:
-    if told["again"] == 0:
+    if result["again"] == 0:
         give(KIND, held)
     if call("cuMemPoolGetAttribute", pool, 5, byref(reserved)) == 0:
-        told["reserved"] = reserved.value // MIB
-print(json.dumps(told))
+        result["reserved"] = reserved.value // MIB
+print(json.dumps(result))
 """
 
 GRAPH_ABOVE = f"""
@@ -50,7 +50,7 @@ def instantiated(size):
 print(json.dumps([instantiated(({ROOM_MIB} + 512) * MIB), instantiated({FIRST_MIB} * MIB)]))
 """
 
-#: Ends soon after the limit where that does not hold: the GPU's own end may be far.
+#: Ends soon after the limit if that is not enforced: the GPU's memory may be much larger.
 LAST = """
 context()
 pages, (free, total) = 0, info()
@@ -77,7 +77,7 @@ sys.stdin.read()
 
 
 def of_kind(lab: Lab, kind: str, limit_mib: int) -> Row:
-    """One way to take memory."""
+    """One way to allocate memory."""
     name = f"{kind}: {FIRST_MIB} MiB, then {SECOND_MIB} MiB where {ROOM_MIB} MiB are left in all"
     promised = (
         "the first succeeds, the second fails (CUDA error 2); after freeing, all can be allocated again"
@@ -99,7 +99,7 @@ def of_kind(lab: Lab, kind: str, limit_mib: int) -> Row:
 
 
 def of_graphs(lab: Lab, limit_mib: int) -> Row:
-    """Memory that a graph takes by itself."""
+    """Memory that a graph allocates itself."""
     name, promised = "memory nodes of a graph", "above the limit it fails (CUDA error 2), below it succeeds"
     try:
         above, below = lab.result(lab.container(Share(limit_mib)), GRAPH_ABOVE)
@@ -111,7 +111,7 @@ def of_graphs(lab: Lab, limit_mib: int) -> Row:
 
 
 def of_the_last(lab: Lab, limit_mib: int) -> Row:
-    """The last pages that there are."""
+    """The last available pages."""
     name, promised = "the last MiB", "every page up to the limit can be allocated, and nothing above it"
     try:
         result = lab.result(lab.container(Share(limit_mib)), f"LIMIT = {limit_mib}\n" + LAST)
@@ -131,11 +131,11 @@ def of_answers(lab: Lab, limit_mib: int) -> Iterator[Row]:
     with lab.staying(here, f"SIZE = {FIRST_MIB}\n" + HOLDS) as program:
         result: dict[str, Any] = json.loads(program.answer())
         inside, outside = lab.answers(here), lab.answers(None)
-        # The neighbour's whole room, while this one has half of its own.
+        # The neighbour allocates its whole room, while this one has half of its own.
         other = lab.result(
             neighbour, f"context()\nprint(json.dumps([take('plain', {FIRST_MIB} * MIB)[0], used()]))"
         )
-        beside = lab.answers(neighbour)
+        neighbours = lab.answers(neighbour)
     totals = {
         "cuDeviceTotalMem": result["whole"],
         "cuMemGetInfo": result["total"],
@@ -171,7 +171,7 @@ def of_answers(lab: Lab, limit_mib: int) -> Iterator[Row]:
         set(seen) <= {str(result["pid"])},
     )
     context_mib = lab.context_mib()
-    alone = (beside.get("memory", {}).get("used", 1), beside.get("processes") or {})
+    alone = (neighbours.get("memory", {}).get("used", 1), neighbours.get("processes") or {})
     yield promise(
         "a neighbour",
         "has its whole limit, and does not see the other",

@@ -17,7 +17,7 @@ PERCENT = 30
 TOLERANCE = 5.0
 IN_PARTS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 STEADY = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-#: Name, scenario, percentage, and what more is in the environment.
+#: Name, scenario, percentage, and additional environment variables.
 SCENARIOS: tuple[tuple[str, str, int | None, Mapping[str, str]], ...] = (
     ("mem_get_info and total_memory are the limit", "seen", None, {}),
     ("eager: above the limit torch.cuda.OutOfMemoryError, and the program continues", "eager", None, {}),
@@ -28,9 +28,9 @@ SCENARIOS: tuple[tuple[str, str, int | None, Mapping[str, str]], ...] = (
 
 
 def importable(lab: Lab) -> str:
-    """Its version, and why it cannot be used, one of them empty."""
-    asks = "import torch; print(torch.__version__, torch.version.cuda or 'without CUDA')"
-    ran = lab.run(None, sys.executable, "-c", asks, timeout_s=60)
+    """PyTorch's version; raises ``Unanswered`` if it cannot be used."""
+    lines = "import torch; print(torch.__version__, torch.version.cuda or 'without CUDA')"
+    ran = lab.run(None, sys.executable, "-c", lines, timeout_s=60)
     if not ran.good:
         missing = "No module named 'torch'" in ran.err
         raise Unanswered("PyTorch is not installed" if missing else f"import torch: {ran.trouble()}")
@@ -45,7 +45,7 @@ def scenario(
     """A scenario's result; limit_mib None: without a limit."""
     container = None if limit_mib is None else lab.container(Share(limit_mib, percent))
     with lab.arbiter() if container and percent else nullcontext():
-        ended = lab.run(
+        outcome = lab.run(
             container,
             sys.executable,
             HERE / "pytorch_scenarios.py",
@@ -55,16 +55,16 @@ def scenario(
             **more,
         )
     try:
-        result: dict[str, Any] = json.loads(ended.out.splitlines()[-1])
+        result: dict[str, Any] = json.loads(outcome.out.splitlines()[-1])
     except (IndexError, json.JSONDecodeError):
-        raise Unanswered(ended.trouble()) from None
-    if not ended.good:
-        raise Unanswered(f"printed {result['got']}, then {ended.trouble()}")
+        raise Unanswered(outcome.trouble()) from None
+    if not outcome.good:
+        raise Unanswered(f"printed {result['got']}, then {outcome.trouble()}")
     return result
 
 
 def of_training(lab: Lab, limit_mib: int) -> Row:
-    """The same digest in both."""
+    """The same digest with and without a limit."""
     name = f"a training loop, with a limit ({PERCENT}% of the time) and without"
     promised = "learns, with bit-identical results"
     try:
@@ -95,7 +95,7 @@ def of_rates(lab: Lab, limit_mib: int) -> Row:
 
 
 def rows(lab: Lab) -> Iterator[Row]:
-    """Each in a process of its own: one that crashes is a row."""
+    """Each scenario in a separate process: a crash becomes a row."""
     try:
         version = importable(lab)
     except Unanswered as error:

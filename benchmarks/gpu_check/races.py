@@ -9,7 +9,7 @@ TITLE = "Races"
 
 
 def of_processes(lab: Lab, processes: int, seconds: int, kills: int) -> Row:
-    """Processes of one container allocate in every way; some are killed and others begin in their place."""
+    """Processes of one container allocate in every way; some are killed and replaced."""
     # Contexts of all processes at a time and a few more, and room for some of their allocations.
     limit_mib = lab.room_mib(512, contexts=processes + 2)
     name = f"{processes} processes allocate in every way for {seconds} s, {kills} are killed at any moment"
@@ -18,7 +18,7 @@ def of_processes(lab: Lab, processes: int, seconds: int, kills: int) -> Row:
         return not_run(
             name, "NVML does not list this machine's processes with their memory, so it cannot be checked"
         )
-    ended = lab.run(
+    outcome = lab.run(
         lab.container(Share(limit_mib)),
         ISOLATION / "allocations_race",
         lab.driver.management,
@@ -26,21 +26,21 @@ def of_processes(lab: Lab, processes: int, seconds: int, kills: int) -> Row:
         *map(str, (limit_mib, processes, f"{seconds}s", kills)),
         timeout_s=seconds + 80,
     )
-    if not ended.good:
-        return promise(name, promised, f"{ended.trouble()} {ended.out.strip()}", False)
-    return promise(name, promised, f"{ended.out.strip()}, {ended.seconds:.0f} s", True)
+    if not outcome.good:
+        return promise(name, promised, f"{outcome.trouble()} {outcome.out.strip()}", False)
+    return promise(name, promised, f"{outcome.out.strip()}, {outcome.seconds:.0f} s", True)
 
 
 def of_threads(lab: Lab, rounds: int) -> Row:
-    """Threads of one process allocate, free, fork, make and end contexts."""
+    """Threads of one process allocate, free, fork, create and destroy contexts."""
     name, promised = "8 threads allocate, free, fork", "no call fails, nothing is leaked"
     container = lab.container(Share(lab.room_mib(600, contexts=3)))
-    ended = lab.run(container, ISOLATION / "threads_race", "8", str(rounds), timeout_s=60)
+    outcome = lab.run(container, ISOLATION / "threads_race", "8", str(rounds), timeout_s=60)
     return promise(
         name,
         promised,
-        ended.out.strip() if ended.good else ended.trouble() + " " + ended.out.strip(),
-        ended.good,
+        outcome.out.strip() if outcome.good else outcome.trouble() + " " + outcome.out.strip(),
+        outcome.good,
     )
 
 
@@ -49,12 +49,12 @@ def of_launches(lab: Lab, rounds: int) -> Row:
     name, promised = "4 threads launch, capture, end contexts and fork, at 95%", "no call fails"
     container = lab.container(Share(lab.room_mib(600, contexts=6), 95))
     with lab.arbiter():
-        ended = lab.run(container, ISOLATION / "launches_race", "4", str(rounds), timeout_s=60)
-    return promise(name, promised, ended.out.strip() if ended.good else ended.trouble(), ended.good)
+        outcome = lab.run(container, ISOLATION / "launches_race", "4", str(rounds), timeout_s=60)
+    return promise(name, promised, outcome.out.strip() if outcome.good else outcome.trouble(), outcome.good)
 
 
 def of_the_killed(lab: Lab, times: int) -> Row:
-    """A process is killed with queued work and allocated memory; the next one can allocate all of it at once."""
+    """A process is killed with queued work and allocated memory; the next one can allocate all of it immediately."""
     name, promised = (
         f"{times} times a process is killed at work, with allocated memory",
         "the next one can allocate the same memory",
@@ -78,14 +78,14 @@ os.kill(os.getpid(), signal.SIGKILL)
     )
     with lab.arbiter():
         for time in range(times):
-            ended = lab.tenant(container, lines)
-            if ended.status != -9:
-                return promise(name, promised, f"time {time + 1}: {ended.trouble()}", False)
+            outcome = lab.tenant(container, lines)
+            if outcome.status != -9:
+                return promise(name, promised, f"time {time + 1}: {outcome.trouble()}", False)
     return promise(name, promised, f"{times} times", True)
 
 
 def rows(lab: Lab, *, quick: bool) -> Iterator[Row]:
-    """The first one watches the driver's sum all the time."""
+    """Killed processes first; the race of processes comes last."""
     yield of_the_killed(lab, 3 if quick else 5)
     yield of_threads(lab, 60 if quick else 300)
     yield of_launches(lab, 40 if quick else 150)

@@ -1,7 +1,7 @@
 """The report: rows in sections, written immediately, so that an interrupted run leaves its results.
 
-A report is about one driver, which its first lines name. Measurements on the fake driver are never written where the
-measurements of real GPUs lie.
+A report covers one driver, named in its first lines. Measurements on the fake driver are never written into the folder
+of measurements of real GPUs.
 """
 
 import os
@@ -61,7 +61,7 @@ class Heading:
 
     date: str
     gpu: str
-    #: The driver in words; ``fake``: whether it is the fake one.
+    #: A description of the driver; ``fake``: whether it is the fake one.
     driver: str
     fake: bool
     command: str
@@ -111,7 +111,7 @@ class Report:
         self.ended = ""
 
     def begin(self, title: str) -> None:
-        """What is added now belongs to a new section."""
+        """Begin a new section."""
         self.sections.append(Section(title))
         self.write()
 
@@ -121,7 +121,7 @@ class Report:
         self.write()
 
     def end(self, how: str) -> None:
-        """Nothing more is to come."""
+        """Complete the report."""
         self.ended = how
         self.write()
 
@@ -139,7 +139,7 @@ class Report:
         ]
 
     def summary(self) -> str:
-        """The whole in a line."""
+        """A summary in one line."""
         return (
             f"{self.count(Verdict.HELD)} promises held, {self.count(Verdict.FAILED)} failed, "
             f"{self.count(Verdict.MEASURED)} rows measured, {self.count(Verdict.NOT_RUN)} not run"

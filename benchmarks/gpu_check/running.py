@@ -19,7 +19,7 @@ SHOWN = 300
 class Outcome:
     """How a program ended, and its output."""
 
-    #: Exit status, or minus the signal; None: it was ended after its time limit.
+    #: Exit status, or minus the signal; None: it was killed after its time limit.
     status: int | None
     out: str
     err: str
@@ -27,7 +27,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """It ended by itself and in order."""
+        """It exited by itself with status 0."""
         return self.status == 0
 
     def words(self) -> str:
@@ -46,12 +46,12 @@ class Outcome:
         text = self.err.strip() or self.out.strip()
         if "Traceback (most recent call last)" in text:
             text = text.splitlines()[-1]  # the last line of Python's output is the error
-        said = " ".join(text.split())
-        return self.words() + (f": …{said[-SHOWN:]}" if len(said) > SHOWN else f": {said}" if said else "")
+        line = " ".join(text.split())
+        return self.words() + (f": …{line[-SHOWN:]}" if len(line) > SHOWN else f": {line}" if line else "")
 
 
 class Clock:
-    """The time that the whole run has, and what is left of it; a part of the run may have less."""
+    """The time limit of the whole run, and the time left; a part of the run may have less."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -75,12 +75,12 @@ class Clock:
         time.sleep(max(0.0, min(seconds, self.left_s())))
 
     def at_most_s(self, wanted_s: float) -> float:
-        """The time limit of a program: its wish, or the time left; never zero."""
+        """The time limit of a program: as requested, or the time left; never zero."""
         return max(1.0, min(wanted_s, self.left_s()))
 
 
 def end_group(process: "subprocess.Popen[str]") -> None:
-    """Ends a program that leads its own session, with its children."""
+    """Kills a program that leads its own session, with its children."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -94,7 +94,7 @@ def run(
     stdin: str = "",
     folder: Path | None = None,
 ) -> Outcome:
-    """Runs a program to its end, or ends it and its children after the time limit."""
+    """Runs a program to its end, or kills it and its children after the time limit."""
     began = time.monotonic()
     process = subprocess.Popen(
         [str(word) for word in program],
@@ -125,8 +125,8 @@ class Ended(Exception):
     """A program ended instead of answering, or did not answer in time; the text says how."""
 
 
-class Asked:
-    """A running program that answers requests; ``Asked.begun`` makes one."""
+class Conversation:
+    """A running program that answers requests; see ``conversation``."""
 
     def __init__(self, process: "subprocess.Popen[str]", complaints: IO[str], timeout_s: float) -> None:
         self.process = process
@@ -136,12 +136,12 @@ class Asked:
     def _trouble(self, late: bool) -> Ended:
         end_group(self.process)
         self._complaints.seek(0)
-        said = self._complaints.read()
+        stderr = self._complaints.read()
         status = None if late else self.process.returncode
-        return Ended(Outcome(status, "", said, self._timeout_s).trouble())
+        return Ended(Outcome(status, "", stderr, self._timeout_s).trouble())
 
     def answer(self) -> str:
-        """Its next line."""
+        """The program's next line."""
         assert self.process.stdout is not None
         late = threading.Event()
 
@@ -160,8 +160,8 @@ class Asked:
             raise self._trouble(late.is_set())
         return text.strip()
 
-    def say(self, text: str) -> None:
-        """A line for it."""
+    def send(self, text: str) -> None:
+        """Send a line to the program."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(text + "\n")
@@ -171,15 +171,15 @@ class Asked:
             raise self._trouble(False) from None
 
     def ask(self, text: str) -> str:
-        """Its answer to a line."""
-        self.say(text)
+        """The program's answer to a line."""
+        self.send(text)
         return self.answer()
 
 
 @contextmanager
-def asked(
+def conversation(
     program: Sequence[str | Path], *, environment: Mapping[str, str], timeout_s: float, complaints: Path
-) -> Iterator[Asked]:
+) -> Iterator[Conversation]:
     """A program with a time limit for each answer; it ends with the block."""
     with complaints.open("w+", errors="replace") as err:
         process = subprocess.Popen(
@@ -193,7 +193,7 @@ def asked(
             start_new_session=True,
         )
         try:
-            yield Asked(process, err, timeout_s)
+            yield Conversation(process, err, timeout_s)
         finally:
             end_group(process)
             for pipe in (process.stdin, process.stdout):

@@ -21,13 +21,13 @@ ENDED = re.compile(
 )
 
 
-def judged(ended: Outcome) -> Iterator[Row]:
+def judged(outcome: Outcome) -> Iterator[Row]:
     """Rows from pytest's output, which may be incomplete."""
-    lines = ended.out.splitlines()
+    lines = outcome.out.splitlines()
     tests = [found for found in map(ENDED.match, lines) if found]
     passed = sum(test["how"] == "PASSED" for test in tests)
     failures = re.findall(
-        r"^(?:FAILED|ERROR) (\S+?\.py)(?:::(\S+(?:\[.*?\])?))? - (.*)$", ended.out, re.MULTILINE
+        r"^(?:FAILED|ERROR) (\S+?\.py)(?:::(\S+(?:\[.*?\])?))? - (.*)$", outcome.out, re.MULTILINE
     )
     whys = {name: why for _, name, why in failures}
     for file in (file for file, name, _ in failures if not name):
@@ -38,13 +38,13 @@ def judged(ended: Outcome) -> Iterator[Row]:
     skipped = Counter(test["why"] or "skipped" for test in tests if test["how"] == "SKIPPED")
     for why, count in skipped.items():
         yield not_run(f"{count} tests", why)
-    if ended.status is None and passed:
-        # Each test bounds its own programs: what is slow is the machine.
+    if outcome.status is None and passed:
+        # Each test bounds its own programs: the machine is slow.
         yield not_run("the rest of the tests", f"{passed} had passed when the section's time was over")
-    elif ended.status in (0, 1):
+    elif outcome.status in (0, 1):
         yield promise("tests", "pass", f"{passed} passed", passed > 0)
     else:
-        yield promise("tests", "come to their end", f"{passed} passed, then: {ended.trouble()}", False)
+        yield promise("tests", "come to their end", f"{passed} passed, then: {outcome.trouble()}", False)
 
 
 def rows(lab: Lab) -> Iterator[Row]:
@@ -52,7 +52,7 @@ def rows(lab: Lab) -> Iterator[Row]:
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         yield not_run("tests/integration/isolation", f"not installed: {', '.join(missing)}")
         return
-    # Packages of others may bring a folder `tests` of their own, which would come before ours, as ours is no package.
+    # Third-party packages may contain a folder `tests`, which would take precedence over ours, as ours is no package.
     ours = lab.folder / "ours" / "tests"
     ours.mkdir(parents=True)
     (ours / "__init__.py").write_text(f"__path__ = [{str(ROOT / 'tests')!r}]\n")

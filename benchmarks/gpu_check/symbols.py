@@ -18,19 +18,19 @@ real = ctypes.CDLL("libgpushare-driver-cuda.so")
 names, limited = open(NAMES).read().split(), set(open(LIMITED).read().split())
 address = lambda library, name: ctypes.cast(getattr(library, name), c_void_p).value
 symbols = {address(real, name): name for name in names}
-asked, wrong = 0, []
+queried, wrong = 0, []
 for base in BASES:
     for version in VERSIONS:
         for flags in (0, 1, 2):
             found, status = c_void_p(), c_int()
             if real.cuGetProcAddress_v2(base.encode(), byref(found), version, c_uint64(flags), byref(status)) or not found.value:
                 continue
-            asked += 1
+            queried += 1
             symbol = symbols.get(found.value)
             mine = look_up(base, version, flags)
             if mine != (address(cuda, symbol) if symbol in limited else found.value):
                 wrong.append(f"{base} {version} {flags} ({symbol})")
-print(json.dumps({"asked": asked, "wrong": wrong, "cuInit": call("cuInit", 0)}))
+print(json.dumps({"queried": queried, "wrong": wrong, "cuInit": call("cuInit", 0)}))
 """
 VERSIONS = (
     2000,
@@ -78,7 +78,7 @@ def listed(library: str) -> frozenset[str]:
 
 
 def coverage(there: frozenset[str], ours: frozenset[str], table: frozenset[str], prefix: str) -> Coverage:
-    """Sorts what is there; only names of the driver's interface count."""
+    """Classifies the exported names; only those of the driver's interface count."""
     names = frozenset(name for name in there if re.match(prefix, name))
     return Coverage(names & ours, names & table - ours, names - ours - table)
 
@@ -96,10 +96,10 @@ def reached(lab: Lab, there: frozenset[str], ours: frozenset[str]) -> Row:
         result = lab.result(lab.container(Share(lab.room_mib(64))), lines + RESULT_AS_JSON)
     except TROUBLES as error:
         return promise(name, "every version and flag", error, False)
-    got = f"{result['asked']} asked" + (
+    got = f"{result['queried']} asked" + (
         f", wrong: {', '.join(result['wrong'][:20])}" if result["wrong"] else ""
     )
-    return promise(name, "every version and flag", got, bool(result["asked"]) and not result["wrong"])
+    return promise(name, "every version and flag", got, bool(result["queried"]) and not result["wrong"])
 
 
 def rows(lab: Lab) -> Iterator[Row]:

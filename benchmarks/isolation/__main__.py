@@ -1,8 +1,8 @@
 """The accuracy and cost of isolation, on the fake driver.
 
 Usage: ``python -m benchmarks.isolation [--quick] [--hami FOLDER | --peer NAME:VARIABLE=VALUE…] [PART …]``. Prints every row with its
-guarantee, writes ``build/figures/isolation.json`` (parts that were not measured stay in it) and exits 1 when a guarantee was missed, or
-when a peer was ahead in a row. A quick run writes nothing, and exits 1 only when a row has no figures. A part is a module with ``measure(peer, *, quick) -> Iterator[Row]``.
+guarantee, writes ``build/figures/isolation.json`` (parts that were not measured stay in it) and exits 1 if a guarantee was missed, or
+if a peer was ahead in a row. A quick run writes nothing, and exits 1 only if a row has no figures. A part is a module with ``measure(peer, *, quick) -> Iterator[Row]``.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.isolation.bed import ROOT, build
 from benchmarks.isolation.lateness import Lateness
 from benchmarks.isolation.peer import PLACEHOLDERS, Peer
-from benchmarks.isolation.table import Part, Row, keep, markdown, read
+from benchmarks.isolation.table import Part, Row, markdown, read, store
 from benchmarks.processes import machine
 
 PARTS = {name: f"benchmarks.isolation.{name}" for name in ("memory", "cost", "compute", "latency")}
@@ -31,11 +31,11 @@ def arguments() -> argparse.Namespace:
         action="store_true",
         help="fewer rows and shorter, to see that it runs: nothing is written, and only a row without figures fails",
     )
-    beside = parser.add_mutually_exclusive_group()
-    beside.add_argument(
+    peers = parser.add_mutually_exclusive_group()
+    peers.add_argument(
         "--hami", type=Path, metavar="FOLDER", help="folder of HAMi-core's libvgpu.so, for comparison"
     )
-    beside.add_argument(
+    peers.add_argument(
         "--peer",
         metavar="NAME:VARIABLE=VALUE…",
         help="another isolation library, by the environment that loads it; values may hold "
@@ -58,7 +58,7 @@ def arguments() -> argparse.Namespace:
 
 
 def measured(name: str, peer: Peer | None, *, quick: bool) -> Part:
-    """One part, printed as it comes."""
+    """Measure one part; rows are printed immediately."""
     rows: list[Row] = []
     started, load = time.perf_counter(), os.getloadavg()[0]
     print(f"\n{name} …", flush=True)
@@ -90,7 +90,7 @@ def main() -> int:
         if name in options.parts or not options.parts
     }
     if not options.quick:
-        keep(FIGURES, parts)
+        store(FIGURES, parts)
         print(f"\nWritten: {FIGURES.relative_to(ROOT)}")
     rows = [row for part in parts.values() for row in part.rows]
     if options.quick:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from benchmarks.isolation.peer import Peer
-from benchmarks.isolation.running import alive, line, say
+from benchmarks.isolation.running import alive, line, send
 from gpushare.nodeagent.isolation.storage.files import DELIVERED, LIBRARIES
 from gpushare_playground import gpus
 
@@ -106,7 +106,7 @@ class Bed:
     ) -> None:
         self._stack.close()
 
-    def _keep(self, process: subprocess.Popen[str]) -> subprocess.Popen[str]:
+    def _closing(self, process: subprocess.Popen[str]) -> subprocess.Popen[str]:
         def end() -> None:
             process.kill()
             process.wait()
@@ -119,7 +119,7 @@ class Bed:
 
     def start_arbiter(self) -> None:
         """The node's arbiter, as the node agent starts it."""
-        self.arbiter = self._keep(
+        self.arbiter = self._closing(
             subprocess.Popen(
                 [BUILT / "arbiter", "--containers", str(self.containers)],
                 text=True,
@@ -143,8 +143,8 @@ class Bed:
         return Container(folder, share)
 
     def environment(self, container: Container | None) -> dict[str, str]:
-        """Of a program in a container; without one: on the bare driver."""
-        kept = {
+        """The environment of a program in a container; without one: on the bare driver."""
+        inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("FAKEGPU_", "LD_", "GPUSHARE_"))
@@ -160,7 +160,7 @@ class Bed:
         elif container:
             libraries = [str(self._libraries)]
             more = {"GPUSHARE_RUN": str(container.folder)}
-        return kept | {
+        return inherited | {
             "LD_LIBRARY_PATH": ":".join(libraries),
             "FAKEGPU_NODE": str(self.folder / "node.gpus"),
             "FAKEGPU_STATE": str(self.folder / "state"),
@@ -168,7 +168,7 @@ class Bed:
         }
 
     def preloaded(self, container: Container) -> dict[str, str]:
-        """Of a program in a container whose loader loads the libraries into every program, as the node agent's list has it."""
+        """The environment of a program in a container whose loader preloads the libraries into every program, as in the node agent's list."""
         ours = " ".join(str(self._libraries / name) for name in LIBRARIES)
         return {"LD_PRELOAD": ours} | self.environment(container)
 
@@ -179,9 +179,9 @@ class Bed:
         more: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
         """A program that is controlled by lines; it may still be starting."""
-        # Its errors are for the reader of the table only if it is ours.
+        # Errors are shown only for our libraries.
         quiet = subprocess.DEVNULL if container and self._peer else None
-        return self._keep(
+        return self._closing(
             subprocess.Popen(
                 command,
                 env=self.environment(container) | dict(more or {}),
@@ -193,21 +193,21 @@ class Bed:
         )
 
     def load(self, container: Container | None, work: Sequence[str]) -> subprocess.Popen[str]:
-        """A load that is ready and waits for ``say(it, "go")``."""
+        """A load that is ready and waits for ``send(it, "go")``."""
         process = self.start(container, [OWN / "gpu_load", *work])
         while line(process) != "ready":
             pass
         return process
 
     def wait(self, seconds: float) -> None:
-        """Starts the loads."""
+        """Let the loads run."""
         time.sleep(seconds)
 
     def meter(self) -> tuple[int, dict[int, tuple[int, int]]]:
-        """The time, and of every process by the driver's accounts: its GPU time so far (ns), the memory it holds (bytes)."""
+        """The time, and for every process by the driver's accounts: its GPU time so far (ns), and its memory (bytes)."""
         if self._meter is None:
             self._meter = self.start(None, [OWN / "gpu_meter", self.folder / "state" / self.uuid])
-        say(self._meter, "")
+        send(self._meter, "")
         moment, *words = line(self._meter).split()
         of_each = {}
         for word in words:
@@ -216,7 +216,7 @@ class Bed:
         return int(moment), of_each
 
     def shares(self, processes: Sequence[subprocess.Popen[str]], seconds: float) -> list[float]:
-        """Percent of the GPU's time that each had in so many seconds from now."""
+        """Percent of the GPU's time of each process in the next ``seconds``."""
         nothing = (0, 0)
         begin_ns, before = self.meter()
         self.wait(seconds)

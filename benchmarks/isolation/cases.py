@@ -20,7 +20,7 @@ class Case:
     wanted: Figures
     unit: str
     note: str
-    #: Of a peer, or of ours (None).
+    #: Measures a peer, or ours (None).
     measure: Callable[[Peer | None], Figures]
     off: Callable[[Figures], float]
     good: Callable[[Figures], bool] | None = None
@@ -31,13 +31,13 @@ class Case:
 
 
 def outcome(case: Case, peer: Peer | None) -> Outcome:
-    """The figures, or how it ended."""
+    """The figures, or how the program ended."""
     if peer and case.ours_only:
         return "has none"
     try:
         return case.measure(peer)
-    except Ended as ended:
-        return str(ended)
+    except Ended as error:
+        return str(error)
 
 
 def standing(case: Case, got: Outcome, theirs: Outcome) -> Standing:
@@ -55,7 +55,7 @@ def standing(case: Case, got: Outcome, theirs: Outcome) -> Standing:
 
 
 def row(case: Case, got: Outcome, theirs: Outcome | None) -> Row:
-    """Its printed form."""
+    """The row of a measured case."""
     good = None
     if isinstance(got, str):
         good = False
@@ -73,12 +73,12 @@ def row(case: Case, got: Outcome, theirs: Outcome | None) -> Row:
     )
 
 
-def rows(cases: Iterable[Case], peer: Peer | None, *, beside: int = 1) -> Iterator[Row]:
-    """Measures so many at a time: each has a GPU and an arbiter of its own, so they share the machine's processors alone."""
+def rows(cases: Iterable[Case], peer: Peer | None, *, parallel: int = 1) -> Iterator[Row]:
+    """Measures ``parallel`` cases at a time: each has its own GPU and arbiter, so they share only the machine's processors."""
     cases = list(cases)
-    with ThreadPoolExecutor(beside) as pool:
-        for first in range(0, len(cases), beside):
-            group = cases[first : first + beside]
+    with ThreadPoolExecutor(parallel) as pool:
+        for first in range(0, len(cases), parallel):
+            group = cases[first : first + parallel]
             got = list(pool.map(outcome, group, repeat(None)))
             theirs = list(pool.map(outcome, group, repeat(peer))) if peer else [None] * len(group)
             yield from map(row, group, got, theirs)

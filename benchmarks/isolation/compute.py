@@ -1,6 +1,6 @@
 """The compute limit: whether each container gets its share of the GPU's time.
 
-Shares are percent of the fake GPU's engine time, by its own accounts, not by a library. Each load works for a
+Shares are percent of the fake GPU's engine time, by its own accounts, not by a library. Each load runs for a
 second before its share is measured, since a share is guaranteed from then on.
 """
 
@@ -14,7 +14,7 @@ from itertools import islice
 from benchmarks.isolation.bed import Bed, Container, Share
 from benchmarks.isolation.cases import Case, Figures, rows
 from benchmarks.isolation.peer import Peer
-from benchmarks.isolation.running import finish, say
+from benchmarks.isolation.running import finish, send
 from benchmarks.isolation.table import Row
 
 PERCENTS = (10, 30, 50, 70, 90)
@@ -27,14 +27,14 @@ UNEVEN = {
 LENGTHS = {"0.05 ms": 50_000, "1 ms": 1_000_000, "20 ms": 20_000_000, "200 ms": 200_000_000}
 #: The tolerance of a share, in percent of the GPU.
 TOLERANCE = 5.0
-#: Of a container that was given all of it.
+#: The tolerance for a container with the whole GPU.
 TOLERANCE_OF_ALL = 3.0
 SETTLING_SECONDS = 1.0
-#: Two libraries whose shares are as near to what was given as this are level.
+#: Libraries whose deviations differ by less than this are level.
 LEVEL = 1.0
-#: So many are measured at a time: a load of kernels needs a twentieth of a processor. Copies need all that the machine has, and what
-#: waits for each of its kernels needs to be awake at once.
-BESIDE, BESIDE_WAITING = 6, 2
+#: Number of cases measured at a time: a load of kernels needs a twentieth of a processor. Copies need the whole machine, and programs
+#: that wait for each of their kernels must wake up immediately.
+PARALLEL, PARALLEL_WAITING = 6, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +47,22 @@ class Load:
 
 
 def start(bed: Bed, loads: Sequence[Load]) -> list[subprocess.Popen[str]]:
-    """Each load in a container of its own, at work for the settling time."""
+    """Each load in its own container, after the settling time."""
     processes = [
         bed.load(bed.container(f"c{number}", load.share), [load.work, str(load.streams)])
         for number, load in enumerate(loads)
     ]
     for process in processes:
-        say(process, "go")
+        send(process, "go")
     bed.wait(SETTLING_SECONDS)
     return processes
 
 
 def bare(work: str, seconds: float) -> float:
-    """A single program without a limit: all that it can use."""
+    """GPU time of a single program without a limit."""
     with Bed(arbiter=False) as bed:
         process = bed.load(None, [work])
-        say(process, "go")
+        send(process, "go")
         bed.wait(SETTLING_SECONDS)
         return bed.shares([process], seconds)[0]
 
@@ -100,7 +100,7 @@ def measured(
     tolerance: float = TOLERANCE,
     wanted: Figures | None = None,
 ) -> Case:
-    """What each of the loads gets, of so many seconds."""
+    """The share of each of the loads in ``seconds``."""
 
     def measure(peer: Peer | None) -> Figures:
         with Bed(peer) as bed:
@@ -112,7 +112,7 @@ def measured(
 
 
 def alone(seconds: float) -> Iterator[tuple[int, list[Case]]]:
-    """Percent by length of kernel."""
+    """Single containers, by percentage and length of kernel."""
     for length, nanoseconds in LENGTHS.items():
         cases = [
             measured(
@@ -124,23 +124,23 @@ def alone(seconds: float) -> Iterator[tuple[int, list[Case]]]:
         ]
         all_of_it = Load(Share(100), f"kernels:{nanoseconds}")
         cases.append(measured(f"alone, kernels of {length}, 100%", [all_of_it], seconds, TOLERANCE_OF_ALL))
-        yield BESIDE, cases
+        yield PARALLEL, cases
 
 
 def kinds(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     """Other work than one queue of kernels."""
     works = {
-        "4 streams of 0.05 ms": ("kernels:50000", 4, BESIDE),
-        "4 streams of 1 ms": ("kernels:1000000", 4, BESIDE),
-        "4 streams of 20 ms": ("kernels:20000000", 4, BESIDE),
-        "graphs of 20 kernels of 0.05 ms": ("graphs:50000:20", 1, BESIDE),
-        "cooperative kernels of 0.05 ms": ("cooperative:50000", 1, BESIDE),
-        "cooperative kernels of 20 ms": ("cooperative:20000000", 1, BESIDE),
+        "4 streams of 0.05 ms": ("kernels:50000", 4, PARALLEL),
+        "4 streams of 1 ms": ("kernels:1000000", 4, PARALLEL),
+        "4 streams of 20 ms": ("kernels:20000000", 4, PARALLEL),
+        "graphs of 20 kernels of 0.05 ms": ("graphs:50000:20", 1, PARALLEL),
+        "cooperative kernels of 0.05 ms": ("cooperative:50000", 1, PARALLEL),
+        "cooperative kernels of 20 ms": ("cooperative:20000000", 1, PARALLEL),
         "copies of 1 MiB": (f"copies:{1 << 20}", 1, 1),
     }
-    for name, (work, streams, beside) in works.items():
+    for name, (work, streams, parallel) in works.items():
         yield (
-            beside,
+            parallel,
             [
                 measured(f"alone, {name}, {percent}%", [Load(Share(percent), work, streams)], seconds)
                 for percent in PERCENTS
@@ -149,8 +149,8 @@ def kinds(seconds: float) -> Iterator[tuple[int, list[Case]]]:
 
 
 def waited_for(seconds: float) -> Iterator[tuple[int, list[Case]]]:
-    """Kernels that are each waited for leave gaps, on a busy machine long ones: a share of what is possible may be all
-    that can be had."""
+    """Kernels that are each waited for leave gaps, long ones on a busy machine, so only a share of the possible time may be
+    reachable."""
     possible = cache(bare)
 
     def case(length: str, work: str, percent: int) -> Case:
@@ -175,14 +175,14 @@ def waited_for(seconds: float) -> Iterator[tuple[int, list[Case]]]:
         )
 
     for length, work in {"0.05 ms": "single:50000", "1 ms": "single:1000000"}.items():
-        yield BESIDE_WAITING, [case(length, work, percent) for percent in (30, 70)]
+        yield PARALLEL_WAITING, [case(length, work, percent) for percent in (30, 70)]
 
 
 def soon(_seconds: float) -> Iterator[tuple[int, list[Case]]]:
-    """Within a second: the share of the second second alone."""
+    """Shares are reached within a second: only the second second is measured."""
     lengths = [length for length in LENGTHS if length != "200 ms"]
     yield (
-        BESIDE,
+        PARALLEL,
         [
             measured(
                 f"the second second alone, kernels of {length}, {percent}%",
@@ -200,7 +200,7 @@ def together(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     groups: list[tuple[int, ...]] = [(30, 70), (50, 50), (10, 90), (30, 30, 30)]
     for length, nanoseconds in LENGTHS.items():
         yield (
-            BESIDE,
+            PARALLEL,
             [
                 measured(
                     f"{' + '.join(map(str, group))}, kernels of {length}",
@@ -218,7 +218,7 @@ def together(seconds: float) -> Iterator[tuple[int, list[Case]]]:
         Load(Share(30), "kernels:1000000"),
     ]
     yield (
-        BESIDE,
+        PARALLEL,
         [
             measured("10 with kernels of 200 ms + 90 of 0.05 ms", long_and_short, seconds * 2),
             measured("30 + 30 + 30, kernels of 0.05, 1 and 20 ms", mixed, seconds),
@@ -232,7 +232,7 @@ def uneven(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     for lengths, work in UNEVEN.items():
         load, loop = Load(Share(30), work), Load(Share(70), "kernels:1000000")
         yield (
-            BESIDE_WAITING,
+            PARALLEL_WAITING,
             [
                 measured(f"alone, kernels of {lengths}, 30%", [load], seconds),
                 measured(f"30 + 70, kernels of {lengths}, and of 1 ms", [load, loop], seconds),
@@ -241,7 +241,7 @@ def uneven(seconds: float) -> Iterator[tuple[int, list[Case]]]:
 
 
 def a_third(seconds: float) -> Iterator[tuple[int, list[Case]]]:
-    """Two tenants that try to exceed their shares, and a third, which the row is about."""
+    """Two tenants try to exceed their shares; measured is a third."""
     greedy = {
         "4 streams of 200 ms": ("kernels:200000000", 4),
         "16 streams of 0.05 ms": ("kernels:50000", 16),
@@ -257,7 +257,7 @@ def a_third(seconds: float) -> Iterator[tuple[int, list[Case]]]:
         return share_case(f"30% in kernels of {length} beside two of 35% with {name}", [30], measure)
 
     yield (
-        BESIDE,
+        PARALLEL,
         [case(name, *what, length) for name, what in greedy.items() for length in ("0.05 ms", "1 ms")],
     )
 
@@ -267,11 +267,11 @@ def _time_paid_back(_peer: Peer | None) -> Figures:
         first = bed.load(bed.container("borrower", Share(30, "idle")), ["kernels:50000"])
         owner: Container = bed.container("owner", Share(70))
         second = bed.load(owner, ["kernels:50000"])
-        say(first, "go")
+        send(first, "go")
         bed.wait(SETTLING_SECONDS)
         got = []
         for _ in range(5):
-            say(second, "go")
+            send(second, "go")
             bed.wait(0.2)
             got.append(bed.shares([second], 0.5)[0])
             finish(second)
@@ -281,11 +281,11 @@ def _time_paid_back(_peer: Peer | None) -> Figures:
 
 
 def idle(seconds: float) -> Iterator[tuple[int, list[Case]]]:
-    """The policy `idle`: unused time is used, and returned on demand."""
+    """The policy `idle`: unused time is lent, and returned on demand."""
     borrower = Load(Share(30, "idle"), "kernels:50000")
     both = [borrower, Load(Share(50), "kernels:50000")]
     yield (
-        BESIDE,
+        PARALLEL,
         [
             measured("idle policy, 30% alone", [borrower], seconds, wanted=[100]),
             measured("idle policy, 30% beside a hard 50%", both, seconds, wanted=[50, 50]),
@@ -300,7 +300,7 @@ def misfortune(seconds: float) -> Iterator[tuple[int, list[Case]]]:
     loads = [Load(Share(30), "kernels:1000000"), Load(Share(70), "kernels:50000")]
     length = seconds / 2
 
-    def beside(number: signal.Signals) -> Callable[[Peer | None], Figures]:
+    def with_signal(number: signal.Signals) -> Callable[[Peer | None], Figures]:
         def measure(peer: Peer | None) -> Figures:
             with Bed(peer) as bed:
                 processes = start(bed, loads)
@@ -332,10 +332,10 @@ def misfortune(seconds: float) -> Iterator[tuple[int, list[Case]]]:
 
     without = "30 + 70, the arbiter was killed"
     yield (
-        BESIDE,
+        PARALLEL,
         [
-            share_case("70% beside a container that was stopped at work", [70], beside(signal.SIGSTOP)),
-            share_case("70% beside a container that was killed at work", [70], beside(signal.SIGKILL)),
+            share_case("70% beside a container that was stopped at work", [70], with_signal(signal.SIGSTOP)),
+            share_case("70% beside a container that was killed at work", [70], with_signal(signal.SIGKILL)),
             share_case("70%, no arbiter has ever been there", [70], never, ours_only=True),
             share_case("30 + 70, another arbiter has begun", [30, 70], gone(another=True), ours_only=True),
             Case(
@@ -369,5 +369,5 @@ def measure(peer: Peer | None, *, quick: bool) -> Iterator[Row]:
     """Every row of the table; a quick run has the first ones of each subject."""
     seconds = 0.5 if quick else 10.0
     for subject in SUBJECTS:
-        for beside, cases in islice(subject(seconds), 1 if quick else None):
-            yield from rows(cases[:beside] if quick else cases, peer, beside=beside)
+        for parallel, cases in islice(subject(seconds), 1 if quick else None):
+            yield from rows(cases[:parallel] if quick else cases, peer, parallel=parallel)

@@ -1,8 +1,7 @@
 """The cost of isolation: a call, an allocation among many, the start of many, and whole loops.
 
-Everything is the difference to the bare fake driver, or the part of it, in the same minute: batches of the one and of the other take turns. Of calls
-the quarter of the batches counts that was disturbed least, of starts and loops the middle one. So a machine that is busy with other things
-makes the rows uncertain, not wrong.
+Everything is relative to the bare fake driver in the same minute: batches with and without isolation alternate. For calls the least
+disturbed quarter of the batches counts, for starts and loops the median. So a busy machine makes rows uncertain, but not wrong.
 """
 
 import statistics
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from benchmarks.isolation.bed import OWN, Bed, Container, Share
 from benchmarks.isolation.cases import Case, Figures, rows
 from benchmarks.isolation.peer import Peer
-from benchmarks.isolation.running import Ended, line, manner, run, say
+from benchmarks.isolation.running import Ended, line, manner, run, send
 from benchmarks.isolation.table import Row
 
 #: 64 contexts must fit in addition to their allocations.
@@ -32,7 +31,7 @@ MEMORY_MIB = 12288
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of call_cost.c, and how often it is made in a batch."""
+    """A call of call_cost.c, and the number of calls per batch."""
 
     name: str
     word: str
@@ -61,22 +60,22 @@ def caller(bed: Bed, container: Container | None, word: str) -> subprocess.Popen
 
 
 def ready(process: subprocess.Popen[str]) -> subprocess.Popen[str]:
-    """The same once it is ready."""
+    """Wait until the program is ready."""
     while line(process, 60.0) != "ready":
         pass
     return process
 
 
 def batch(processes: Sequence[subprocess.Popen[str]], often: int, *, cpu: bool = False) -> float:
-    """Nanoseconds of a call, of all processes at once the mean; of the processor's time alone if so wanted."""
+    """Nanoseconds per call, the mean of all processes; ``cpu``: only processor time."""
     for process in processes:
-        say(process, str(often))
+        send(process, str(often))
     figures = [[float(word) for word in line(process).split()] for process in processes]
     return statistics.fmean(figure[1 if cpu else 0] for figure in figures)
 
 
 class Pair:
-    """The bare driver and a container's, each on a machine of its own."""
+    """The bare driver and a container, each on its own ``Bed``."""
 
     def __init__(self, peer: Peer | None, share: Share) -> None:
         self._stack = ExitStack()
@@ -95,17 +94,17 @@ class Pair:
     def callers(
         self, word: str, count: int
     ) -> tuple[list[subprocess.Popen[str]], list[subprocess.Popen[str]]]:
-        """So many programs on either."""
+        """``count`` programs on each of the two."""
         bare = [caller(self.bare, None, word) for _ in range(count)]
         limited = [caller(self.limited, self.container, word) for _ in range(count)]
         return [ready(process) for process in bare], [ready(process) for process in limited]
 
 
 def call_case(call: Call, name: str, share: Share, batches: int, pairs: int) -> Case:
-    """One program calls; what a call costs more than on the bare driver, and on that.
+    """The added cost of a call by one program, and its cost on the bare driver.
 
-    The middle one of several pairs of programs: where a program's pages happen to lie makes a call of it up to 100 ns dearer, as long as
-    it runs.
+    The median of several pairs of programs: the location of a program's pages makes its calls up to 100 ns slower as long as it
+    runs.
     """
 
     def difference(peer: Peer | None) -> Figures:
@@ -120,14 +119,14 @@ def call_case(call: Call, name: str, share: Share, batches: int, pairs: int) -> 
 
 
 def paired(batches: int, bare: Callable[[], float], limited: Callable[[], float]) -> Figures:
-    """Batches of either by turns: the difference, and the bare one, by the quarter of them that was disturbed least."""
+    """Alternating batches: the difference, and the bare time, by the least disturbed quarter of them."""
     figures = [(bare(), limited()) for _ in range(batches)]
     base, ours = (sorted(column)[batches // 4] for column in zip(*figures, strict=True))
     return [ours - base, base]
 
 
 def nanoseconds_case(name: str, most_ns: float | None, measure: Callable[[Peer | None], Figures]) -> Case:
-    """A row of one bound."""
+    """A row with one bound."""
     good = None if most_ns is None else (lambda got: got[0] <= most_ns)
     wanted = [] if most_ns is None else [most_ns]
     return Case(
@@ -136,7 +135,7 @@ def nanoseconds_case(name: str, most_ns: float | None, measure: Callable[[Peer |
 
 
 def crowd_case(call: Call, batches: int, *, at_once: bool) -> Case:
-    """Among 64 processes of the container: one calls while the others are there, or all do."""
+    """With 64 processes in the container: one calls while the others are idle, or all call."""
 
     def measure(peer: Peer | None) -> Figures:
         with Pair(peer, Share(memory_mib=MEMORY_MIB)) as pair:
@@ -154,7 +153,7 @@ def crowd_case(call: Call, batches: int, *, at_once: bool) -> Case:
 
 
 def start_case(turns: int) -> Case:
-    """64 processes begin at once, in a container that has just begun."""
+    """64 processes start together in a new container."""
 
     def took_ms(bed: Bed, container: Container | None) -> float:
         code, text = run([OWN / "start_many", str(PROCESSES)], bed.environment(container), 60.0)
@@ -190,7 +189,7 @@ def start_case(turns: int) -> Case:
 
 
 def preloaded_case(times: int) -> Case:
-    """A program that has nothing to do with a GPU begins and ends, with the libraries preloaded and without."""
+    """Start and end of a program without a GPU, with and without the libraries preloaded."""
 
     def measure(peer: Peer | None) -> Figures:
         with Bed(peer, arbiter=False) as bed:
@@ -213,11 +212,11 @@ def preloaded_case(times: int) -> Case:
 
 
 def loop_case(name: str, work: str, share: Share, most_percent: float, turns: int, seconds: float) -> Case:
-    """A loop from end to end: how much less of it is done in the same time, by the engine's books."""
+    """A whole loop: the loss of throughput, by the engine's accounts."""
 
     def done(bed: Bed, container: Container | None) -> float:
         process = bed.load(container, [work])
-        say(process, "go")
+        send(process, "go")
         bed.wait(0.5)
         share = bed.shares([process], seconds)[0]
         process.kill()

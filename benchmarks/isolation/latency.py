@@ -11,13 +11,13 @@ from benchmarks.isolation.bed import Bed, Share
 from benchmarks.isolation.cases import Case, Figures, rows
 from benchmarks.isolation.compute import SETTLING_SECONDS
 from benchmarks.isolation.peer import Peer
-from benchmarks.isolation.running import finish, say
+from benchmarks.isolation.running import finish, send
 from benchmarks.isolation.table import Row
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of the first service, in ms; and percent of the GPU that the last one's neighbour had."""
+    """Times of the slowest service, in ms; and percent of the GPU of the last program."""
 
     p50: float
     p99: float
@@ -30,7 +30,7 @@ def _times(bed: Bed, loads: Sequence[tuple[Share | None, str]], seconds: float) 
         container = None if share is None else bed.container(f"c{number}", share)
         processes.append(bed.load(container, [work]))
     for process in reversed(processes):
-        say(process, "go")
+        send(process, "go")
     bed.wait(SETTLING_SECONDS)
     shares = bed.shares(processes, seconds)
     services = [
@@ -81,5 +81,5 @@ def measure(peer: Peer | None, *, quick: bool) -> Iterator[Row]:
     if not quick:
         cases.append(_case((50, 50), (SERVICE, LOOP), "idle", seconds))
         cases.append(_case((30, 30, 30), (SERVICE,) * 3, "hard", seconds))
-    # Each needs the machine's processors for itself: what is measured is how soon threads wake up.
+    # One at a time: measured is how soon threads wake up, which needs free processors.
     yield from rows(cases, peer)

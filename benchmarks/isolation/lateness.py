@@ -11,7 +11,7 @@ LATE_SECONDS = 0.025
 
 
 class Lateness:
-    """Use as a context: a thread of its own sleeps a little, over and over, and notes when it wakes up late."""
+    """Use as a context: a separate thread sleeps repeatedly, and notes when it wakes up late."""
 
     def __init__(self) -> None:
         self.worst_s = self._late_s = 0.0
@@ -37,7 +37,7 @@ class Lateness:
             before_s = now_s
 
     def note(self, late_s: float) -> None:
-        """A timer that was so late."""
+        """Record a timer's lateness."""
         self.worst_s = max(self.worst_s, late_s)
         if late_s > LATE_SECONDS:
             self._late_s += late_s

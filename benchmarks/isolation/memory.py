@@ -19,7 +19,7 @@ PROCESSES = 64
 CONTEXT_MIB = 16
 #: Processes still running this long after the race hang.
 HANGS_SECONDS = 30.0
-#: As client.h numbers them; and how much of the limit a kind may leave, since the driver takes so much at a time.
+#: Numbers as in client.h; and the MiB that a kind may leave unused, since the driver allocates that much at a time.
 KINDS = {
     "cuMemAlloc": ("0", 2),
     "cuMemAllocManaged": ("1", 2),
@@ -34,7 +34,7 @@ KINDS = {
 
 
 def race(bed: Bed, container: Container, seconds: float, kills: int) -> tuple[int, int]:
-    """64 processes at once: the most that the driver counted (MiB), and how many were killed in time."""
+    """64 racing processes: the maximum that the driver counted (MiB), and how many were killed in time."""
     numbers = [str(number) for number in (container.share.memory_mib, PROCESSES, f"{seconds:g}s", kills)]
     program = [str(BUILT / "allocations_race"), str(FAKEGPU / "libnvidia-ml.so.1"), bed.uuid]
     code, text = run([*program, *numbers], bed.environment(container), seconds + HANGS_SECONDS)
@@ -49,7 +49,7 @@ def race(bed: Bed, container: Container, seconds: float, kills: int) -> tuple[in
 
 
 def filled(bed: Bed, container: Container, kind: str) -> float:
-    """MiB that the driver counts for a process that took all that it could, its context included."""
+    """MiB that the driver counts for a process that allocated all that it could, including its context."""
     process = bed.start(container, [OWN / "memory_fill", kind])
     line(process, 60.0)
     _, of_each = bed.meter()
@@ -60,7 +60,7 @@ def filled(bed: Bed, container: Container, kind: str) -> float:
 
 
 def _off(mib: float) -> float:
-    """MiB that are missing. To hold more than the limit is worse than whatever is missing."""
+    """Missing MiB. Exceeding the limit is worse than any missing amount."""
     return LIMIT_MIB - mib if mib <= LIMIT_MIB else mib
 
 
@@ -100,6 +100,6 @@ def _race_case(seconds: float, kills: int) -> Case:
 
 def measure(peer: Peer | None, *, quick: bool) -> Iterator[Row]:
     """Every row of the table."""
-    yield from rows([_limit_case(name, *what) for name, what in KINDS.items()], peer, beside=2)
+    yield from rows([_limit_case(name, *what) for name, what in KINDS.items()], peer, parallel=2)
     races = [(1.0, 0), (1.0, 20)] if quick else [(60.0, 0), (30.0, 1000)]
     yield from rows([_race_case(*race) for race in races], peer)

@@ -1,12 +1,12 @@
-"""Another isolation library, which the same workloads run under: described by its environment alone."""
+"""Another isolation library for the same workloads, described only by its environment."""
 
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What assignments may hold in braces; each container gets its own.
+#: Placeholders in assignments; each container has its own values.
 PLACEHOLDERS = ("memory_mib", "percent", "folder")
-#: HAMi-core's, in addition to its library: CUDA_REDIRECT is its own path, without it `dlsym` finds the driver's functions.
+#: HAMi-core's variables: CUDA_REDIRECT is the path of its library, without it `dlsym` finds the driver's functions.
 _HAMI_CORE = (
     "HAMi-core:LD_PRELOAD={library} CUDA_REDIRECT={library} LIBCUDA_LOG_LEVEL=0 CUDA_DEVICE_MEMORY_LIMIT={{memory_mib}}m "
     "CUDA_DEVICE_SM_LIMIT={{percent}} CUDA_DEVICE_MEMORY_SHARED_CACHE={{folder}}/cache"
@@ -15,14 +15,14 @@ _HAMI_CORE = (
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A library that is loaded by the environment."""
+    """A library loaded through the environment."""
 
     name: str
     assignments: tuple[tuple[str, str], ...]
 
     @classmethod
     def parse(cls, text: str) -> "Peer":
-        """Of ``NAME:VARIABLE=VALUE …``, quoted as for a shell."""
+        """Parse ``NAME:VARIABLE=VALUE …``, quoted as for a shell."""
         name, colon, words = text.partition(":")
         if not colon or not name.strip():
             raise ValueError(f"PEER={text!r}: no name; write NAME:VARIABLE=VALUE …")
@@ -32,7 +32,7 @@ class Peer:
         peer = cls(name.strip(), tuple((variable, value) for variable, _, value in pairs))
         environment = peer.environment(Path("/folder"), memory_mib=1, percent=None)
         for library in environment.get("LD_PRELOAD", "").replace(":", " ").split():
-            # The loader would go on without it, and the figures would be those of the bare driver.
+            # The loader would continue without it, and measure the bare driver.
             if "/" in library and not Path(library).is_file():
                 raise ValueError(
                     f"PEER={text!r}: LD_PRELOAD names {library}, which is not a file; build it first"
@@ -45,7 +45,7 @@ class Peer:
         return cls.parse(_HAMI_CORE.format(library=shlex.quote(str(folder.resolve() / "libvgpu.so"))))
 
     def environment(self, folder: Path, *, memory_mib: int, percent: int | None) -> dict[str, str]:
-        """Of a program in a container; compute that is not limited is 100 percent."""
+        """The environment of a program in a container; unlimited compute is 100 percent."""
         values = {"memory_mib": memory_mib, "percent": percent or 100, "folder": folder}
         try:
             return {variable: value.format_map(values) for variable, value in self.assignments}

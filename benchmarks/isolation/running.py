@@ -21,7 +21,7 @@ def manner(code: int) -> str:
 
 
 def line(process: subprocess.Popen[str], seconds: float = ANSWER_SECONDS) -> str:
-    """Its next line, which is its only output until the next request."""
+    """The program's next line, its only output until the next request."""
     assert process.stdout is not None
     readable, _, _ = select.select([process.stdout], [], [], seconds)
     if not readable:
@@ -35,8 +35,8 @@ def line(process: subprocess.Popen[str], seconds: float = ANSWER_SECONDS) -> str
     return text.strip()
 
 
-def say(process: subprocess.Popen[str], text: str) -> None:
-    """A line for it."""
+def send(process: subprocess.Popen[str], text: str) -> None:
+    """Send a line to the program."""
     assert process.stdin is not None
     try:
         process.stdin.write(text + "\n")
@@ -46,7 +46,7 @@ def say(process: subprocess.Popen[str], text: str) -> None:
 
 
 def alive(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """Raises if one that should be running has ended."""
+    """Raises if one of the programs has ended."""
     for process in processes:
         if (code := process.poll()) is not None:
             raise Ended(manner(code))
@@ -62,7 +62,7 @@ def finish(process: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def run(command: Sequence[str | Path], environment: Mapping[str, str], seconds: float) -> tuple[int, str]:
-    """Runs it to its end: how it ended, and what it printed. Its process group is killed after the time limit."""
+    """Runs a program to its end: its exit code and output. Its process group is killed after the time limit."""
     process = subprocess.Popen(
         command,
         env=environment,

@@ -1,4 +1,4 @@
-"""Rows of figures: printed as they come, kept together by part, shown as tables."""
+"""Rows of figures: printed immediately, stored by part, shown as tables."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-#: What a measurement gave: its figures, or in words how the program ended instead.
+#: The result of a measurement: its figures, or how the program ended instead.
 Outcome = Sequence[float] | str
-#: Ours beside the peer's.
+#: Ours compared with the peer's.
 Standing = Literal["ahead", "level", "behind"]
 
 
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The rows of one subject, and what they were measured on."""
+    """The rows of one subject, and the machine."""
 
     machine: str
     peer: str | None
@@ -45,7 +45,7 @@ class Part:
 
 
 def shown(outcome: Outcome, digits: int | None = None) -> str:
-    """Figures in short."""
+    """Figures as short text."""
     if isinstance(outcome, str):
         return outcome
     return " ".join(f"{value:.{digits}g}" if digits else f"{value:.1f}" for value in outcome)
@@ -55,11 +55,11 @@ def _rounded(outcome: Any) -> Any:
     return [round(value, 3) for value in outcome] if isinstance(outcome, (list, tuple)) else outcome
 
 
-def keep(path: Path, parts: Mapping[str, Part]) -> None:
+def store(path: Path, parts: Mapping[str, Part]) -> None:
     """Writes ``{"parts": {NAME: {"machine", "peer", "rows": [a Row's fields]}}}``; other parts in the file stay."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = read(path) if path.exists() else {}
-    merged = {name: asdict(part) for name, part in sorted({**kept, **parts}.items())}
+    existing = read(path) if path.exists() else {}
+    merged = {name: asdict(part) for name, part in sorted({**existing, **parts}.items())}
     for part in merged.values():
         for row in part["rows"]:
             for field in ("wanted", "got", "peer"):
@@ -68,7 +68,7 @@ def keep(path: Path, parts: Mapping[str, Part]) -> None:
 
 
 def read(path: Path) -> dict[str, Part]:
-    """The results written by ``keep``; empty for other files."""
+    """The results written by ``store``; empty for other files."""
     try:
         parts = json.loads(path.read_text())["parts"]
         return {

@@ -1,1 +1,1 @@
-"""The product's servers under attack: floods of connections, slow clients, endless requests, broken TLS, readers without pause."""
+"""The product's servers under attack: floods of connections, slow clients, endless requests, broken TLS, continuous readers."""

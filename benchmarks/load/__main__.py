@@ -2,8 +2,8 @@
 
 Usage: ``python -m benchmarks.load [--quick] [--door NAME …] [--kind NAME …]``. Extender, webhook, dashboard and node agent run as
 processes; four attackers, each a process of low priority, attack one port after the other for some seconds: with idle
-connections, slow clients, requests without end, what is neither TLS nor HTTP, and readers without pause. Writes
-``build/figures/load.json``, and exits 1 if a budget is not met, or in a run of everything one was not measured.
+connections, slow clients, endless requests, data that is neither TLS nor HTTP, and continuous readers. Writes
+``build/figures/load.json``, and exits 1 if a budget is not met, or was not measured in a complete run.
 """
 
 import argparse
@@ -36,7 +36,7 @@ ROOT: Final = Path(__file__).parents[2]
 _OUT: Final = ROOT / "build" / "figures" / "load.json"
 _BUDGETS: Final = Path(__file__).with_name("budgets.json")
 ATTACKERS: Final = 4
-#: Kind → what each attacker does, and with how many connections: 4,000 together at most.
+#: Kind → each attacker's method and number of connections: together at most 4,000.
 KINDS: Final = {
     "idle": ("idle", 1000),
     "slow": ("slow", 250),
@@ -52,7 +52,7 @@ _STUCK_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds before each attack, and of it."""
+    """Seconds before and during each attack."""
 
     rest_s: float
     attack_s: float
@@ -67,7 +67,7 @@ class _Attackers:
         self._processes = processes
 
     async def attack(self, door: Door, kind: str, seconds: float) -> dict[str, int]:
-        """Returns when none of its connections is open."""
+        """Returns when all of its connections are closed."""
         method, connections = KINDS[kind]
         for number, process in enumerate(self._processes):
             sources = [f"127.0.{1 + number}.{host}" for host in (1, 2)]
@@ -113,10 +113,10 @@ async def _measure(
 ) -> list[report.Row]:
     units = [waiting_units(number) for number in range(size.waiting)]
     await clients.filter_waiting(made.extender_port, size.nodes, size.placed, units)
-    asking, windows = clients.Asking(), []
+    client_set, windows = clients.Clients(), []
     webhook = next(door for door in made.doors if door.name == "webhook")
     clients.begin(
-        asking,
+        client_set,
         extender=made.extender_port,
         nodes=size.nodes,
         webhook=(webhook.port, webhook.request.encode(), webhook.within_s),
@@ -127,13 +127,13 @@ async def _measure(
         for door, kind in attacks:
             windows.append(await _one(made, door, kind, pace, attackers))
             made.check()
-            asking.check()
+            client_set.check()
             print(f"  {door.name}, {kind}: {windows[-1].sent}", flush=True)
         # The last requests may take a while.
         await asyncio.sleep(pace.rest_s)
     finally:
-        await asking.stop()
-    return _rows(made, asking, windows)
+        await client_set.stop()
+    return _rows(made, client_set, windows)
 
 
 async def _one(made: Bed, door: Door, kind: str, pace: Pace, attackers: _Attackers) -> _Window:
@@ -147,18 +147,18 @@ async def _one(made: Bed, door: Door, kind: str, pace: Pace, attackers: _Attacke
     return _Window(door, kind, rest_s, began_s, began_s + pace.attack_s, memory, sent)
 
 
-def _rows(made: Bed, asking: clients.Asking, windows: list[_Window]) -> list[report.Row]:
+def _rows(made: Bed, client_set: clients.Clients, windows: list[_Window]) -> list[report.Row]:
     allocated = [tuple(map(float, line.split())) for line in made.allocated.read_text().splitlines()[1:]]
 
     def took(name: str, spans: list[tuple[float, float]]) -> list[float]:
-        return [each.took_s for span in spans for each in asking.within(name, *span)]
+        return [each.took_s for span in spans for each in client_set.within(name, *span)]
 
     def allocate(spans: list[tuple[float, float]]) -> list[float]:
         return [took_s for span in spans for ended_s, took_s in allocated if span[0] <= ended_s < span[1]]
 
     rows = []
     for one in windows:
-        # The rests before all attacks on the same port: one alone is too short for a p99.
+        # The idle times before all attacks on the same port: a single one is too short for a p99.
         rests = [(each.rest_s, each.begin_s) for each in windows if each.door is one.door]
         span = one.begin_s, one.end_s
         rows.append(
@@ -174,13 +174,13 @@ def _rows(made: Bed, asking: clients.Asking, windows: list[_Window]) -> list[rep
                 allocate([span]),
                 {
                     part.name: report.Probed(
-                        asking.within(f"{part.name} /healthz", *span),
-                        asking.within(f"{part.name} /readyz", *span),
+                        client_set.within(f"{part.name} /healthz", *span),
+                        client_set.within(f"{part.name} /readyz", *span),
                         part.limits.failures,
                     )
                     for part in made.parts
                 },
-                asking.within(f"client {one.door.name}", *span),
+                client_set.within(f"client {one.door.name}", *span),
                 one.memory_mib,
                 one.sent,
             )
@@ -217,7 +217,7 @@ def main() -> int:
         "--quick", action="store_true", help="each port and each kind once, for less than a second"
     )
     options = parser.parse_args()
-    # As with Ctrl-C: what was started is ended.
+    # As with Ctrl-C: started processes are ended.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     pace, size = _QUICK if options.quick else USUAL
     doors, kinds = options.door or DOORS, options.kind or list(KINDS)
@@ -236,8 +236,8 @@ def main() -> int:
         print(f"  {name:<44}{value:12.3f} {unit}")
     for row in rows:
         unanswered = [("client", one) for one in row.clients if not one.answered]
-        for whose, one in (*row.failed_probes(), *unanswered):
-            print(f"  {row.door}, {row.kind}, {whose}: after {one.took_s:.2f} s: {one.said}")
+        for client, one in (*row.failed_probes(), *unanswered):
+            print(f"  {row.door}, {row.kind}, {client}: after {one.took_s:.2f} s: {one.result}")
     if not options.quick:
         _write(figures, rows)
     print()

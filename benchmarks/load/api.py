@@ -1,7 +1,7 @@
 """The playground's API server with a cluster in it from the start, and with the objects of the webhook's certificates.
 
-Usage: ``python -m benchmarks.load.api FOLDER NODES PLACED WAITING``; ``FOLDER`` gets ``kubeconfig``, and then ``reader``, a token to read
-decisions and use with.
+Usage: ``python -m benchmarks.load.api FOLDER NODES PLACED WAITING``; ``FOLDER`` gets ``kubeconfig``, and then ``reader``, a token for
+decisions and usage.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from gpushare_playground.apiserver import ApiServer
 from gpushare_playground.apiserver.kinds.resources import Resource
 
 NAMESPACE: Final = "kube-system"
-#: Of the webhook's Secret and configurations.
+#: Name of the webhook's Secret and configurations.
 NAME: Final = "gpushare-admission"
 _GROUP: Final = "admissionregistration.k8s.io"
 _GPU_MIB: Final = 81920
-#: More than any GPU has, and as many different amounts: each of the pending pods is checked on every node.
+#: More than any GPU has, in different amounts, so that each pending pod is checked on every node.
 _TOO_MUCH: Final = range(81, 97)
 
 

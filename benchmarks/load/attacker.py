@@ -1,7 +1,7 @@
 """An attacker: opens connections from its own addresses, as fast as it can, and closes all of them at the end.
 
-Usage: ``python -m benchmarks.load.attacker``. Each line of JSON that it reads is an ``Attack``; each is answered with a line with
-counts of its actions. It has low priority, so that only the attack itself slows the attacked.
+Usage: ``python -m benchmarks.load.attacker``. Each line of JSON that it reads is an ``Attack``, answered with a line of
+counts of its actions. It has low priority, so that only the attack itself slows the attacked process.
 """
 
 import asyncio
@@ -30,13 +30,13 @@ _LESS_URGENT: Final = 19
 _PART: Final = b"x" * 65536
 _LINES: Final = b"".join(b"x%03d: %s\r\n" % (number, b"a" * 1000) for number in range(64))
 _SMALLEST: Final = b"GET / HTTP/1.1\r\n\r\n" * 12_000
-#: How long a connection with which nothing more is done is left open, in seconds.
+#: Seconds for which an unused connection stays open.
 _LINGER_S: Final = 0.3
 _REFUSED_S: Final = 0.02
 
 
 class Attack(msgspec.Struct, frozen=True):
-    """``kind``: a method of ``_Attacking``; ``requests``: whole requests, of which ``hammer`` and ``slow`` take turns."""
+    """``kind``: a method of ``_Attacking``; ``requests``: complete requests, used in turn by ``hammer`` and ``slow``."""
 
     kind: str
     port: int
@@ -98,7 +98,7 @@ class _Attacking:
         one = socket.socket()
         try:
             one.setblocking(False)
-            # It is reset at the end: neither side keeps anything of it.
+            # Reset at the end, so that neither side keeps state of it.
             one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             one.bind((self._attack.sources[number % len(self._attack.sources)], 0))
             await asyncio.get_running_loop().sock_connect(one, (LOOPBACK, self._attack.port))
@@ -119,7 +119,7 @@ class _Attacking:
 
     def _request(self, number: int) -> bytes:
         request = self._attack.requests[number % len(self._attack.requests)]
-        # Each made-up token is one that was not seen before.
+        # Each made-up token is new.
         return request.replace(MADE_UP, f"made-up-{os.getpid()}-{number}-{time.monotonic_ns()}").encode(
             "latin-1"
         )
@@ -132,7 +132,7 @@ class _Attacking:
             await asyncio.get_running_loop().sock_recv(one, 1)
 
     async def slow(self, number: int) -> None:
-        """A byte a second of a header or of a body; or nothing is read of an answer."""
+        """A byte per second of a header or of a body; or a response that is never read."""
         stream = await self._stream(number)
         try:
             match number % 3:
@@ -157,7 +157,7 @@ class _Attacking:
             stream.writer.transport.abort()
 
     async def huge(self, number: int) -> None:
-        """Headers and bodies without end, as fast as they are accepted."""
+        """Endless headers and bodies, as fast as they are accepted."""
         stream = await self._stream(number)
         post = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         begun, more = (
@@ -189,8 +189,8 @@ class _Attacking:
         """Neither TLS nor HTTP, truncated requests, and disconnects in between."""
         loop = asyncio.get_running_loop()
         with await self._socket(number) as one:
-            said = random.choice(TLS if self._attack.tls else PLAIN)
-            await loop.sock_sendall(one, said or random.randbytes(random.randint(1, 4096)))
+            data = random.choice(TLS if self._attack.tls else PLAIN)
+            await loop.sock_sendall(one, data or random.randbytes(random.randint(1, 4096)))
             if random.random() < 0.5:
                 return
             with suppress(TimeoutError):
@@ -199,7 +199,7 @@ class _Attacking:
                         self.done["answered"] += 1
 
     async def hammer(self, number: int) -> None:
-        """One request after the other, each answer read whole."""
+        """One request after the other, each response read completely."""
         stream = await self._stream(number)
         try:
             goes_on = True

@@ -17,7 +17,7 @@ import yaml
 from benchmarks.api_server import pod_object
 from benchmarks.load.api import NAME, NAMESPACE
 from benchmarks.load.attacker import LOOPBACK, MADE_UP
-from benchmarks.load.clients import asked
+from benchmarks.load.clients import status_of
 from benchmarks.processes import DEADLINE_S, running, wait_for_file
 from gpushare.api import names
 from gpushare_playground.controlplane.ports import free_ports
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     import subprocess
 
 TOKEN: Final = "0123456789abcdef0123456789abcdef"
-#: The other parts run on machines, or at least processors, of their own: here they leave the extender the first turn. Its relay
-#: does so anyway.
+#: The other parts usually run on other machines, or at least processors: here they yield to the extender, as its relay
+#: does anyway.
 _ELSEWHERE: Final = 10
 _CHARTS: Final = Path(__file__).parents[2] / "charts"
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """How large the cluster is."""
+    """The size of the cluster."""
 
     nodes: int
     placed: int
@@ -48,7 +48,7 @@ class Limits:
     memory_mib: int
     probe_s: float
     failures: int
-    """The failed liveness probes in a row until a restart."""
+    """Failed liveness probes in a row until a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +64,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """A port that is reachable for others than kube-scheduler, of the part of that name.
+    """A port of a part that is reachable by others than kube-scheduler.
 
-    ``request`` is that of a well-behaved client, to be answered within ``within_s``; ``dear`` are the most expensive requests that
-    anybody may send.
+    ``request`` is a well-behaved client's, to be answered within ``within_s``; ``dear`` are the most expensive requests that
+    any client may send.
     """
 
     name: str
@@ -81,12 +81,12 @@ class Door:
 
 @dataclass(frozen=True, slots=True)
 class Bed:
-    """All that runs."""
+    """The running processes."""
 
     parts: tuple[Part, ...]
     doors: tuple[Door, ...]
     extender_port: int
-    """Of the verbs, on loopback alone."""
+    """Port of the verbs, only on loopback."""
     allocated: Path
     """Written by ``benchmarks.load.node``."""
     review: bytes
@@ -106,7 +106,7 @@ def limits_of(chart: str, values: tuple[str, ...], template: str) -> Limits:
         found = found[key]
     memory = found["resources"]["limits"]["memory"]
     number, unit = int(memory[:-2]), memory[-2:]
-    # Where a pod has several containers, ours is the last.
+    # In a pod with several containers, ours is the last.
     probe = (_CHARTS / chart / "templates" / template).read_text().rpartition("livenessProbe:")[2]
     timeout = re.search(r"timeoutSeconds: (\d+)", probe)
     failures = re.search(r"failureThreshold: (\d+)", probe)
@@ -116,7 +116,7 @@ def limits_of(chart: str, values: tuple[str, ...], template: str) -> Limits:
 
 
 def get(path: str, token: str = "") -> str:
-    """A GET on a connection that may be kept; ``token`` is the reader's."""
+    """A GET on a connection that may be reused; ``token`` is the reader's."""
     shown = f"{names.READER_HEADER}: {token}\r\n" if token else ""
     return f"GET {path} HTTP/1.1\r\nHost: x\r\n{shown}\r\n"
 
@@ -127,7 +127,7 @@ def post(path: str, body: str) -> str:
 
 
 def review(containers: int) -> str:
-    """An AdmissionReview of a pod with so many containers."""
+    """An AdmissionReview of a pod with ``containers`` containers."""
     pod = {"apiVersion": "v1", "kind": "Pod", **pod_object(1, 1, 1, None)}
     [container] = pod["spec"]["containers"]  # type: ignore[index]
     pod["spec"]["containers"] = [{**container, "name": f"c{number}"} for number in range(containers)]  # type: ignore[index]
@@ -140,16 +140,16 @@ def review(containers: int) -> str:
         "userInfo": {"username": "someone", "groups": ["system:authenticated"]},
         "object": pod,
     }
-    said = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    return json.dumps(said, separators=(",", ":"))
+    body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return json.dumps(body, separators=(",", ":"))
 
 
 @contextmanager
 def bed(cluster: Cluster) -> Iterator[Bed]:
-    """Everything started and ready; ended at the end."""
+    """All processes, started and ready; ended with the block."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        # The agent is no child of ours: where the process that started it had to be killed, it would stay.
+        # The agent is not our child: it would survive if the process that started it had to be killed.
         agents: list[int] = []
         stack.callback(_kill, agents)
 
@@ -248,14 +248,14 @@ def _kill(pids: list[int]) -> None:
 
 
 async def _ready(part: Part) -> None:
-    said = ""
+    status = ""
     with suppress(TimeoutError):
         async with asyncio.timeout(DEADLINE_S):
-            while said != "200":
+            while status != "200":
                 try:
-                    said = await asked(part.probes, get("/readyz").encode())
+                    status = await status_of(part.probes, get("/readyz").encode())
                 except (OSError, EOFError) as error:
-                    said = str(error)
+                    status = str(error)
                 await asyncio.sleep(0.05)
             return
-    raise TimeoutError(f"{part.name} does not become ready: {said}")
+    raise TimeoutError(f"{part.name} does not become ready: {status}")

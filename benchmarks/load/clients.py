@@ -22,19 +22,19 @@ _CLIENT_EVERY_S: Final = 1.0
 _UNITS: Final = (1, 4, 40, 72, 78, 80)
 
 
-class Asked(NamedTuple):
-    """One request: when it began, by the monotonic clock, how long its answer took, both in seconds, and what that was.
+class Response(NamedTuple):
+    """One request: its start by the monotonic clock and the time to its response, both in seconds, and the result.
 
-    ``said``: the HTTP status, with the text of a bad response; or the error.
+    ``result``: the HTTP status, with the text of a bad response; or the error.
     """
 
     began_s: float
     took_s: float
-    said: str
+    result: str
 
     @property
     def answered(self) -> bool:
-        """Whether there was a response: an error is one, and 503 is that of an overloaded server."""
+        """Whether there was a response: client errors count, and so does 503, an overloaded server's."""
         return self.status < 500 or self.status == 503
 
     @property
@@ -45,33 +45,35 @@ class Asked(NamedTuple):
     @property
     def status(self) -> int:
         """The HTTP status; 599 without one."""
-        number = self.said.partition(" ")[0]
+        number = self.result.partition(" ")[0]
         return int(number) if number.isdecimal() else 599
 
 
 @dataclass(slots=True)
-class Asking:
+class Clients:
     """All requests so far, by client and server."""
 
-    found: dict[str, list[Asked]] = field(default_factory=dict)
+    found: dict[str, list[Response]] = field(default_factory=dict)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
-    def every(self, seconds: float, name: str, ask: Callable[[], Awaitable[str]], within_s: float) -> None:
-        """Start to send requests, one after the other."""
-        kept = self.found[name] = []
+    def every(
+        self, seconds: float, name: str, request: Callable[[], Awaitable[str]], within_s: float
+    ) -> None:
+        """Start to send requests one after the other."""
+        responses = self.found[name] = []
 
-        async def ask_on() -> None:
+        async def run() -> None:
             while True:
                 began_s = time.monotonic()
                 try:
                     async with asyncio.timeout(within_s):
-                        said = await ask()
+                        result = await request()
                 except (OSError, EOFError, ValueError) as error:
-                    said = f"{type(error).__name__}: {error}"
-                kept.append(Asked(began_s, time.monotonic() - began_s, said))
+                    result = f"{type(error).__name__}: {error}"
+                responses.append(Response(began_s, time.monotonic() - began_s, result))
                 await asyncio.sleep(seconds)
 
-        self._tasks.append(asyncio.create_task(ask_on(), name=name))
+        self._tasks.append(asyncio.create_task(run(), name=name))
 
     def check(self) -> None:
         """Raise the error of a failed client."""
@@ -85,20 +87,22 @@ class Asking:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def within(self, name: str, begin_s: float, end_s: float) -> list[Asked]:
+    def within(self, name: str, begin_s: float, end_s: float) -> list[Response]:
         """Requests that began between these times."""
         return [one for one in self.found[name] if begin_s <= one.began_s < end_s]
 
 
 def trusting_any() -> ssl.SSLContext:
-    """TLS with whoever answers."""
+    """TLS with any server."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
-async def asked(port: int, request: bytes, tls: ssl.SSLContext | None = None, source: str = LOOPBACK) -> str:
-    """The status of an answer that is read whole, over a connection of its own. Raises ``OSError`` and ``EOFError``."""
+async def status_of(
+    port: int, request: bytes, tls: ssl.SSLContext | None = None, source: str = LOOPBACK
+) -> str:
+    """The status of a response, which is read completely, over a new connection. Raises ``OSError`` and ``EOFError``."""
     reader, writer = await asyncio.open_connection(LOOPBACK, port, ssl=tls, local_addr=(source, 0))
     try:
         writer.write(request)
@@ -113,32 +117,32 @@ async def _answer(reader: asyncio.StreamReader) -> str:
     fields = dict(line.split(": ", 1) for line in lines if ": " in line)
     body = await reader.readexactly(int(fields["content-length"]))
     status = first.split()[1]
-    # What a refusal says is worth more than its number.
+    # The text of a refusal is more useful than its number.
     return status if status == "200" else f"{status} {body.decode(errors='replace').strip()}"
 
 
 def filtering(port: int, nodes: int) -> Callable[[], Awaitable[str]]:
-    """Asks as kube-scheduler does, over a connection that is kept, which node could take a pod."""
+    """Filter requests like kube-scheduler's, over a persistent connection."""
     names = [node_name(number) for number in range(nodes)]
     bodies = [filter_body(10**6 + number, units, names) for number, units in enumerate(_UNITS)]
-    kept, turn = None, 0
+    connection, turn = None, 0
 
-    async def ask() -> str:
-        nonlocal kept, turn
-        kept = kept or await connect(port)
+    async def send() -> str:
+        nonlocal connection, turn
+        connection = connection or await connect(port)
         turn += 1
         try:
-            answer = await kept.post("filter", bodies[turn % len(bodies)])
+            answer = await connection.post("filter", bodies[turn % len(bodies)])
         except ConnectionError:
-            kept = None
+            connection = None
             raise
         return "200" if answer.startswith(b'{"') else answer.decode()
 
-    return ask
+    return send
 
 
 async def filter_waiting(port: int, nodes: int, first: int, units: list[int]) -> None:
-    """Ask once about each pod that waits, so that there are decisions on them. Raises where one is answered by an error."""
+    """Filter each pending pod once, so that there are decisions on them. Raises on an error response."""
     names = [node_name(number) for number in range(nodes)]
     caller = await connect(port)
     for number, amount in enumerate(units):
@@ -148,27 +152,27 @@ async def filter_waiting(port: int, nodes: int, first: int, units: list[int]) ->
 
 
 def reviewing(port: int, review: bytes) -> Callable[[], Awaitable[str]]:
-    """Asks as an API server does, over a connection that is kept while it can be."""
-    tls, kept = trusting_any(), None
+    """Reviews like an API server's, over a connection that is reused while possible."""
+    tls, connection = trusting_any(), None
 
-    async def ask() -> str:
-        nonlocal kept
-        reader, writer = kept or await asyncio.open_connection(LOOPBACK, port, ssl=tls)
-        kept = None
+    async def send() -> str:
+        nonlocal connection
+        reader, writer = connection or await asyncio.open_connection(LOOPBACK, port, ssl=tls)
+        connection = None
         try:
             writer.write(review)
-            said = await _answer(reader)
+            result = await _answer(reader)
         except BaseException:
             writer.transport.abort()
             raise
-        kept = reader, writer
-        return said
+        connection = reader, writer
+        return result
 
-    return ask
+    return send
 
 
 def begin(
-    asking: Asking,
+    clients: Clients,
     *,
     extender: int,
     nodes: int,
@@ -176,22 +180,22 @@ def begin(
     probes: dict[str, tuple[int, float]],
     doors: dict[str, tuple[int, bytes, bool, float]],
 ) -> None:
-    """Have all of them ask. ``webhook``: port, review, and how long it may take; ``probes``: port of each part, and the same;
-    ``doors``: port, request, whether it is TLS, and the same.
+    """Start all clients. ``webhook``: port, review and time limit; ``probes``: port of each part and time limit;
+    ``doors``: port, request, whether it uses TLS, and time limit.
     """
-    asking.every(_FILTER_EVERY_S, "filter", filtering(extender, nodes), 10.0)
+    clients.every(_FILTER_EVERY_S, "filter", filtering(extender, nodes), 10.0)
     port, review, within_s = webhook
-    asking.every(_REVIEW_EVERY_S, "review", reviewing(port, review), within_s)
+    clients.every(_REVIEW_EVERY_S, "review", reviewing(port, review), within_s)
     for name, (at, within_s) in probes.items():
         for path in ("/healthz", "/readyz"):
             request = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
-            asking.every(_PROBE_EVERY_S, f"{name} {path}", _once(at, request, KUBELET), within_s)
+            clients.every(_PROBE_EVERY_S, f"{name} {path}", _once(at, request, KUBELET), within_s)
     for name, (at, request, is_tls, within_s) in doors.items():
         tls = trusting_any() if is_tls else None
-        asking.every(_CLIENT_EVERY_S, f"client {name}", _once(at, request, CLIENT, tls), within_s)
+        clients.every(_CLIENT_EVERY_S, f"client {name}", _once(at, request, CLIENT, tls), within_s)
 
 
 def _once(
     port: int, request: bytes, source: str, tls: ssl.SSLContext | None = None
 ) -> Callable[[], Awaitable[str]]:
-    return lambda: asked(port, request, tls, source)
+    return lambda: status_of(port, request, tls, source)

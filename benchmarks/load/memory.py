@@ -1,15 +1,15 @@
-"""The most memory that a container's processes had, as the kernel knows it."""
+"""Peak memory of a container's processes, from the kernel."""
 
 from pathlib import Path
 from typing import Final
 
 _PROC: Final = Path("/proc")
-#: To ``clear_refs``: forget the peak.
+#: Written to ``clear_refs``: reset the peak.
 _FORGET_PEAK: Final = "5"
 
 
 def family(pid: int) -> list[int]:
-    """A process and all that it started, and these."""
+    """A process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in _PROC.iterdir():
         if entry.name.isdecimal():
@@ -25,7 +25,7 @@ def family(pid: int) -> list[int]:
 
 
 def forget_peak(pid: int) -> None:
-    """Peaks count from now on."""
+    """Reset the peaks."""
     for one in family(pid):
         try:
             (_PROC / str(one) / "clear_refs").write_text(_FORGET_PEAK)
@@ -34,7 +34,7 @@ def forget_peak(pid: int) -> None:
 
 
 def peak_mib(pid: int) -> float:
-    """The sum of the peaks of a process and all that it started: at least what they had at any moment. Raises ``OSError`` where it is gone."""
+    """The sum of the peaks of a process and its descendants: an upper bound of their memory at any moment. Raises ``OSError`` if it is gone."""
     return sum(_status_kib(one, "VmHWM") for one in family(pid)) / 1024
 
 

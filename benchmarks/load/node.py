@@ -1,7 +1,7 @@
 """A node agent on the fake NVML, whose kubelet admits one pod after the other.
 
 Usage: ``python -m benchmarks.load.node FIGURES LISTEN``. ``FIGURES`` gets a line with the agent's process ID, and one for each
-``Allocate``: when it was over, by the monotonic clock, and how long it took, both in seconds.
+``Allocate``: its end by the monotonic clock, and its duration, both in seconds.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from benchmarks.allocate import node
 from tests.integration.nodeagent.cluster_objects import NODE
 
 _PACE_S: Final = 0.03
-#: So many pods come between two changes of the node: some seconds.
+#: Number of pods between two changes of the node: some seconds.
 _TOUCHED_EVERY: Final = 100
 
 
@@ -34,7 +34,7 @@ async def _admit(figures: Path, listen: str) -> None:
                 for number in count():
                     await served.admit(number)
                     if number % _TOUCHED_EVERY == 0:
-                        # As its kubelet does; who watches it would take silence for a broken connection.
+                        # As its kubelet does; a watcher would take silence for a broken connection.
                         served.api.put("nodes", NODE, served.api.objects["nodes", NODE])
                     for took_s in served.kubelet.took_s:
                         out.write(f"{time.monotonic()} {took_s}\n")

@@ -1,10 +1,10 @@
-"""First bytes of connections that no server understands. Empty: random ones."""
+"""Invalid first bytes of connections. Empty: random ones."""
 
 from typing import Final
 
 
 def _record(kind: int, body: bytes, length: int | None = None) -> bytes:
-    """A record of TLS 1.2, with a length that may be another than the body's."""
+    """A record of TLS 1.2, possibly with a wrong length."""
     return bytes((kind, 3, 1)) + (len(body) if length is None else length).to_bytes(2, "big") + body
 
 
@@ -16,7 +16,7 @@ _HELLO: Final = b"\x01" + len(_HELLO_BODY).to_bytes(3, "big") + _HELLO_BODY
 TLS: Final = (
     b"",
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    _record(22, _HELLO),  # without the extensions that TLS 1.3 wants
+    _record(22, _HELLO),  # without the extensions that TLS 1.3 requires
     _record(22, _HELLO)[:20],
     _record(22, _HELLO, length=0x4000),
     _record(22, b"\x01\xff\xff\xff" + b"a" * 16000),

@@ -1,39 +1,39 @@
-"""What was measured of each attack, as figures that have budgets and as a table."""
+"""Results of each attack, as figures with budgets and as a table."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from benchmarks.budgets import Figures
-from benchmarks.load.clients import Asked
+from benchmarks.load.clients import Response
 
-#: ``make bench`` promises no more of filter: below that it is the kernel's choice of who runs next that is measured, on few processors.
+#: ``make bench`` promises no more for filter: below that, on few processors, only the kernel's scheduling is measured.
 UNNOTICED_S: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """The probes of one part while an attack went on."""
+    """The probes of one part during an attack."""
 
-    healthz: Sequence[Asked]
-    readyz: Sequence[Asked]
+    healthz: Sequence[Response]
+    readyz: Sequence[Response]
     failures: int
-    """So many liveness probes in a row must fail until the container is started again."""
+    """Number of failed liveness probes in a row until the container is restarted."""
 
     @property
     def failed_in_a_row(self) -> int:
-        """The longest row of probes of one kind that failed."""
+        """The longest sequence of failed probes of one kind."""
         return max(_row_of_failed(self.healthz), _row_of_failed(self.readyz))
 
     @property
-    def is_ended(self) -> bool:
-        """Whether the kubelet would have started the container again."""
+    def is_restarted(self) -> bool:
+        """Whether the kubelet would have restarted the container."""
         return _row_of_failed(self.healthz) >= self.failures
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One attack. Times in seconds, memory in MiB by part; ``sent``: how often the attackers did what."""
+    """One attack. Times in seconds, memory in MiB by part; ``sent``: counts of the attackers' actions."""
 
     door: str
     part: str
@@ -45,18 +45,18 @@ class Row:
     allocate_at_rest: Sequence[float]
     allocate_attacked: Sequence[float]
     probes: dict[str, Probed]
-    clients: Sequence[Asked]
+    clients: Sequence[Response]
     memory_mib: dict[str, float]
     sent: dict[str, int] = field(default_factory=dict)
 
     @property
     def filter_ratio(self) -> float:
-        """The p99 of filter, to that of before; what is below ``UNNOTICED_S`` counts as that."""
+        """The ratio of filter's p99 to that before; values below ``UNNOTICED_S`` count as that."""
         attacked, at_rest = (percentile(one, 0.99) for one in (self.filter_attacked, self.filter_at_rest))
         return max(attacked, UNNOTICED_S) / max(at_rest, UNNOTICED_S)
 
-    def failed_probes(self) -> list[tuple[str, Asked]]:
-        """Part and probe."""
+    def failed_probes(self) -> list[tuple[str, Response]]:
+        """Failed probes with their parts."""
         return [
             (part, one)
             for part, probed in self.probes.items()
@@ -65,7 +65,7 @@ class Row:
         ]
 
 
-def _row_of_failed(probes: Sequence[Asked]) -> int:
+def _row_of_failed(probes: Sequence[Response]) -> int:
     longest = row = 0
     for one in probes:
         row = 0 if one.good else row + 1
@@ -74,13 +74,13 @@ def _row_of_failed(probes: Sequence[Asked]) -> int:
 
 
 def percentile(times: Sequence[float], share: float) -> float:
-    """The value below which ``share`` of the times lie; 0 where there are none."""
+    """The value below which ``share`` of the times lie; 0 without times."""
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
 def figures_of(rows: Sequence[Row], limits_mib: dict[str, int]) -> Figures:
-    """The worst of all attacks, by what is promised."""
+    """The worst result of all attacks for each budget."""
     found: Figures = {}
     for door in dict.fromkeys(row.door for row in rows):
         ratios = [row.filter_ratio for row in rows if row.door == door]
@@ -99,12 +99,12 @@ def figures_of(rows: Sequence[Row], limits_mib: dict[str, int]) -> Figures:
             "probes",
         )
         found[f"load_probe_most_s_{part}"] = (
-            # None ends within the instants of ``--quick`` where the machine is busy.
+            # On a busy machine no probe may end within the short time of ``--quick``.
             max((one.took_s for each in probed for one in (*each.healthz, *each.readyz)), default=0.0),
             "s",
         )
     found["load_restarts"] = (
-        float(sum(one.is_ended for row in rows for one in row.probes.values())),
+        float(sum(one.is_restarted for row in rows for one in row.probes.values())),
         "containers",
     )
     found["load_probes_failed"] = (float(sum(len(row.failed_probes()) for row in rows)), "probes")

@@ -1,1 +1,1 @@
-"""How much of a cluster's GPUs each placement policy gives out: the public openb traces, replayed through the ledger."""
+"""The percentage of a cluster's GPUs that each placement policy allocates: the public openb traces, replayed through the ledger."""

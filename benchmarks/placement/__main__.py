@@ -1,9 +1,9 @@
 """GPU allocation per placement policy, on the public openb traces and by the protocol of the paper that published them.
 
 Usage: ``python -m benchmarks.placement [--quick] [--traces DIR] [--seeds N] [TRACE …]``. For each trace and policy the pods are shuffled,
-130% of the cluster's GPUs arrive, and the percentage that is given out in the end is averaged over ten seeds. Prints it
-beside the paper's, writes ``build/figures/placement.json`` (``TRACE.POLICY`` → percent, and what a decision takes), and exits 1 where a budget is not kept.
-Where there are no traces it says so and exits 0; a quick run replays generated ones then.
+130% of the cluster's GPUs arrive, and the percentage allocated in the end is averaged over ten seeds. Prints it
+next to the paper's, writes ``build/figures/placement.json`` (``TRACE.POLICY`` → percent, and times of decisions), and exits 1 if a budget is not met.
+Without traces it reports that and exits 0; a quick run replays generated ones then.
 """
 
 import argparse
@@ -27,9 +27,9 @@ from gpushare.api.node.device import Placement
 from gpushare.simulate.peers.names import PEERS
 
 ROOT: Final = Path(__file__).parent.parent.parent
-#: Beside the checkout; the data is not ours to hand on.
+#: Next to the checkout; we may not redistribute the data.
 DATA: Final = ROOT.parent / "shared" / "data" / "openb"
-#: What is replayed where nobody says what.
+#: Traces that are replayed by default.
 USUAL: Final = ("default", "gpushare60")
 OURS: Final = tuple(placement.value for placement in Placement)
 FIRST_SEED: Final = 42
@@ -38,7 +38,7 @@ _PROCESSES: Final = 2
 
 
 def figures_of(done: Iterable[Done]) -> Figures:
-    """``TRACE.POLICY`` → mean percent, and the slowest one in a hundred of all decisions by fragmentation."""
+    """``TRACE.POLICY`` → mean percent, and mean and 99th percentile of all decisions by fragmentation."""
     percents: dict[str, list[float]] = {}
     decisions_ms: list[float] = []
     for one in done:

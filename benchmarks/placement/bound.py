@@ -1,8 +1,8 @@
-"""How much any policy could allocate at most: a linear relaxation of the packing.
+"""An upper bound of the allocation by any policy: a linear relaxation of the packing.
 
-Pods of one kind are divided among groups of equal nodes, in fractions. Of each group the sums of processors, memory and GPUs hold, and
-what follows from GPUs and nodes being whole: of pods with more than 1/k of a GPU at most k - 1 fit on one, and of pods with more
-than half of its processors, or more than half of each of more than half of its GPUs, one on a node. A policy sees arrivals one by one and places whole pods, so it stays below.
+Pods of one kind are divided among groups of equal nodes, in fractions. The sums of processors, memory and GPUs of each group hold, and
+the consequences of whole GPUs and nodes: of pods with more than 1/k of a GPU at most k - 1 fit on one, and of pods with more
+than half of its processors, or more than half of each of more than half of its GPUs, one fits on a node. A policy sees arrivals one by one and places whole pods, so it stays below.
 """
 
 from collections import Counter
@@ -13,12 +13,12 @@ import highspy
 
 from benchmarks.placement.openb import MILLI, TraceNode, TracePod
 
-#: Parts of a GPU by which pods are told apart: more than a half, a third …
+#: Parts of a GPU that distinguish pods: more than a half, a third …
 _PARTS: Final = range(2, 7)
 
 
 def most_percent(nodes: Sequence[TraceNode], arriving: Sequence[TracePod]) -> float:
-    """Percent of all GPUs that the best division of ``arriving`` allocates. Raises ``RuntimeError`` where the solver finds none."""
+    """Percent of all GPUs that the best division of ``arriving`` allocates. Raises ``RuntimeError`` if the solver finds none."""
     groups = Counter(node._replace(name="") for node in nodes)
     kinds = Counter(pod._replace(name="", lifetime_s=0.0) for pod in arriving if pod.gpus)
     solver = highspy.Highs()  # type: ignore[no-untyped-call]
@@ -62,7 +62,7 @@ def most_percent(nodes: Sequence[TraceNode], arriving: Sequence[TracePod]) -> fl
 
 
 def _takes_most(group: TraceNode, kind: TracePod) -> bool:
-    """Whether it has more than half of the node's GPUs, each of them without another such pod."""
+    """Whether the pod needs more than half of the node's GPUs, and none of them fits another such pod."""
     return 2 * kind.gpus > group.gpus and 2 * kind.gpu_milli > MILLI
 
 

@@ -1,12 +1,12 @@
-"""GPU allocation and waiting per placement policy while pods come and go, on the openb traces.
+"""GPU allocation and waiting times per placement policy with arrivals and departures, on the openb traces.
 
 Usage: ``make bench-departures``, or ``python -m benchmarks.placement.departures [--quick] [--load 90,95,100] [--hours N] [--seeds N]
 [--policy P] [TRACE]``.
 
-Pods are drawn from the list with the lifetimes that they had there, and arrive at random (exponential times between) at the rate at which they ask for
-``load`` percent of the cluster's GPUs on average. The cluster starts with the pods that would be there in the long run: a pod that runs long is
-met more often, somewhere in its life. A pod that fits nowhere waits, and whenever a pod ends, those that wait are tried
-on its node, the oldest first, which is what kube-scheduler's queue comes to. Prints a table, and writes curves to
+Pods are drawn from the list with their lifetimes, and arrive at random (exponential intervals) at a rate at which they request
+``load`` percent of the cluster's GPUs on average. The cluster starts with the pods of the steady state: pods that run long are more
+frequent, at a random point of their life. A pod that fits nowhere waits, and whenever a pod ends, the waiting ones are tried
+on its node, the oldest first, which is equivalent to kube-scheduler's queue. Prints a table, and writes curves to
 ``build/figures/departures.json``. Nothing is evicted: defragmentation does not take part.
 """
 
@@ -45,7 +45,7 @@ _QUICK_NODES: Final = 40
 
 
 class Run(NamedTuple):
-    """One run: percentages of the cluster's GPUs, seconds. ``refused``: percent of the pods with GPUs that fitted nowhere as they came."""
+    """One run: percentages of the cluster's GPUs, seconds. ``refused``: percent of the pods with GPUs that fitted nowhere on arrival."""
 
     policy: str
     load_percent: float
@@ -55,13 +55,13 @@ class Run(NamedTuple):
     wait_p50_s: float
     wait_p99_s: float
     waiting: int
-    """Pods that still wait at the end; their waits count as long as they are so far."""
+    """Pods that still wait at the end; their waits so far count."""
     curve: list[tuple[float, float]]
-    """Hours, and percent of the GPUs that are allocated then."""
+    """Hours, and percent of the GPUs allocated at that time."""
 
 
 class _Fgd(Cluster):
-    """A cluster where FGD chooses; processors, memory and models are as in every other."""
+    """A cluster on which FGD chooses; processors, memory and models are handled as in others."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class _Fgd(Cluster):
         self._fgd.changed(node)
 
 
-class _Coming(NamedTuple):
+class _Arrival(NamedTuple):
     at_s: float
     number: int
     pod: TracePod
@@ -131,9 +131,9 @@ def run(
         if policy in (FGD, FGD_ALL)
         else Cluster(nodes, policy, chance)
     )
-    for coming in _arrivals(living, load * capacity_milli, hours * _HOUR_S, random.Random(seed)):
-        flow.until(coming.at_s)
-        flow.arrive(coming)
+    for arrival in _arrivals(living, load * capacity_milli, hours * _HOUR_S, random.Random(seed)):
+        flow.until(arrival.at_s)
+        flow.arrive(arrival)
     end_s = hours * _HOUR_S
     flow.until(end_s)
     waits = sorted([*flow.waited_s, *(end_s - one.at_s for one in flow.waiting if one.at_s > 0)])
@@ -143,7 +143,7 @@ def run(
         100 * load,
         seed,
         100 * flow.milli_seconds / end_s / capacity_milli,
-        100 * flow.refused / max(flow.came, 1),
+        100 * flow.refused / max(flow.arrived, 1),
         waits[len(waits) // 2],
         waits[len(waits) * 99 // 100],
         len(flow.waiting),
@@ -152,48 +152,48 @@ def run(
 
 
 def _arrivals(
-    pods: Sequence[TracePod], asked_milli: float, seconds: float, chance: random.Random
-) -> list[_Coming]:
-    """First, at the time 0, the pods that are there in the long run; then those that come."""
+    pods: Sequence[TracePod], requested_milli: float, seconds: float, chance: random.Random
+) -> list[_Arrival]:
+    """First, at time 0, the pods of the steady state; then the arrivals."""
     per_pod = sum(pod.total_milli * pod.lifetime_s for pod in pods) / len(pods)
-    rate = asked_milli / per_pod
-    number, found, standing_milli = itertools.count(1), list[_Coming](), 0
+    rate = requested_milli / per_pod
+    number, found, initial_milli = itertools.count(1), list[_Arrival](), 0
     weights = list(itertools.accumulate(pod.lifetime_s for pod in pods))
-    while standing_milli < asked_milli:
+    while initial_milli < requested_milli:
         pod = chance.choices(pods, cum_weights=weights)[0]
-        found.append(_Coming(0.0, next(number), pod, pod.lifetime_s * chance.random()))
-        standing_milli += pod.total_milli
+        found.append(_Arrival(0.0, next(number), pod, pod.lifetime_s * chance.random()))
+        initial_milli += pod.total_milli
     at_s = chance.expovariate(rate)
     while at_s < seconds:
         pod = chance.choice(pods)
-        found.append(_Coming(at_s, next(number), pod, pod.lifetime_s))
+        found.append(_Arrival(at_s, next(number), pod, pod.lifetime_s))
         at_s += chance.expovariate(rate)
     return found
 
 
 class _Flow:
-    """Pods that come, wait and end on a cluster."""
+    """Pods that arrive, wait and end on a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._ends: list[tuple[float, int, int, TracePod]] = []
-        self.waiting: list[_Coming] = []
+        self.waiting: list[_Arrival] = []
         self.waited_s: list[float] = []
-        self.came = self.refused = 0
+        self.arrived = self.refused = 0
         self.milli_seconds = 0.0
         self._now_s = 0.0
         self._levels: list[tuple[float, int]] = []
 
-    def arrive(self, coming: _Coming) -> None:
-        """A pod comes; those of the start are not counted."""
-        counts = coming.at_s > 0 and coming.pod.gpus > 0
-        self.came += counts
-        if not self._place(coming, coming.at_s):
+    def arrive(self, arrival: _Arrival) -> None:
+        """A pod arrives; those of the start are not counted."""
+        counts = arrival.at_s > 0 and arrival.pod.gpus > 0
+        self.arrived += counts
+        if not self._place(arrival, arrival.at_s):
             self.refused += counts
-            self.waiting.append(coming)
+            self.waiting.append(arrival)
 
     def until(self, now_s: float) -> None:
-        """Whatever ends until then ends, and what waits takes its place."""
+        """End all pods due until then, and place waiting ones in their room."""
         while self._ends and self._ends[0][0] <= now_s:
             at_s, number, node, pod = heapq.heappop(self._ends)
             self._pass(at_s)
@@ -202,7 +202,7 @@ class _Flow:
         self._pass(now_s)
 
     def curve(self, end_s: float) -> list[tuple[float, int]]:
-        """The level at some moments."""
+        """The allocation at some points in time."""
         every = max(len(self._levels) // _POINTS, 1)
         return [*self._levels[::every], (end_s, self._cluster.allocated_milli)]
 
@@ -211,19 +211,19 @@ class _Flow:
         self._now_s = now_s
         self._levels.append((now_s, self._cluster.allocated_milli))
 
-    def _place(self, coming: _Coming, at_s: float, only: int | None = None) -> bool:
-        pod = coming.pod
+    def _place(self, arrival: _Arrival, at_s: float, only: int | None = None) -> bool:
+        pod = arrival.pod
         if only is not None and not self._cluster.has_room(only, pod):
             return False
         if pod.gpus:
-            tried = self._cluster.place(str(coming.number), pod, is_new=only is None, only=only)
+            tried = self._cluster.place(str(arrival.number), pod, is_new=only is None, only=only)
         else:
             tried = self._cluster.place_without_gpu(pod, only=only)
         if tried.node is None:
             return False
-        heapq.heappush(self._ends, (at_s + coming.lifetime_s, coming.number, tried.node, pod))
-        if coming.at_s > 0 and pod.gpus:
-            self.waited_s.append(at_s - coming.at_s)
+        heapq.heappush(self._ends, (at_s + arrival.lifetime_s, arrival.number, tried.node, pod))
+        if arrival.at_s > 0 and pod.gpus:
+            self.waited_s.append(at_s - arrival.at_s)
         return True
 
 

@@ -1,8 +1,8 @@
-"""Fragmentation gradient descent (FGD), to compare with: the algorithm as its paper describes it, on arrays.
+"""Fragmentation gradient descent (FGD), for comparison: the algorithm as described in its paper, on arrays.
 
 Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 4. A node's fragmentation for one kind of pods is what is free
-on its GPUs if it cannot take such a pod, else what is free on those of its GPUs that cannot; over all kinds it is the mean,
-weighted by how often they occur in the list that arrives, which is known beforehand. A pod goes where this grows least; as in
+on all its GPUs if the node cannot take such a pod, else what is free on those of its GPUs that cannot; over all kinds it is the mean,
+weighted by their frequency in the arriving list, which is known beforehand. A pod goes where this grows least; as in
 the paper's simulator, growth becomes a whole number from 0 to 100, and one of the best nodes is drawn. Pods that request no
 GPU are placed by the same rule. With the paper's protocol this allocates 95.1% on ``default``, its simulator 95.4%.
 """
@@ -20,7 +20,7 @@ from gpushare.simulate.peers.rule import Floats
 
 
 class Kind(NamedTuple):
-    """What pods have in common."""
+    """Properties that pods of one kind share."""
 
     cpu_milli: int
     gpus: int
@@ -34,7 +34,7 @@ def kind_of(pod: TracePod) -> Kind:
 
 
 class Fgd:
-    """Chooses nodes and GPUs; the caller keeps processors, memory and models."""
+    """Chooses nodes and GPUs; the caller tracks processors, memory and models."""
 
     def __init__(self, nodes: Sequence[TraceNode], pods: Iterable[TracePod], chance: random.Random) -> None:
         self._chance = chance
@@ -53,14 +53,14 @@ class Fgd:
         )
         height = max(node.gpus for node in nodes)
         self.free = np.zeros((height, len(nodes)), np.int64)
-        """Thousandths that are free on each GPU of each node."""
+        """Free thousandths on each GPU of each node."""
         for at, node in enumerate(nodes):
             self.free[: node.gpus, at] = MILLI
         self._changes = np.zeros(len(nodes), np.int64)
         self._known: dict[Kind, tuple[Ints, Floats, Ints]] = {}
 
     def choose(self, pod: TracePod, at: Ints, free_cpu: Ints) -> tuple[int, tuple[int, ...]] | None:
-        """The node of ``at`` and its GPUs for ``pod``, which may request none; ``None`` where none of them takes it."""
+        """The node of ``at`` and its GPUs for ``pod``, which may request none; ``None`` if none of them fits."""
         fitting = at[(self.free[:, at] >= pod.gpu_milli).sum(axis=0) >= pod.gpus]
         if not fitting.size:
             return None
@@ -75,16 +75,16 @@ class Fgd:
         return node, tuple(int(one) for one in order[: pod.gpus])
 
     def take(self, node: int, gpus: Sequence[int], milli: int) -> None:
-        """Take ``milli`` thousandths of each of these GPUs; negative: give them back."""
+        """Take ``milli`` thousandths of each of these GPUs; negative: release them."""
         self.free[list(gpus), node] -= milli
         self._changes[node] += 1
 
     def changed(self, node: int) -> None:
-        """Processors of the node were taken or became free."""
+        """Processors of the node were taken or released."""
         self._changes[node] += 1
 
     def _grown(self, pod: TracePod, fitting: Ints, free_cpu: Ints) -> tuple[Floats, Ints]:
-        """How much the fragmentation of each fitting node grows, and on which of its GPUs least."""
+        """The growth of fragmentation of each fitting node, and its GPU with the least growth."""
         nodes = self.free.shape[1]
         seen, grown, gpu = self._known.setdefault(
             kind_of(pod), (np.full(nodes, -1, np.int64), np.zeros(nodes), np.zeros(nodes, np.int64))

@@ -1,4 +1,4 @@
-"""A few nodes and pods in the form of the traces, for a quick run where those are not there."""
+"""A few nodes and pods in the format of the traces, for a quick run without them."""
 
 from collections.abc import Iterable
 from pathlib import Path

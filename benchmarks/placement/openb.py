@@ -1,7 +1,7 @@
-"""The openb traces as the paper's simulator takes them: nodes, pods, and the pods that arrive for a seed.
+"""The openb traces as used by the paper's simulator: nodes, pods, and the arrivals for a seed.
 
 Source of the protocol: https://github.com/hkust-adsl/kubernetes-scheduler-simulator, ``SortClusterPods`` and
-``TunePodsByNodeTotalResource``. Its random numbers are Go's and ours are Python's, so that a seed means another shuffle.
+``TunePodsByNodeTotalResource``. Its random numbers are Go's and ours are Python's, so a seed gives another shuffle.
 """
 
 import csv
@@ -16,7 +16,7 @@ MILLI: Final = 1000
 _PREFIX: Final = "openb_pod_list_"
 _ENDINGS: Final = (".csv.xz", ".csv")
 _NODES: Final = "node_list"
-#: The most that a row may have of anything, and of GPUs: sums are 64 bits wide.
+#: Maximum of any amount of a row, and of GPUs: sums are 64 bits wide.
 _MOST: Final = 2**40
 _MOST_GPUS: Final = 1024
 _BROKEN: Final = (lzma.LZMAError, EOFError)
@@ -24,7 +24,7 @@ _NO_ROWS: Final = (KeyError, TypeError, ValueError, csv.Error)
 
 
 class TraceError(Exception):
-    """A folder or a file that is no trace; ``str()`` says what is wrong with it."""
+    """A folder or a file that is not a trace; ``str()`` is the reason."""
 
 
 class TraceNode(NamedTuple):
@@ -40,7 +40,7 @@ class TraceNode(NamedTuple):
 class TracePod(NamedTuple):
     """A pod of the list: ``gpu_milli`` thousandths of each of ``gpus`` GPUs, of one of ``models`` (empty: any).
 
-    ``lifetime_s``: from its start to its end, 0 where the list has none or the pod never started.
+    ``lifetime_s``: from its start to its end, 0 if the list has none or the pod never started.
     """
 
     cpu_milli: int
@@ -72,7 +72,7 @@ def pod_lists(folder: Path) -> dict[str, Path]:
 
 
 def node_list(folder: Path) -> Path:
-    """The list of nodes with GPUs in ``folder``; raises ``TraceError`` where there is not exactly one such."""
+    """The list of nodes with GPUs in ``folder``; raises ``TraceError`` unless there is exactly one."""
     found = [path for path in folder.iterdir() if path.name.endswith(_ENDINGS) and _NODES in path.name]
     with_gpus = [path for path in found if "gpu_node" in path.name] or found
     if len({trace_name(path) for path in with_gpus}) != 1:
@@ -116,20 +116,20 @@ def read_pods(path: Path) -> list[TracePod]:
 
 
 def arrivals(pods: Sequence[TracePod], capacity_milli: int, ratio: float, seed: int) -> list[TracePod]:
-    """``pods`` shuffled, then removed or drawn again by chance until they ask for ``ratio`` of the capacity."""
+    """``pods`` shuffled, then removed or drawn again at random until they request ``ratio`` of the capacity."""
     chance = random.Random(seed)
     arriving = list(pods)
     chance.shuffle(arriving)
-    asked, goal = sum(pod.total_milli for pod in arriving), ratio * capacity_milli
-    while asked > goal:
-        asked -= arriving.pop(chance.randrange(len(arriving))).total_milli
-    while asked < goal:
+    requested, goal = sum(pod.total_milli for pod in arriving), ratio * capacity_milli
+    while requested > goal:
+        requested -= arriving.pop(chance.randrange(len(arriving))).total_milli
+    while requested < goal:
         pod = chance.choice(pods)
-        # As the simulator has it: one GPU's part of the last pod is compared, all of it is counted.
-        if asked + pod.gpu_milli > goal:
+        # As in the simulator: one GPU's part of the last pod is compared, all of it is counted.
+        if requested + pod.gpu_milli > goal:
             break
         arriving.append(pod)
-        asked += pod.total_milli
+        requested += pod.total_milli
     return arriving
 
 
@@ -152,8 +152,8 @@ def _pod(row: dict[str, str]) -> TracePod:
 
 
 def _lifetime_s(row: dict[str, str]) -> float:
-    started, ended = row.get("scheduled_time"), row.get("deletion_time")
-    return max(float(ended) - float(started), 0.0) if started and ended else 0.0
+    start, end = row.get("scheduled_time"), row.get("deletion_time")
+    return max(float(end) - float(start), 0.0) if start and end else 0.0
 
 
 def _amount(row: dict[str, str], column: str, *, least: int = 0, most: int = _MOST) -> int:

@@ -1,7 +1,7 @@
-"""What the paper's simulator gave for these traces: percent of GPUs given out at 130% arrived, mean of seeds 42 to 51.
+"""Results of the paper's simulator for these traces: percent of GPUs allocated at 130% arrived, mean of seeds 42 to 51.
 
 Source: https://github.com/hkust-adsl/kubernetes-scheduler-simulator at 8f3d641,
-``experiments/analysis/expected_results/analysis_allo_discrete.csv``, column 130: the figures behind those of the paper. Its random numbers are
+``experiments/analysis/expected_results/analysis_allo_discrete.csv``, column 130: the data behind the paper's figures. Its random numbers are
 Go's: the same seed is another shuffle here.
 """
 
@@ -31,5 +31,5 @@ _PERCENT: Final = {
 
 
 def published(trace: str) -> dict[str, float]:
-    """Percent by policy; empty for a trace of which nothing was published."""
+    """Percent by policy; empty for a trace without published figures."""
     return dict(zip(POLICIES, _PERCENT.get(trace, ()), strict=False))

@@ -1,9 +1,9 @@
-"""One replay: the arrivals of a seed, one after the other, through the ledger that the scheduler has.
+"""One replay: the arrivals of a seed, one after the other, through the scheduler's ledger.
 
-A thousandth of a GPU is one of its 1,000 units of 128 MiB. What the extender does for a pod is done here in the same order:
-the nodes that have processors and memory enough, and GPUs of a model that the pod takes (kube-scheduler's part), are
-filtered and scored by the ledger; among the best one is drawn, as kube-scheduler does; there the ledger reserves. A pod
-that fits nowhere is dropped. Pods that ask for no GPU never come to the extender: they go where kube-scheduler's defaults put
+A thousandth of a GPU is one of its 1,000 units of 128 MiB. The steps are those of the extender for a pod, in the same order:
+the nodes with enough processors and memory, and GPUs of a model that the pod accepts (kube-scheduler's part), are
+filtered and scored by the ledger; one of the best is drawn, as by kube-scheduler; there the ledger reserves. A pod
+that fits nowhere is dropped. Pods that request no GPU never reach the extender: they go where kube-scheduler's defaults put
 them (``NodeResourcesFit``: least allocated; ``NodeResourcesBalancedAllocation``), whatever the policy.
 """
 
@@ -28,7 +28,7 @@ from gpushare.simulate.peers.names import PEERS
 Ints = npt.NDArray[np.signedinteger[Any]]
 Bools = npt.NDArray[np.bool_]
 Refusals = Mapping[str, int]
-"""How many nodes did not take a pod, by the first reason that holds of each."""
+"""Numbers of nodes that refused a pod, by the first reason of each."""
 
 UNIT: Final = MemoryUnit.MIB_128
 _GPU_MIB: Final = MILLI * UNIT.mib
@@ -36,7 +36,7 @@ _GPU_MIB: Final = MILLI * UNIT.mib
 
 #: Points of the curve of one replay.
 _POINTS: Final = 400
-#: Why a node does not take a pod: kube-scheduler's part, then the ledger's.
+#: Reasons of a node to refuse a pod: kube-scheduler's part, then the ledger's.
 OTHER_MODEL: Final = "GPUs of another model"
 FEW_PROCESSORS: Final = "too few processors free"
 LITTLE_MEMORY: Final = "too little memory free"
@@ -47,9 +47,9 @@ NONE: Final[Refusals] = MappingProxyType({})
 
 
 class Tried(NamedTuple):
-    """What came of a try to place a pod: milliseconds that the ledger took, the number of its node and its GPUs.
+    """The result of placing a pod: milliseconds in the ledger, the number of its node and its GPUs.
 
-    ``node`` is ``None`` where none took it, and ``refusals`` say why.
+    ``node`` is ``None`` if no node took it; ``refusals`` has the reasons.
     """
 
     taken_ms: float
@@ -59,7 +59,7 @@ class Tried(NamedTuple):
 
 
 class Landed(NamedTuple):
-    """Where a pod that arrived has its place, and on which GPUs; without a node it was dropped, for what ``refusals`` say."""
+    """The node and GPUs of an arrived pod; without a node it was dropped because of ``refusals``."""
 
     pod: TracePod
     node: str
@@ -68,10 +68,10 @@ class Landed(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """``percent`` of the cluster's GPUs that is given out in the end; milliseconds of each decision of the ledger.
+    """``percent`` of the cluster's GPUs allocated in the end; milliseconds of each decision of the ledger.
 
-    ``curve``: percent of the GPUs that were asked for so far, and percent given. ``dropped``: pods with GPUs that fitted nowhere.
-    ``landed``: all pods as they arrived.
+    ``curve``: percent of the GPUs requested so far, and percent allocated. ``dropped``: pods with GPUs that fitted nowhere.
+    ``landed``: all pods in order of arrival.
     """
 
     percent: float
@@ -87,31 +87,31 @@ def replay(
     policy: str,
     seed: int,
 ) -> Outcome:
-    """Place ``arriving`` by ``policy``, over nodes and on each: the value of a ``Placement``, or one of ``PEERS``."""
+    """Place ``arriving`` by ``policy``, among nodes and on each: the value of a ``Placement``, or one of ``PEERS``."""
     chance = random.Random(f"{policy} {seed}")
     cluster = Cluster(nodes, policy, chance)
     decisions_ms = []
     capacity = sum(node.gpus for node in nodes) * MILLI
     every = max(len(arriving) // _POINTS, 1)
-    asked_milli, curve, dropped = 0, [(0.0, 0.0)], 0
+    requested_milli, curve, dropped = 0, [(0.0, 0.0)], 0
     landed = []
     for number, pod in enumerate(arriving, 1):
         if pod.gpus:
             tried = cluster.place(f"pod-{number}", pod)
             decisions_ms.append(tried.taken_ms)
             dropped += tried.node is None
-            asked_milli += pod.total_milli
+            requested_milli += pod.total_milli
         else:
             tried = cluster.place_without_gpu(pod)
         name = "" if tried.node is None else nodes[tried.node].name
         landed.append(Landed(pod, name, tried.gpus, tried.refusals))
         if number % every == 0 or number == len(arriving):
-            curve.append((100 * asked_milli / capacity, 100 * cluster.allocated_milli / capacity))
+            curve.append((100 * requested_milli / capacity, 100 * cluster.allocated_milli / capacity))
     return Outcome(100 * cluster.allocated_milli / capacity, decisions_ms, curve, dropped, landed)
 
 
 class Cluster:
-    """Nodes with GPUs, and what kube-scheduler and the ledger would do with pods that come."""
+    """Nodes with GPUs, and the handling of arriving pods by kube-scheduler and the ledger."""
 
     def __init__(self, nodes: Sequence[TraceNode], policy: str, chance: random.Random) -> None:
         self._by_peer = policy in PEERS
@@ -133,7 +133,7 @@ class Cluster:
             self._ledger.set_free_cpu(node.name, node.cpu_milli)
 
     def place(self, uid: str, pod: TracePod, *, is_new: bool = True, only: int | None = None) -> Tried:
-        """Place a pod that asks for GPUs; ``only``: on that node or nowhere."""
+        """Place a pod that requests GPUs; ``only``: on that node or nowhere."""
         at = self._roomy(pod, only)
         names = [self._names[node] for node in at.tolist()]
         one = ContainerRequest("main", ContainerKind.APP, 0, pod.total_milli, 0)
@@ -180,7 +180,7 @@ class Cluster:
         cpu = (self._free_cpu[at] - pod.cpu_milli) / self._cpu_milli[at]
         memory = (self._free_memory[at] - pod.memory_mib) / self._memory_mib[at]
         least = (np.floor(100 * cpu) + np.floor(100 * memory)) // 2
-        # The standard deviation of two shares is half of what they are apart.
+        # The standard deviation of two shares is half of their difference.
         balanced = np.floor(100 * (1 - np.abs(cpu - memory) / 2))
         scored = least + balanced
         node: int = self._chance.choice(at[scored == scored.max()].tolist())
@@ -188,14 +188,14 @@ class Cluster:
         return Tried(0.0, node)
 
     def release(self, uid: str, node: int, pod: TracePod) -> None:
-        """A pod that has its place on ``node`` ends."""
+        """End a pod on ``node``."""
         if pod.gpus:
             self._ledger.release(uid)
             self.allocated_milli -= pod.total_milli
         self._take(node, pod, -1)
 
     def has_room(self, node: int, pod: TracePod) -> bool:
-        """Whether the node has processors and memory enough, which is looked up quickly."""
+        """Whether the node has enough processors and memory; a fast check."""
         return bool(self._free_cpu[node] >= pod.cpu_milli and self._free_memory[node] >= pod.memory_mib)
 
     def _roomy(self, pod: TracePod, only: int | None = None) -> Ints:
@@ -207,7 +207,7 @@ class Cluster:
         return np.flatnonzero(roomy) + (only or 0)
 
     def _refusals(self, pod: TracePod) -> dict[str, int]:
-        """How many nodes those filters leave out, by the first that does."""
+        """Numbers of nodes that those filters exclude, by the first that does."""
         left = self._of_models(pod) if pod.models else np.ones(len(self._names), np.bool_)
         found = {OTHER_MODEL: len(self._names) - int(left.sum())}
         for reason, short in (

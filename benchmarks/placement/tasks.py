@@ -1,4 +1,4 @@
-"""Replays as they are handed to other processes."""
+"""Replays as tasks for other processes."""
 
 from functools import cache
 from pathlib import Path
@@ -17,9 +17,9 @@ from benchmarks.placement.openb import (
 )
 from benchmarks.placement.replay import replay
 
-#: What arrives, in parts of what the cluster's GPUs have.
+#: Requests of the arrivals relative to the cluster's GPUs.
 RATIO: Final = 1.3
-#: A quick replay takes about so many, from all over the list.
+#: A quick replay uses about this many nodes, from all over the list.
 _QUICK_NODES: Final = 40
 
 
@@ -34,17 +34,17 @@ class Task(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What came of it; ``sorted_ms`` are the ledger's decisions."""
+    """The result; ``sorted_ms`` are the times of the ledger's decisions."""
 
     task: Task
     percent: float
     sorted_ms: list[float]
     bound_percent: float
-    """What no policy exceeds with these arrivals."""
+    """The upper bound for any policy with these arrivals."""
 
 
 def carry_out(task: Task) -> Done:
-    """Replay, in a process of its own."""
+    """Run a task, in a separate process."""
     nodes, pods = read(task.folder, task.trace)
     if task.quick:
         nodes = nodes[:: -(-len(nodes) // _QUICK_NODES)]

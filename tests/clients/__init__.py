@@ -1,1 +1,1 @@
-"""Programs that people use GPUs with, as their wheels come, on the stand-in driver and under limits (``make clients``)."""
+"""Common GPU programs, unmodified from their wheels, on the fake driver and under limits (``make clients``)."""

@@ -19,7 +19,7 @@ from tests.unit.isolation.building import MIB, lay_out
 
 PROGRAMS: Final = Path(__file__).with_name("programs")
 LIMIT_MIB: Final = 4096
-#: What each client is asked to do, by its program.
+#: The checks of each client, by its program.
 CHECKS: Final = {
     "jax_arrays": ("memory",),
     "numba_kernels": ("memory",),
@@ -31,11 +31,11 @@ CHECKS: Final = {
 
 @dataclass(frozen=True)
 class Setting:
-    """How a client meets the GPU."""
+    """The isolation under which a client runs."""
 
     name: str
     limits: str | None
-    """What the container's limits say of its GPU; None: no isolation."""
+    """The GPU's line in the container's limits; None: no isolation."""
 
     @property
     def limit_bytes(self) -> int:
@@ -50,7 +50,7 @@ SETTINGS: Final = (
 
 
 def main(clients: list[str]) -> int:
-    """The exit status: 1 where a check fails."""
+    """The exit status: 1 if a check fails."""
     if clients == ["--list"]:
         for client, checks in CHECKS.items():
             print(client, ", ".join(checks))
@@ -58,7 +58,7 @@ def main(clients: list[str]) -> int:
     begun = time.monotonic()
     try:
         installing.install()
-    except installing.NotToBeHad as missing:
+    except installing.WheelMissing as missing:
         print(f"skipped: the registry has no {missing}")
         return 0
     print(f"installed and built in {time.monotonic() - begun:.0f} s", flush=True)
@@ -70,7 +70,7 @@ def main(clients: list[str]) -> int:
         ):
             for client in clients or CHECKS:
                 for check in CHECKS[client]:
-                    if said(client, check, setting, environment):
+                    if run_check(client, check, setting, environment):
                         good += 1
                     else:
                         failed += 1
@@ -80,7 +80,7 @@ def main(clients: list[str]) -> int:
 
 @contextmanager
 def laid_out(setting: Setting, folder: Path) -> Iterator[dict[str, str]]:
-    """The environment of a program there, on an H100 of its own."""
+    """The environment of a program in a container with its own H100."""
     node, description = gpus.preset("h100-80gb", "n1"), folder / "node.gpus"
     gpus.write(description, node)
     if setting.limits is None:
@@ -95,19 +95,21 @@ def laid_out(setting: Setting, folder: Path) -> Iterator[dict[str, str]]:
         yield container.environment()
 
 
-def said(client: str, check: str, setting: Setting, environment: dict[str, str]) -> bool:
-    """Runs one check and prints a line of it."""
+def run_check(client: str, check: str, setting: Setting, environment: dict[str, str]) -> bool:
+    """Runs one check and prints its result in a line."""
     begun = time.monotonic()
     command = [installing.PYTHON, PROGRAMS / f"{client}.py", check, str(setting.limit_bytes)]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    completed = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
     try:
-        result = json.loads(ended.stdout.splitlines()[-1])
+        result = json.loads(completed.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        result = {"good": False, "got": f"no answer: {ended.stderr[-500:]}"}
-    if ended.returncode:
+        result = {"good": False, "got": f"no answer: {completed.stderr[-500:]}"}
+    if completed.returncode:
         result = {
             "good": False,
-            "got": f"{result['got']}; exit status {ended.returncode}: {ended.stderr[-300:]}",
+            "got": f"{result['got']}; exit status {completed.returncode}: {completed.stderr[-300:]}",
         }
     verdict = "held  " if result["good"] else "FAILED"
     print(

@@ -1,4 +1,4 @@
-"""The clients' own virtual environment: their wheels as they come, and ours in the place of NVIDIA's libraries."""
+"""The clients' own virtual environment: their unmodified wheels, and our replacements for NVIDIA's libraries."""
 
 import re
 import subprocess
@@ -12,20 +12,20 @@ from tests.clients import standins
 REQUIREMENTS: Final = ROOT / "requirements" / "clients.txt"
 FOLDER: Final = ROOT / "build" / "clients"
 PYTHON: Final = FOLDER / "venv" / "bin" / "python"
-#: What pip says where a registry has no such wheel, be it for this Python or at all.
+#: pip's message for a wheel that the registry lacks, for this Python or at all.
 _NOT_THERE: Final = re.compile(r"No matching distribution found for (\S+)")
-#: Packages whose libraries look up functions by name, which no linker lists.
+#: Packages whose libraries look up functions by name at run time, invisible to the linker.
 _BY_NAME: Final = ("jax_plugins", "jax_cuda13_plugin")
 
 
-class NotToBeHad(Exception):
-    """The registry has not all of the wheels."""
+class WheelMissing(Exception):
+    """The registry lacks one of the wheels."""
 
 
 def install() -> None:
-    """Installs the wheels, unless they are there, and builds what stands in for NVIDIA's libraries.
+    """Installs the wheels, unless they are installed, and builds the replacements for NVIDIA's libraries.
 
-    Raises NotToBeHad where the registry lacks one, and CalledProcessError for whatever else fails.
+    Raises WheelMissing if the registry lacks one, and CalledProcessError for any other failure.
     """
     installed = FOLDER / "installed.txt"
     wanted = REQUIREMENTS.read_text()
@@ -51,11 +51,11 @@ def _fetch() -> None:
         "-r",
         REQUIREMENTS,
     ]
-    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-    if missing := _NOT_THERE.search(ended.stderr):
-        raise NotToBeHad(missing[1])
-    sys.stderr.write(ended.stderr)
-    ended.check_returncode()
+    completed = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    if missing := _NOT_THERE.search(completed.stderr):
+        raise WheelMissing(missing[1])
+    sys.stderr.write(completed.stderr)
+    completed.check_returncode()
 
 
 def _stand_in() -> None:
@@ -63,7 +63,7 @@ def _stand_in() -> None:
     nvidia = site / "nvidia" / "cu13"
     standins.build_runtime(nvidia / "include", nvidia / "lib")
     names = set(standins.undefined((site / "torch" / "lib").glob("lib*.so")))
-    # With a version where the linker wants one: a name that is looked up takes what is there.
+    # With a version where the linker requires one: names looked up at run time accept any version.
     linked = {name.partition("@")[0] for name in names}
     for package in _BY_NAME:
         for library in (site / package).rglob("*.so"):

@@ -1,7 +1,7 @@
-"""Builds what takes the place of NVIDIA's libraries in the clients' folder: the CUDA runtime, and those that need it.
+"""Builds replacements for NVIDIA's libraries in the clients' folder: the CUDA runtime, and the libraries that need it.
 
-The runtime is ours (``fakegpu/runtime``). Of cuBLAS, cuDNN and the others only what a client refers to is there, and computes nothing: objects can be made, matrix
-products take a kernel's time, and anything else answers the library's own "not supported".
+The runtime is ours (``fakegpu/runtime``). Of cuBLAS, cuDNN and the others only functions that a client refers to exist, and compute nothing: objects can be created, matrix
+products take a kernel's time, and anything else returns the library's own "not supported".
 """
 
 import re
@@ -26,9 +26,9 @@ class Library:
 
     soname: str
     prefix: str
-    """What its functions' names begin with, in small letters."""
+    """Prefix of its functions' names, in lower case."""
     unsupported: int
-    """Its status for what it does not do."""
+    """Its status for unsupported functions."""
 
 
 LIBRARIES: Final = (
@@ -44,7 +44,7 @@ LIBRARIES: Final = (
     Library("libnccl.so.2", "nccl", 5),
     Library("libnvshmem_host.so.3", "nvshmem", 1),
 )
-#: A whole string; in the libraries' own spelling.
+#: A complete string, in the libraries' spelling.
 _LOOKED_UP: Final = re.compile(
     rb"(?<=\0)(?:cublas|cudnn|cufft|cusolver|cusparse|cupti|nccl|nvshmem)[A-Za-z][A-Za-z0-9_]+(?=\0)"
 )
@@ -55,7 +55,7 @@ _HEADER: Final = """
 int fakegpuLaunchAny(void *stream);
 static int make(void **made) { *made = calloc(1, 4096); return *made ? 0 : 3; }
 """
-#: What a function does, by its name: the first that matches; a handle holds its stream. The versions are those that clients were built for.
+#: Bodies of functions by name, the first match counts; a handle holds its stream. The versions are those that clients were built for.
 _BODIES: Final = (
     (r"cudnnGetVersion", "size_t {name}(void) {{ return 92600; }}"),
     (r"cublasLtGetVersion|cudnnGetCudartVersion", "size_t {name}(void) {{ return 130200; }}"),
@@ -83,7 +83,7 @@ _BODIES: Final = (
 
 
 def undefined(libraries: Iterable[Path]) -> Iterator[str]:
-    """What the libraries take from others, as ``NAME`` or ``NAME@VERSION``."""
+    """Symbols that the libraries import from others, as ``NAME`` or ``NAME@VERSION``."""
     for library in libraries:
         listed = subprocess.run(
             ["nm", "-D", "--undefined-only", "--with-symbol-versions", library],
@@ -96,13 +96,13 @@ def undefined(libraries: Iterable[Path]) -> Iterator[str]:
 
 
 def looked_up(library: Path) -> Iterator[str]:
-    """Names in a library's text that one of NVIDIA's libraries may be asked for while it runs."""
+    """Names in a library's text that it may look up in NVIDIA's libraries at run time."""
     for name in _LOOKED_UP.findall(library.read_bytes()):
         yield name.decode()
 
 
 def build_runtime(headers: Path, out: Path) -> None:
-    """Writes our CUDA runtime into ``out``; ``headers`` are NVIDIA's, of their wheels."""
+    """Writes our CUDA runtime into ``out``; ``headers`` are from NVIDIA's wheels."""
     out.joinpath("runtime.map").write_text(f"{RUNTIME} {{ global: cuda*; __cuda*; fakegpu*; local: *; }};\n")
     warnings = ("-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden")
     _compile(
@@ -118,7 +118,7 @@ def build_runtime(headers: Path, out: Path) -> None:
 
 
 def build_library(library: Library, names: Iterable[str], out: Path) -> None:
-    """Writes a stand-in with the functions of the library among ``names`` into ``out``."""
+    """Writes a replacement with the library's functions among ``names`` into ``out``."""
     functions: dict[str, str] = {}
     for name in sorted(set(names)):
         version = _VERSION.search(name)
@@ -133,7 +133,7 @@ def build_library(library: Library, names: Iterable[str], out: Path) -> None:
 
 
 def belongs_to(name: str) -> Library | None:
-    """The library that a function is in, by its name; the longer prefixes come first."""
+    """The library of a function, by its name; longer prefixes come first."""
     small = name.lower()
     return next((library for library in LIBRARIES if small.startswith(library.prefix)), None)
 

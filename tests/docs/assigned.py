@@ -1,7 +1,7 @@
-"""Blocks that another test types than that of the playground: ``<!-- typed by: PATH, HOW -->``.
+"""Blocks that are typed by another test than the playground's: ``<!-- typed by: PATH, HOW -->``.
 
-The test at PATH asks for them here, by its own file and the page's name, and takes them apart into as many as it types: so it
-fails when the page gets another one. That a test which a page names asks at all is seen by ``tests/unit/documentation``.
+The test at PATH gets them here, by its own file and the page's name, and unpacks exactly as many as it types: so it
+fails when the page gets another one. ``tests/unit/documentation`` checks that each test named by a page does so.
 """
 
 import ast
@@ -12,7 +12,7 @@ from tests.docs.typist import PROJECT
 
 
 def commands_typed_by(file: str, page: str) -> list[Command]:
-    """The commands of the page that ``file`` (a test's ``__file__``) types, in order, whichever blocks they stand in."""
+    """The commands of the page that ``file`` (a test's ``__file__``) types, in order, from all blocks."""
     read = read_page(page, (PROJECT / page).read_text())
     found = [command for block in blocks_typed_by(file, read) for command in read.commands(block)]
     assert found, f"{page}: no block has the mark 'typed by: {_path(file)}'"
@@ -25,7 +25,7 @@ def blocks_typed_by(file: str, page: Page) -> list[Block]:
 
 
 def pages_asked_for(source: str) -> Iterator[str]:
-    """The pages that a test's source asks for here, as they stand in it."""
+    """The pages whose commands a test's source gets here, as written in it."""
     for node in ast.walk(ast.parse(source)):
         if (
             isinstance(node, ast.Call)

@@ -1,4 +1,4 @@
-"""Blocks that were not typed here are listed at the end, each with its place or the reason, and all are counted: nothing is passed over in silence."""
+"""Lists blocks that were not typed here at the end, each with its place or the reason, and counts all: none is skipped silently."""
 
 import pytest
 
@@ -15,9 +15,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not (blocks or inline):
         return
     terminalreporter.section("commands of the documentation that need another place")
-    for where, _, _, said in sorted(blocks, key=_by_line):
-        if said:
-            terminalreporter.write_line(f"{where}: {said}")
+    for where, _, _, note in sorted(blocks, key=_by_line):
+        if note:
+            terminalreporter.write_line(f"{where}: {note}")
     if blocks:
         terminalreporter.write_line(counted((place, path) for _, place, path, _ in blocks))
     for line in inline:

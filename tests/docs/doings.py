@@ -1,7 +1,7 @@
-"""Commands of sentences and tables that need more than to be typed as they stand: what is typed, before what, and what comes out.
+"""Commands of sentences and tables that cannot be typed as they are: what is typed, in which order, and the expected output.
 
-What changes something stands in an order that works. What a sentence leaves open is filled in, and a command that goes on, or measures for
-minutes, gets what ends it: ``tests.docs.saying`` holds that it is still the sentence's.
+Commands that change something are in an order that works. Placeholders of a sentence are filled in, and a command that runs on, or measures
+for minutes, is ended: ``tests.docs.saying`` checks that it is still the sentence's command.
 """
 
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from documentation.blocks import Block
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """A command as the page has it, and what is typed for it (empty: the same)."""
+    """A command as written on the page, and what is typed for it (empty: the same)."""
 
     text: str
     typed: str = ""
     first: tuple[str, ...] = ()
-    """Typed before it, unseen."""
+    """Typed before it; not shown."""
     shows: tuple[str, ...] = ()
-    """What comes out; empty: only its end is looked at."""
+    """Expected output; empty: only its exit is checked."""
     code: int | None = None
-    """Its exit code, where that is not 0."""
+    """Its exit code, if not 0."""
     until: str = ""
-    """What it prints before it is interrupted, if it goes on."""
+    """Output upon which it is interrupted, if it runs on."""
     beside: str = ""
-    """What runs unseen from before it on."""
+    """A command that runs in the background from before it on."""
 
     def block(self, line: int) -> Block:
-        """A block that has it alone, for the line of the page."""
+        """A block with only this command, for the line of the page."""
         return Block(
             line - 1,
             "console",
@@ -46,7 +46,7 @@ _RESIZED: Final = (
     """'{"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "200m"}}}]}}'"""
 )
 
-#: Typed into a playground, in this order; ``tests.docs.test_inline_commands`` says what is there before.
+#: Typed into a playground, in this order; ``tests.docs.test_inline_commands`` prepares it.
 IN_A_PLAYGROUND: Final = (
     Doing("kubectl explain", "kubectl explain pod.spec.containers", shows=("KIND: Pod", "…")),
     Doing("kubectl explain …", "kubectl explain job.spec", shows=("GROUP: batch", "…")),
@@ -69,7 +69,7 @@ IN_A_PLAYGROUND: Final = (
         "kubectl rollout restart deployment/web",
         shows=("deployment.apps/web restarted",),
     ),
-    # A playground validates by itself, and has no webhook.
+    # A playground validates itself, and has no webhook.
     Doing(
         "kubectl -n kube-system logs deploy/gpushare-admission",
         code=1,
@@ -127,7 +127,7 @@ IN_A_PLAYGROUND: Final = (
         "kubectl label node NODE gpushare.dev/described-",
         "kubectl label node cgpu-t4 gpushare.dev/described-",
     ),
-    # Roles as a person starts them: where an agent or a container has its settings from, they say which one they miss.
+    # Roles started by hand: without the settings of an agent or a container they report which one is missing.
     Doing("gpushare scheduler", until="gpushare.scheduler.main: ready"),
     Doing("gpushare admission", until="gpushare.admission.main: serving at"),
     Doing(
@@ -142,14 +142,14 @@ IN_A_PLAYGROUND: Final = (
             "gpushare dashboard: --token-file: name a file with a token, such as one of: openssl rand -hex 32",
         ),
     ),
-    # A policy guards what agents have written from this reader, too.
+    # A policy protects what agents have written from this reader, too.
     Doing("gpushare uninstall", until="3 nodes were described by agents"),
 )
 
 _STAYS_UP: Final = "The cluster stays up until Ctrl-C"
 _MEASURED: Final = "  took "
 _STAND_IN: Final = "DRIVER=fakegpu"
-#: Lists of pods as the public traces have them, of which these stand for each: those are no part of the project.
+#: Pod lists in the format of the public traces, which are not part of the project.
 _LISTS: Final = "TRACES=$OUT/lists"
 _LISTED: Final = (
     "mkdir -p $OUT/lists",
@@ -201,7 +201,7 @@ IN_THE_CHECKOUT: Final = (
     Doing(
         "make bench-dra", "make bench-dra ARGS=--quick", until="Quick: no figure is compared with its budget."
     ),
-    # Narrowed to one folder: to read all tests takes a busy machine minutes.
+    # Narrowed to one folder: collecting all tests takes minutes on a busy machine.
     Doing("make soak", f'make soak PYTEST_ARGS="-k nearness {_OF_API}"', until="round 2"),
     Doing("make soak-slow", "make soak-slow SLOW_TESTS=tests/integration/inspect/test_completion.py"),
     Doing("make bench ARGS=claims", 'make bench ARGS="claims --quick"', until=_MEASURED),

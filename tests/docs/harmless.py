@@ -1,4 +1,4 @@
-"""Which commands of sentences and tables may be typed into a playground as they stand, and what is to come of each."""
+"""Which commands of sentences and tables may be typed into a playground as they are, and the expected result of each."""
 
 import re
 from collections.abc import Iterable
@@ -8,17 +8,17 @@ from documentation.blocks import Block
 from documentation.inline import Inline
 from documentation.understood.shell import ANYTHING
 
-#: What only looks, and is whole: a command's name alone is none, nor one with something left out.
+#: Complete read-only commands; not a command's name alone, nor one with an ellipsis.
 _LOOKS: Final = re.compile(
     r"kubectl( -n [a-z-]+)? (get|describe|explain) \S|kubectl( -n [a-z-]+)? events|kubectl (auth whoami|config get-contexts)"
     r"|kubectl[- ]inspect[- ]cgpu\b|gpushare (doctor|inspect)\b|gpushare config (check|show|schema) \S|gpushare config schema$"
     r"|gpushare( [a-z-]+| ROLE)? --help$|make help$"
 )
-#: What goes on until it is left, or goes into the reader's own folder.
+#: Commands that run until interrupted, or write into the reader's own folder.
 _GOES_ON: Final = re.compile(r" (-w|--watch|--top)\b|>")
-#: Kinds that a playground does not serve: admission thinks there without policies.
+#: Kinds that a playground does not serve: its admission needs no policies.
 _NOT_SERVED: Final = re.compile(r"admissionpolicies\b")
-#: What stands for words in capitals.
+#: Values of words in capitals.
 WORDS: Final = (
     ("NODE", "cgpu-t4"),
     ("POD", "large"),
@@ -27,22 +27,22 @@ WORDS: Final = (
     ("NAME", "elasticquotatrees.scheduling.sigs.k8s.io"),
     ("PATH", "/readyz"),
 )
-#: A playground's parts are processes, so that their objects are not there; kubectl and its kind are right all the same.
+#: A playground's parts are processes, so their objects do not exist; kubectl and the kind are right nevertheless.
 _NO_OBJECT: Final = 1, ("Error from server (NotFound): …",)
-#: Where another end is right than an exit code of 0: the code, where it is the same everywhere, and what comes out.
+#: Commands with another expected result than exit code 0: the code, if it is the same everywhere, and the output.
 ENDS: Final[dict[str, tuple[int | None, tuple[str, ...]]]] = {
     "kubectl -n kube-system get ds gpushare-device-plugin-ds": _NO_OBJECT,
     "kubectl -n kube-system describe ds gpushare-device-plugin-ds": _NO_OBJECT,
     "kubectl -n kube-system describe service gpushare-dashboard": _NO_OBJECT,
     "kubectl -n kube-system get lease ack-co-scheduler": _NO_OBJECT,
-    # What is wrong with the cluster, or with this machine as a node, is not the subject.
+    # Problems of the cluster, or of this machine as a node, are not the subject.
     "gpushare doctor": (None, ("cluster https://…", "…", "ok …installation…", "…")),
     "gpushare doctor node": (None, ("node …", "…", "…kubelet…", "…")),
 }
 
 
 def is_harmless(command: str) -> bool:
-    """Whether it may be typed as it stands."""
+    """Whether it may be typed as it is."""
     left_out = (
         _GOES_ON.search(command)
         or _NOT_SERVED.search(command)
@@ -52,16 +52,16 @@ def is_harmless(command: str) -> bool:
 
 
 def block_of(command: Inline) -> Block:
-    """A block that has the command alone."""
+    """A block with only the command."""
     code, shown = ENDS.get(command.text, (None, ()))
-    # What may be left out is, where it is not in capitals.
+    # Optional parts are left out, unless in capitals.
     typed = re.sub(r" \[([^\]]+)\]", lambda found: f" {found[1]}" if found[1].isupper() else "", command.text)
     # Commands of a block are counted from the line below its fence.
     return Block(command.line - 1, "console", (f"$ {typed}", *shown), words=WORDS, code=code)
 
 
 def chosen(commands: Iterable[Inline]) -> list[Inline]:
-    """Those that are typed: of equal ones the first."""
+    """Commands that are typed: the first of equal ones."""
     found: dict[str, Inline] = {}
     for one in commands:
         if is_harmless(one.text):

@@ -1,4 +1,4 @@
-"""Where blocks of the pages are typed; counted at the end of a run."""
+"""Where blocks of the pages are typed, and their counts at the end of a run."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -18,19 +18,19 @@ OURS: Final = "tests/docs/"
 
 
 class Place(StrEnum):
-    """Where."""
+    """Where a block is typed."""
 
     HERE = "here"
     ELSEWHERE = "elsewhere"
     NOWHERE = "nowhere"
 
 
-#: Where, by what (a path; empty where a playground is it, or nothing), and what there is to say of it to people.
+#: Place, typed by (a path; empty for a playground, or nothing), and a note for people.
 Where = tuple[str, str, str]
 
 
 def place_of(block: Block) -> Where:
-    """Where a block is typed, as its marks say."""
+    """Where a block is typed, according to its marks."""
     if block.stage:
         by = ON_A_CLUSTER[block.stage]
         return Place.ELSEWHERE, by, f"on a real cluster: {by} (make e2e)"
@@ -46,7 +46,7 @@ def place_of(block: Block) -> Where:
 
 
 def counted(blocks: Iterable[tuple[str, str]]) -> str:
-    """A line for people: how many blocks there are, and where they are typed, of their ``(Place, by what)``."""
+    """A line for people: how many blocks there are, and where they are typed, from their ``(Place, path)``."""
     places = Counter(blocks)
     of = {place: sum(count for (one, _), count in places.items() if one == place) for place in Place}
     where = [

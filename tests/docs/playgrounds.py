@@ -1,4 +1,4 @@
-"""A playground for the pages of the documentation: started as a page wants it, and reset after each."""
+"""A playground for the pages of the documentation: started as a page requires, and reset after each."""
 
 import asyncio
 import contextlib
@@ -22,26 +22,27 @@ from tests.docs import samples
 from tests.docs.typist import PROJECT, Typist
 from tests.integration.whole.world import until
 
-#: Namespaces that a playground begins with, and kinds that pages make, those that make others first.
+#: Namespaces that a playground begins with.
 _OWN: Final = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
-#: Where scripts/install-system-packages puts programs of others.
+#: Where scripts/install-system-packages puts third-party programs.
 _UNPACKED: Final = (
     PROJECT / "build" / "system" / "usr" / "bin",
     PROJECT / "build" / "system" / "usr" / "lib" / "nvidia" / "current",
 )
-#: What agents of a playground are asked for when it begins.
+#: Isolation of a playground's agents when it begins.
 _ISOLATION: Final = "auto"
+#: Kinds that pages create; owners come first.
 _KINDS: Final = "deployments,statefulsets,jobs,replicasets,pods,resourcequotas,poddisruptionbudgets,resourcepolicies,elasticquotatrees"
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a page's mark ``playground`` says."""
+    """Settings of a page's mark ``playground``."""
 
     nodes: tuple[NodeDescription, ...] = DEFAULT_NODES
     unit: MemoryUnit = MemoryUnit.GIB
     variables: tuple[tuple[str, str], ...] = ()
-    """Of the environment in which it is started."""
+    """Environment variables with which it is started."""
 
 
 def wanted(page: Page) -> Wanted:
@@ -70,18 +71,18 @@ def _node(text: str) -> NodeDescription:
 
 @dataclass
 class Playground:
-    """A running one, and the folder in which commands are typed."""
+    """A running playground, and the folder in which commands are typed."""
 
     cluster: Cluster
     folder: Path
     _typist: Typist = field(init=False)
     _labels: dict[str, dict[str, str]] = field(default_factory=dict)
-    _asked: str = _ISOLATION
+    _isolation: str = _ISOLATION
     beside: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
-    """What runs until the page has been typed."""
+    """Commands in the background until the page has been typed."""
 
     async def begin(self) -> None:
-        """Set the table: the checkout's examples and charts, kubectl on PATH, the nodes' labels as they are now."""
+        """Prepare: the checkout's examples and charts, kubectl on PATH, the nodes' current labels."""
         for name in ("examples", "charts", "src", "build"):
             (self.folder / name).symlink_to(PROJECT / name)
         path = [str(Path(sys.executable).parent), os.environ.get("PATH", ""), *map(str, _UNPACKED)]
@@ -100,13 +101,11 @@ class Playground:
     async def follow(
         self, page: Page, block: Block, environment: Mapping[str, str] | None = None
     ) -> list[str]:
-        """Type a block, with ``environment`` beside the playground's; what is wrong, a text each."""
+        """Type a block, with ``environment`` in addition to the playground's; returns a text per problem."""
         if block.agents:
             option, backend = block.agents.split()
-            assert option == "--isolation", (
-                f"{page.name}:{block.line}: agents are asked for --isolation alone"
-            )
-            self._asked = backend
+            assert option == "--isolation", f"{page.name}:{block.line}: agents support only --isolation"
+            self._isolation = backend
             await self.cluster.set_isolation(backend)
         more = dict(environment or {})
         if block.sample:
@@ -116,18 +115,18 @@ class Playground:
         return await self._typist.follow(page, block, more=more)
 
     def save(self, block: Block) -> None:
-        """Save a block as its file, as a reader does: with what stands for words in capitals."""
+        """Save a block as its file, as a reader does: with the values of words in capitals."""
         content = self._typist.substituted("\n".join(block.content), block.words)
         (self.folder / block.file).write_text(content + "\n")
 
     def lacks(self, needed: str) -> bool:
-        """Whether a program that a block needs is not on PATH, or a folder that it names is not there."""
+        """Whether a program that a block needs is not on PATH, or a folder that it names does not exist."""
         if "/" in needed:
             return not (PROJECT / needed).is_dir()
         return not shutil.which(needed, path=self._typist.environment["PATH"])
 
     async def tidy(self) -> None:
-        """Give back everything that a page has made, and wait until nothing of it is left."""
+        """Delete everything that a page has created, and wait until it is gone."""
         await self.beside.aclose()
         spaces = json.loads(await self._output("kubectl get namespaces -o json"))["items"]
         made = [one["metadata"]["name"] for one in spaces if one["metadata"]["name"] not in _OWN]
@@ -147,8 +146,8 @@ class Playground:
         for name in (one["metadata"]["name"] for one in classes):
             if not name.startswith("system-"):
                 await self._output(f"kubectl delete priorityclass {name}")
-        if self._asked != _ISOLATION:
-            self._asked = _ISOLATION
+        if self._isolation != _ISOLATION:
+            self._isolation = _ISOLATION
             await self.cluster.set_isolation(_ISOLATION)
         await self._restore_nodes()
         for node in self.cluster.nodes:
@@ -182,7 +181,7 @@ class Playground:
 
 @contextlib.asynccontextmanager
 async def playground(want: Wanted, folder: Path) -> AsyncIterator[Playground]:
-    """One as wanted, which ends without a trace."""
+    """A playground as requested, removed without a trace at the end."""
     await asyncio.to_thread(folder.mkdir, parents=True)
     # Its parts inherit the environment of the process that starts it.
     with pytest.MonkeyPatch.context() as patch:

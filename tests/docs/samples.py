@@ -1,4 +1,4 @@
-"""Clusters that a page shows as samples, printed by a program in kubectl's place: ``<!-- sample: NAME -->``."""
+"""Clusters that a page shows as samples, printed by a program in place of kubectl: ``<!-- sample: NAME -->``."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ def _gpus(of: str, count: int) -> list[Device]:
 
 
 def _six_moves() -> Seen:
-    """Room for a pod of 8 once one of 6 has moved; the GPU with 9 free is for pods that ask for compute."""
+    """Room for a pod of 8 once one of 6 has moved; the GPU with 9 free is for pods that request compute."""
     first, second, third = _gpus("a", 2), _gpus("b", 2), _gpus("c", 1)
     nodes = [
         node("gpu-1", "10.0.0.1", first),
@@ -73,7 +73,7 @@ SAMPLES: Final[dict[str, Callable[[ScriptedKubectl, Path], object]]] = {
 
 
 def kubectl(name: str, folder: Path) -> Path:
-    """A program that answers for the sample as kubectl does, written below ``folder``."""
+    """A program that prints the sample like kubectl, written below ``folder``."""
     assert name in SAMPLES, f"no sample is called {name}; there are {', '.join(SAMPLES)}"
     made = Path(tempfile.mkdtemp(prefix="sample-", dir=folder))
     program = ScriptedKubectl(made)

@@ -1,4 +1,4 @@
-"""Whether a command that is typed is the one that a sentence says: word for word, with something where the sentence leaves it open."""
+"""Whether a typed command is that of a sentence: word for word, with values for the sentence's placeholders."""
 
 import re
 import shlex
@@ -7,11 +7,11 @@ from typing import Final
 
 from documentation.understood.shell import ANYTHING
 
-#: What a sentence leaves open: words in capitals, a path that is none, what the API server's proxy takes away before a page gets it.
+#: Placeholders of a sentence: words in capitals, example paths, the prefix that the API server's proxy removes.
 _OPEN: Final = re.compile(
     rf"(?<![\w$])(?:NODE|POD|FILE|ROLE|NAME|PATH|DIR|CHART|KEY|VALUE|PRESET|VERSION)(?![\w])|/path/to/\w+|{ANYTHING}/proxy|{ANYTHING}"
 )
-#: kubectl's flag for a namespace, which what is typed may have.
+#: kubectl's flag for a namespace, which the typed command may have.
 _NAMESPACE: Final = re.compile(r"(?<=kubectl)(?: -n \S+| --namespace[= ]\S+)")
 #: Where one command of a line ends and the next begins.
 _BETWEEN: Final = re.compile(r"\s*(?:&&|\|\|?|;|\n|<\()\s*")
@@ -19,7 +19,7 @@ _BLANK: Final = "\0"
 
 
 def says(text: str, typed: str) -> bool:
-    """Whether ``typed``, or a command in it, is ``text`` with what that leaves open, and perhaps with more words behind it or behind one of it."""
+    """Whether ``typed``, or a command in it, is ``text`` with its placeholders filled in, possibly with more words after it or after one of its words."""
     pattern = _pattern(text)
     lines = [typed, *_BETWEEN.split(typed)]
     if not _NAMESPACE.search(text):
@@ -29,7 +29,7 @@ def says(text: str, typed: str) -> bool:
 
 @cache
 def _joined(line: str) -> str:
-    """The words of a line, each with a mark behind it; none where a shell would wait for more."""
+    """The words of a line, each followed by a mark; empty for an incomplete line."""
     try:
         return "".join(word + _BLANK for word in shlex.split(line, comments=True))
     except ValueError:

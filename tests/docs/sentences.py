@@ -1,4 +1,4 @@
-"""Where each command of the pages' sentences and tables is typed: here, in a block that has it, or by another test."""
+"""Where each command of the pages' sentences and tables is typed: here, in a block that contains it, or by another test."""
 
 import ast
 from collections import Counter
@@ -21,7 +21,7 @@ NAMES: Final = (*(f"docs/{path}" for path in in_order(PROJECT / "docs")), "READM
 _CHARTS: Final = "tests/e2e/test_sentences.py"
 _CLUSTER: Final = "tests/e2e/product/test_departure.py"
 _TOOLS: Final = "tests/e2e/test_sentences_in_checkout.py"
-#: Typed by that test, which asks for them here (``sentences_typed_by``); of ``pipelines/ci.py`` they are steps.
+#: Typed by that test, which gets them here (``sentences_typed_by``); in ``pipelines/ci.py`` they are steps.
 BY_ANOTHER: Final = {
     "make run ARGS=--exit": STEPS,
     "make docs": STEPS,
@@ -66,7 +66,7 @@ BY_ANOTHER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """Where a command is typed, by what (a path; empty: by what is in this folder), and a word on how."""
+    """Where a command is typed, by which file (empty: by this folder), and how."""
 
     place: Place
     by: str = ""
@@ -75,29 +75,29 @@ class Typed:
 
 @cache
 def found() -> tuple[Inline, ...]:
-    """All of the pages' in their order, but names of programs alone."""
+    """All commands of the pages in order, except bare names of programs."""
     every = (one for name in NAMES for one in inline_commands(name, (PROJECT / name).read_text()))
     return tuple(one for one in every if not one.is_named_alone)
 
 
 @cache
 def where_typed() -> dict[str, Typed | None]:
-    """Of each different command where it is typed; ``None`` for one that nothing types."""
+    """Where each different command is typed; ``None``: nowhere."""
     return {text: _where(text) for text in dict.fromkeys(one.text for one in found())}
 
 
 def sentences_typed_by(file: str) -> list[Inline]:
-    """The commands that ``file`` (a test's ``__file__``) types: of equal ones the first."""
+    """The commands that ``file`` (a test's ``__file__``) types: the first of equal ones."""
     path = file.removeprefix(f"{PROJECT}/")
     first = {one.text: one for one in reversed(found())}
-    asked = [text for text, by in BY_ANOTHER.items() if by == path]
-    assert asked, f"{path}: BY_ANOTHER in {__name__} has no command for it"
-    assert set(asked) <= set(first), f"no page has {', '.join(sorted(set(asked) - set(first)))}"
-    return [first[text] for text in asked]
+    assigned = [text for text, by in BY_ANOTHER.items() if by == path]
+    assert assigned, f"{path}: BY_ANOTHER in {__name__} has no command for it"
+    assert set(assigned) <= set(first), f"no page has {', '.join(sorted(set(assigned) - set(first)))}"
+    return [first[text] for text in assigned]
 
 
 def asks(source: str) -> bool:
-    """Whether a test's source asks for its sentences here."""
+    """Whether a test's source gets its sentences here."""
     calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
     return any(ast.unparse(call) == f"{sentences_typed_by.__name__}(__file__)" for call in calls)
 
@@ -131,7 +131,7 @@ def _where(text: str) -> Typed | None:
 
 @cache
 def _in_blocks() -> tuple[tuple[str, Typed], ...]:
-    """What blocks have typed that need no data of others, and where; what is typed here first."""
+    """Commands of blocks that need no third-party data, and where they are typed; those typed here come first."""
     lines = list[tuple[str, Typed]]()
     for name in NAMES:
         page = read_page(name, (PROJECT / name).read_text())

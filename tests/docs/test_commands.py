@@ -23,7 +23,7 @@ BLOCK: Final = "block"
 
 
 def _pages() -> list[Page]:
-    """Pages that ask for something to be typed, in the navigation's order, those of one playground side by side."""
+    """Pages with typed blocks in the navigation's order, those of one playground next to each other."""
     named = [*(f"docs/{path}" for path in in_order(PROJECT / "docs")), "README.md", "examples/README.md"]
     read = [read_page(name, (PROJECT / name).read_text()) for name in named]
     typed = [page for page in read if any(block.is_typed for block in page.blocks)]
@@ -38,7 +38,7 @@ def _runs(page: Page) -> bool:
 
 
 class Playgrounds:
-    """At most one runs: the next page's is the last one's, where they want the same."""
+    """At most one runs: it is reused for the next page if that requires the same."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -74,7 +74,7 @@ async def playgrounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
     "page",
     [pytest.param(one, id=one.name, marks=pytest.mark.xdist_group(f"of {one.playground}")) for one in PAGES],
 )
-async def test_what_a_page_types_does_what_it_shows(
+async def test_the_commands_of_a_page_print_what_it_shows(
     page: Page, playgrounds: Playgrounds, record_property: Callable[[str, object], None]
 ) -> None:
     def note(block: Block, where: Where) -> None:

@@ -17,10 +17,10 @@ from tests.docs.playgrounds import Playground, Wanted, playground
 from tests.docs.sentences import found, summary
 from tests.docs.typist import PROJECT, Typist
 
-#: A bound for a machine that has much else to do; otherwise both are through in one minute and in one and a half.
+#: A bound for a busy machine; otherwise the two tests take one and one and a half minutes.
 _ALL_S: Final = 1800
 _ENOUGH: Final = 3
-#: The property that says how many there are, and where they are typed.
+#: The property with their number, and where they are typed.
 COUNTED: Final = "inline commands"
 _FIRST: Final = {one.text: one for one in reversed(found())}
 
@@ -44,7 +44,7 @@ def _web() -> dict[str, Any]:
 
 
 def _node() -> str:
-    """The manifest of a node that the page on placement has."""
+    """The manifest of a node on the page about placement."""
     name = "docs/guide/placement.md"
     page = read_page(name, (PROJECT / name).read_text())
     (block,) = (one for one in page.blocks if one.language == "yaml" and "kind: Node" in one.content)
@@ -76,7 +76,7 @@ def _of(doing: Doing) -> tuple[Page, Block]:
 @pytest.mark.timeout(_ALL_S + 60)
 @pytest.mark.xdist_group("sentences")
 @pytest.mark.asyncio
-async def test_what_stands_in_a_sentence_or_a_table_is_typed_into_a_playground(
+async def test_commands_of_sentences_and_tables_work_in_a_playground(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     for line in summary():
@@ -98,7 +98,7 @@ async def test_what_stands_in_a_sentence_or_a_table_is_typed_into_a_playground(
 @pytest.mark.timeout(_ALL_S + 60)
 @pytest.mark.xdist_group("sentences, in the checkout")
 @pytest.mark.asyncio
-async def test_what_stands_in_a_sentence_or_a_table_is_typed_in_the_checkout(tmp_path: Path) -> None:
+async def test_commands_of_sentences_and_tables_work_in_the_checkout(tmp_path: Path) -> None:
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, (PROJECT / "src", PROJECT))),

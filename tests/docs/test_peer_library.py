@@ -1,4 +1,4 @@
-"""The isolation measurements next to another library, as the page has them; the library only records its environment."""
+"""The isolation measurements next to another library, as on the page; the library only records its environment."""
 
 import os
 import re
@@ -10,22 +10,22 @@ import pytest
 from tests.docs.assigned import commands_typed_by
 from tests.docs.typist import Typist
 
-#: In HAMi-core's place: writes down, of each program that it is loaded into, what HAMi-core would go by.
+#: In place of HAMi-core: records, for each program that loads it, the variables that HAMi-core would use.
 LIBRARY = r"""
 #include <stdio.h>
 #include <stdlib.h>
 
 __attribute__((constructor)) static void loaded(void)
 {
-    FILE *said = fopen(getenv("SAID"), "a");
-    if (said) {
-        fprintf(said, "%s %s %s %s\n", getenv("CUDA_DEVICE_MEMORY_LIMIT"), getenv("CUDA_DEVICE_SM_LIMIT"),
+    FILE *record = fopen(getenv("RECORD"), "a");
+    if (record) {
+        fprintf(record, "%s %s %s %s\n", getenv("CUDA_DEVICE_MEMORY_LIMIT"), getenv("CUDA_DEVICE_SM_LIMIT"),
                 getenv("CUDA_DEVICE_MEMORY_SHARED_CACHE"), getenv("CUDA_REDIRECT"));
-        fclose(said);
+        fclose(record);
     }
 }
 """
-#: A row that comes when some have been measured; the whole of it would take minutes.
+#: A row that appears after some have been measured; the whole measurement would take minutes.
 ENOUGH = "by cuMemAllocPitch"
 
 
@@ -42,16 +42,16 @@ def hami(tmp_path: Path) -> Path:
 async def test_another_library_is_loaded_into_each_container_with_that_containers_limits(
     tmp_path: Path, hami: Path
 ) -> None:
-    said = tmp_path / "said"
-    here = {"HAMI": str(hami), "SAID": str(said), "ARGS": "memory --quick"}
+    record = tmp_path / "record"
+    here = {"HAMI": str(hami), "RECORD": str(record), "ARGS": "memory --quick"}
 
     [command] = commands_typed_by(__file__, "docs/developer/isolation.md")
     code, out = await Typist({**os.environ, **here}, tmp_path).run(command.text, until=ENOUGH)
 
     assert code == 0, out
     assert "compared with: HAMi-core" in out
-    # Ours holds to the limit, a library that limits nothing does not, and the table has both.
+    # Ours enforces the limit, a library that limits nothing does not, and the table has both.
     assert re.search(r"by cuMemAlloc +2154 never more +2154\.0 MiB \| +16160\.0 ahead\n", out), out
-    memory, percent, cache, itself = said.read_text().splitlines()[0].split()
+    memory, percent, cache, itself = record.read_text().splitlines()[0].split()
     assert (memory, percent, itself) == ("2154m", "100", f"{hami}/libvgpu.so")
     assert re.search(r"/containers/c/cache$", cache)

@@ -1,4 +1,4 @@
-"""The site in a real Chromium: search finds a page, from files as from a server, and nothing is asked of another host."""
+"""The site in a real Chromium: search finds a page, from files and from a server, without requests to other hosts."""
 
 import contextlib
 import functools
@@ -55,28 +55,28 @@ async def opened(chromium: Browser, address: str) -> AsyncIterator[tuple[Page, l
     """A page, its console's errors, and the addresses that it requested."""
     page = await chromium.new_page()
     troubles: list[str] = []
-    asked: list[str] = []
+    addresses: list[str] = []
 
     def log(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
             troubles.append(message.text)
 
     def requested(request: Request) -> None:
-        asked.append(request.url)
+        addresses.append(request.url)
 
     page.on("console", log)
     page.on("pageerror", lambda error: troubles.append(str(error)))
     page.on("request", requested)
     await page.goto(address)
-    yield page, troubles, asked
+    yield page, troubles, addresses
     await page.close()
 
 
 async def search(page: Page, words: str) -> None:
     """Type into the search as a reader does, and follow the first page that it finds.
 
-    The key that opens it is heard once the site's script runs, some time after the page is loaded: who sees nothing
-    presses it again.
+    The key that opens it works once the site's script runs, some time after the page is loaded, so it is pressed again
+    if nothing appears.
     """
     box = page.locator("dialog[open] input")
     for _ in range(20):
@@ -91,31 +91,29 @@ async def search(page: Page, words: str) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("page_name", ["index.html", "guide/install.html"])
-async def test_search_finds_a_page_in_a_site_that_is_opened_as_files(
+async def test_search_finds_a_page_in_a_site_opened_as_files(
     chromium: Browser, built: Path, page_name: str
 ) -> None:
-    async with opened(chromium, (built / page_name).as_uri()) as (page, troubles, asked):
+    async with opened(chromium, (built / page_name).as_uri()) as (page, troubles, addresses):
         await search(page, "first shared gpu tutorial")
         await expect(page).to_have_url(
             re.compile(f"^{re.escape(built.as_uri())}/tutorial/first-shared-gpu.html")
         )
         assert not troubles
-        assert all(url.startswith((built.as_uri(), "about:", "data:")) for url in asked), asked
+        assert all(url.startswith((built.as_uri(), "about:", "data:")) for url in addresses), addresses
 
 
 @pytest.mark.asyncio
-async def test_search_finds_a_page_in_a_site_that_is_served(chromium: Browser, served: str) -> None:
-    async with opened(chromium, f"{served}/index.html") as (page, troubles, asked):
+async def test_search_finds_a_page_in_a_served_site(chromium: Browser, served: str) -> None:
+    async with opened(chromium, f"{served}/index.html") as (page, troubles, addresses):
         await search(page, "first shared gpu tutorial")
         await expect(page).to_have_url(re.compile(f"^{re.escape(served)}/tutorial/first-shared-gpu.html"))
         assert not troubles
-        assert all(url.startswith((served, "about:", "data:", "blob:")) for url in asked), asked
+        assert all(url.startswith((served, "about:", "data:", "blob:")) for url in addresses), addresses
 
 
 @pytest.mark.asyncio
-async def test_the_button_copies_what_is_to_be_typed_and_neither_prompts_nor_outputs(
-    chromium: Browser, served: str
-) -> None:
+async def test_the_button_copies_commands_without_prompts_and_outputs(chromium: Browser, served: str) -> None:
     context = await chromium.new_context(permissions=["clipboard-read", "clipboard-write"])
     page = await context.new_page()
     await page.goto(f"{served}/tutorial/first-shared-gpu.html")

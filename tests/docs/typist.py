@@ -1,4 +1,4 @@
-"""Who types a page's commands, and holds what comes out against what the page shows."""
+"""Types a page's commands, and compares their output with that on the page."""
 
 import asyncio
 import contextlib
@@ -17,16 +17,16 @@ from documentation.expecting import matches
 
 PROJECT: Final = Path(__file__).resolve().parents[2]
 
-#: Commands that only look: they are typed again until what comes out is what the page shows. Of a Service's pods kubectl forwards to
-#: the one that is ready for longest, were it about to end.
+#: Read-only commands: they are repeated until their output is what the page shows. Of a Service's pods kubectl forwards to
+#: the one that has been ready for longest, even if it is about to end.
 _LOOKS: Final = re.compile(
     r"^(kubectl( -n \S+| --namespace[= ]\S+)? (get|describe|inspect|logs|exec|events|top|auth|port-forward)\b"
     r"|gpushare doctor\b|curl |cat |grep )"
 )
-#: What stands in the checkout, with variables before it or without.
+#: Commands that run in the checkout, with or without variables before them.
 _MAKE: Final = re.compile(r"(\w+=\S* )*make ")
-#: Bounds for a machine that has much else to do. A playground on the real control plane kills each of its parts 5 s after it
-#: was asked to end, one kind after the other.
+#: Bounds for a busy machine. A playground on the real control plane kills each of its parts 5 s after the
+#: request to end, one kind after the other.
 _COMMAND_S: Final = 200.0
 _INTERRUPTED_S: Final = 90.0
 _STATE_S: Final = 60.0
@@ -39,7 +39,7 @@ Words = tuple[tuple[str, str], ...]
 class Typist:
     """Types into ``folder`` (``make`` into the checkout's), with ``environment``; ``command_s`` bounds each command.
 
-    ``state_s``: for how long one that only looks is typed again.
+    ``state_s``: for how long a read-only command is repeated.
     """
 
     environment: Mapping[str, str]
@@ -50,7 +50,7 @@ class Typist:
     async def follow(
         self, page: Page, block: Block, words: Words = (), more: Mapping[str, str] | None = None
     ) -> list[str]:
-        """Type a block with what is to be typed before it; what is wrong, a text each. ``words`` win over the page's, ``more`` over the environment."""
+        """Type a block and the commands before it; returns a text per problem. ``words`` override the page's, ``more`` the environment."""
         filled = (*words, *block.words)
         for text in block.first:
             code, out = await self.run(fill(text, filled), more)
@@ -61,7 +61,7 @@ class Typist:
     async def type(
         self, page: Page, command: Command, words: Words, more: Mapping[str, str] | None = None
     ) -> str:
-        """Type a command as a reader does; what is wrong when something else comes out than the page shows, else empty."""
+        """Type a command as a reader does; returns the problem if its output differs from the page's, else an empty text."""
         text = fill(command.text, words)
         expected = tuple(self.substituted(line, words) for line in command.expected)
         deadline_s = time.monotonic() + self.state_s
@@ -72,11 +72,9 @@ class Typist:
             if good or not _LOOKS.match(text) or time.monotonic() > deadline_s:
                 break
             await _pause()
-        said = "" if command.code is None else f"(exit code {command.code}, not {code})"
-        shown = "\n".join(expected) or said or f"(exit code 0, not {code})"
-        wrong = (
-            f"{page.name}:{command.line}: $ {text}\n--- the page shows {said}\n{shown}\n--- came out\n{out}"
-        )
+        code_note = "" if command.code is None else f"(exit code {command.code}, not {code})"
+        shown = "\n".join(expected) or code_note or f"(exit code 0, not {code})"
+        wrong = f"{page.name}:{command.line}: $ {text}\n--- the page shows {code_note}\n{shown}\n--- came out\n{out}"
         return "" if good else wrong
 
     def substituted(self, text: str, words: Words) -> str:
@@ -87,7 +85,7 @@ class Typist:
 
     @contextlib.asynccontextmanager
     async def beside(self, text: str) -> AsyncIterator[None]:
-        """Has a command run as long as the context lasts, as a reader's own server does; it may have ended by itself."""
+        """Run a command in the background as long as the context lasts, like a reader's own server; it may exit earlier."""
         process = await asyncio.create_subprocess_exec(
             *("bash", "-o", "pipefail", "-c", text),
             stdin=asyncio.subprocess.DEVNULL,
@@ -108,7 +106,7 @@ class Typist:
                     break
 
     async def run(self, text: str, more: Mapping[str, str] | None = None, until: str = "") -> tuple[int, str]:
-        """Exit code, and stdout and stderr as a terminal shows them. One that goes on is interrupted at the text ``until``, and ends with 0 then."""
+        """Exit code, and stdout and stderr as a terminal shows them. A command that runs on is interrupted at the text ``until``, and its code is 0 then."""
         process = await asyncio.create_subprocess_exec(
             # A shell that started the tests in the background may ignore interrupts, and that is inherited.
             *("env", "--default-signal=INT", "bash", "-o", "pipefail", "-c", text),
@@ -142,6 +140,6 @@ class Typist:
 
 
 async def _pause() -> None:
-    """Nothing announces what a command would print: it is asked again a moment later."""
+    """Changes of a command's output are not announced: it is repeated a moment later."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(asyncio.Event().wait(), _AGAIN_S)

@@ -1,4 +1,4 @@
-/* The stand-in driver's description of a node: what is taken is within bounds, what is not has one line that says why. */
+/* The fake driver's description of a node: accepted values are within bounds, a rejected one has a one-line reason. */
 #define _GNU_SOURCE
 #include "description/mig.h"
 #include "description/reading.h"

@@ -1,4 +1,4 @@
-/* A fuzz target: one function over arbitrary bytes. Linked with libFuzzer it is driven by that, with replay.c by files. */
+/* A fuzz target: one function over arbitrary bytes, driven by libFuzzer, or by files with replay.c. */
 #ifndef TESTS_FUZZ_H
 #define TESTS_FUZZ_H
 
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-/* What must be true whatever the bytes were. */
+/* A condition that holds for any bytes. */
 #define MUST(true_)                                                                                                    \
     do {                                                                                                               \
         if (!(true_)) {                                                                                                \
@@ -19,7 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
         }                                                                                                              \
     } while (0)
 
-/* The input, eaten from its beginning; what is missing at its end reads as zeros. */
+/* The input, consumed from its beginning; missing bytes at its end read as zeros. */
 struct input {
     const uint8_t *at;
     size_t size;
@@ -38,7 +38,7 @@ static inline uint64_t eat(struct input *input, unsigned bytes)
     return value;
 }
 
-/* One line that people can read; tabs of what it quotes are left as they are. */
+/* One readable line; tabs in quoted text are kept. */
 static inline void must_be_a_message(const char *message, size_t room)
 {
     size_t length = strnlen(message, room);

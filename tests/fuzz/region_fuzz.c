@@ -1,7 +1,7 @@
-/* The memory half of the usage file: accounts and slots of several members, between which a tenant writes whatever it likes.
+/* The memory half of the usage file: accounts and slots of several members, between which a tenant writes arbitrary data.
  *
- * The bytes are steps. As long as nothing has scribbled over it, the accounts must be exactly what a model of them says; afterwards
- * nothing may hang or end the process, and nothing may be taken above the limit by the sum that the file itself shows. */
+ * The bytes are steps. Until something was overwritten, the accounts must equal those of a model; afterwards nothing may hang or end
+ * the process, and nothing may be allocated above the limit by the sum in the file itself. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -18,10 +18,10 @@ static int file = -1;
 
 struct world {
     struct member members[MEMBERS];
-    uint64_t held[REGION_SLOTS][GPUS]; /* the model: of slots, whether their owners live or not */
+    uint64_t held[REGION_SLOTS][GPUS]; /* the model, by slot, also of dead owners */
     bool dead[REGION_SLOTS];
-    unsigned holds[REGION_SLOTS]; /* of memory's slots */
-    unsigned top; /* slots from here on were never taken */
+    unsigned holds[REGION_SLOTS]; /* of memory slots */
+    unsigned top; /* slots from here on were never used */
     bool scribbled;
 };
 
@@ -49,7 +49,7 @@ static void forget_slot(struct world *world, unsigned slot)
     world->dead[slot] = false;
 }
 
-/* As the library does (charge.c): a slot that was cleared is abandoned, and another one taken. */
+/* Like the library (charge.c): a cleared slot is abandoned, and another one taken. */
 static bool joined(struct world *world, struct member *member)
 {
     if (member_holds(region, member))
@@ -66,7 +66,7 @@ static bool joined(struct world *world, struct member *member)
     return true;
 }
 
-/* Its lock is gone and what it has is still there, as when a process is killed. */
+/* Its lock is released and its memory still charged, as when a process is killed. */
 static void die(struct world *world, struct member *member)
 {
     if (member->slot >= 0)
@@ -112,7 +112,7 @@ static void give(struct world *world, struct member *member, struct input *input
     *held -= units < *held ? units : *held;
 }
 
-/* Memory of a few keys: more of what there is, or some that is new. */
+/* Memory of a few keys, existing or new. */
 static void share(struct world *world, struct input *input)
 {
     unsigned gpu = (unsigned)eat(input, 1) % GPUS;
@@ -144,7 +144,7 @@ static void leave(struct world *world, struct input *input)
         forget_slot(world, slot);
 }
 
-/* A word anywhere, or where it hurts most. */
+/* A word anywhere, or at a sensitive place. */
 static void scribble(struct world *world, struct input *input)
 {
     unsigned where = (unsigned)eat(input, 1), slot = (unsigned)eat(input, 1) % 8, gpu = (unsigned)eat(input, 1) % GPUS;

@@ -1,4 +1,4 @@
-/* Runs a target over the named files, each once: seeds, and what a fuzzer has found. A folder stands for the files in it.
+/* Runs a target over the named files, each once: seeds, and findings of fuzzers. A folder means all files in it.
  *
  *     TARGET [FILE|FOLDER]... */
 #define _GNU_SOURCE
@@ -19,7 +19,7 @@ static void replay(const char *path)
         exit(2);
     }
     rewind(file);
-    /* Exactly as large as it is, so that reading past its end is seen. */
+    /* Of the exact size, so that reading past the end is detected. */
     uint8_t *bytes = malloc(size ? (size_t)size : 1);
     if (!bytes || fread(bytes, 1, (size_t)size, file) != (size_t)size) {
         perror(path);

@@ -1,8 +1,8 @@
-/* The compute half of the usage file: several containers' turn pages, on which tenants write whatever they like, or which they cut
- * off; read by the arbiter, put through its schedule and answered. The page's library side takes slots on it.
+/* The compute half of the usage file: several containers' turn pages, which tenants overwrite arbitrarily or cut off; read by
+ * the arbiter, scheduled and answered. The library's side of the page takes slots on it.
  *
- * Whatever is on the pages: at most one container has a turn (others may visit), none for longer than the rules say, and none is allowed more on top of
- * what it says than it can have saved up. */
+ * For any content of the pages: at most one container has a turn (others may visit), none for longer than the rules allow, and none is
+ * allowed more beyond its reported use than it can have saved up. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ enum { CONTAINERS = 3, STEPS_MOST = 256 };
 
 static struct turn_page *pages[CONTAINERS];
 static int files[CONTAINERS] = {-1, -1, -1};
-static uint64_t allowed_ns[CONTAINERS]; /* at the last look */
+static uint64_t allowed_ns[CONTAINERS]; /* at the last step */
 
 static void open_pages(void)
 {
@@ -100,7 +100,7 @@ static void look(struct schedule *schedule, const bool *cut_off, uint64_t now_ns
         if (!read) {
             memset(&asked[i], 0, sizeof asked[i]);
             if (present)
-                schedule_dismiss(schedule, i); /* as the arbiter does */
+                schedule_dismiss(schedule, i); /* like the arbiter */
         } else if (pages[i]->requests) {
             MUST(page_listen(pages[i], &seen) && seen == pages[i]->requests);
         }
@@ -113,7 +113,7 @@ static void look(struct schedule *schedule, const bool *cut_off, uint64_t now_ns
         MUST(!granted[i].until_ns || schedule->tenants[i].present);
         if (i >= CONTAINERS)
             continue;
-        /* What was allowed once stays, though the page may say less than before. */
+        /* An allowance stays, even if the page reports less than before. */
         MUST(granted[i].allowed_ns == allowed_ns[i] || (int64_t)(granted[i].allowed_ns - asked[i].used_ns) <= SCHEDULE_OWED_NS);
         allowed_ns[i] = granted[i].allowed_ns;
         MUST(page_write(pages[i], now_ns, granted[i], false) || cut_off[i]);

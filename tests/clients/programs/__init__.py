@@ -1,4 +1,4 @@
-"""What the clients do, one check a process, started by path with the clients' own Python: ``python CLIENT.py CHECK LIMIT_BYTES``; 0: no limit.
+"""The clients' checks, one per process, started by path with the clients' own Python: ``python CLIENT.py CHECK LIMIT_BYTES``; 0: no limit.
 
-No check looks at what a kernel computed: on the stand-in driver none computes anything. Copies and memsets do move bytes.
+No check examines a kernel's result: on the fake driver kernels compute nothing. Copies and memsets do move bytes.
 """

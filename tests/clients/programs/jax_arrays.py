@@ -4,30 +4,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax._src import hardware_utils
-from saying import MIB, UNLIMITED, holds, main
+from reporting import MIB, UNLIMITED, holds, main
 
-# It looks for a GPU's device file before it asks the driver; a machine without a GPU has none.
+# JAX checks for a GPU's device file before it calls the driver; a machine without a GPU has none.
 hardware_utils._NVIDIA_GPU_DEVICES.append("/dev/null")
 
 
 def memory(limit: int) -> str:
-    """It reserves its usual three quarters, is refused more, and goes on."""
+    """JAX reserves its usual three quarters, is refused more, and continues."""
     reserved = jax.devices()[0].memory_stats()["bytes_limit"]
     got = f"{jax.devices()[0].platform}, {reserved // MIB} MiB reserved"
     holds(not limit or abs(reserved - limit * 3 // 4) < 64 * MIB, got)
-    asked = limit or UNLIMITED
+    requested = limit or UNLIMITED
     try:
-        got_bytes = jnp.zeros(asked, dtype=jnp.uint8).block_until_ready().size
+        got_bytes = jnp.zeros(requested, dtype=jnp.uint8).block_until_ready().size
     except jax.errors.JaxRuntimeError as refusal:
         holds(bool(limit) and "RESOURCE_EXHAUSTED" in str(refusal), f"{got}: {refusal}")
         got_bytes = 0
-    holds(got_bytes == (0 if limit else asked), f"{got_bytes} bytes were allocated, {got}")
+    holds(got_bytes == (0 if limit else requested), f"{got_bytes} bytes were allocated, {got}")
     kernels()
     return f"{got}; {'more is refused, and it goes on' if limit else 'it gets what it requests'}"
 
 
 def kernels() -> None:
-    """Some are compiled, loaded and launched; what was copied comes back."""
+    """Kernels are compiled, loaded and launched; copied data comes back."""
     numbers = np.arange(100_000, dtype=np.float32)
     there = jax.device_put(numbers)
     holds(bool((np.asarray(there) == numbers).all()), "other bytes came back")

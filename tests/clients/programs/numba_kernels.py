@@ -3,7 +3,7 @@
 import numpy as np
 from numba import cuda
 from numba.cuda.cudadrv.driver import CudaAPIError
-from saying import UNLIMITED, holds, main, reported
+from reporting import UNLIMITED, holds, main, reported
 
 
 @cuda.jit
@@ -14,7 +14,7 @@ def _increment(numbers):  # Numba's own language
 
 
 def memory(limit: int) -> str:
-    """It sees its share, and more is refused."""
+    """Numba sees its share, and more is refused."""
     free, total = cuda.current_context().get_memory_info()
     got = reported(free, total, limit)
     try:
@@ -28,7 +28,7 @@ def memory(limit: int) -> str:
 
 
 def kernels() -> None:
-    """One is compiled, loaded and launched; what was copied comes back."""
+    """A kernel is compiled, loaded and launched; copied data comes back."""
     numbers = np.arange(100_000)
     there = cuda.to_device(numbers)
     holds(bool((there.copy_to_host() == numbers).all()), "other bytes came back")

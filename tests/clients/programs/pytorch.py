@@ -5,14 +5,14 @@ import time
 
 import torch
 import torch.multiprocessing
-from saying import MIB, UNLIMITED, holds, main, reported
+from reporting import MIB, UNLIMITED, holds, main, reported
 from torch.utils.data import DataLoader, TensorDataset
 
 PIECE = 100 * MIB
 
 
 def memory(limit: int) -> str:
-    """Takes pieces until it is refused, gives them back, and goes on."""
+    """Allocates pieces until it is refused, frees them, and continues."""
     total = torch.cuda.get_device_properties(0).total_memory
     before, _ = torch.cuda.mem_get_info()
     got = reported(before, total, limit)
@@ -28,7 +28,7 @@ def memory(limit: int) -> str:
     holds(not limit or before - taken < 2 * PIECE, f"refused after {taken // MIB} MiB, with {got}")
     pieces.clear()
     torch.cuda.empty_cache()
-    # What was loaded meanwhile stays.
+    # Code loaded meanwhile stays.
     after, _ = torch.cuda.mem_get_info()
     holds(before - after <= 64 * MIB, f"{(before - after) // MIB} MiB less are free after all")
     copies(limit)
@@ -38,7 +38,7 @@ def memory(limit: int) -> str:
 
 
 def copies(_limit: int) -> str:
-    """Bytes come back as they were sent, through the GPU's memory."""
+    """Bytes copied through the GPU's memory come back unchanged."""
     sent = torch.randint(0, 255, (4 * MIB,), dtype=torch.uint8)
     there = sent.pin_memory().to("cuda", non_blocking=True)
     again = torch.empty_like(there)
@@ -51,10 +51,10 @@ def training(_limit: int) -> str:
     """Forward, backward and an optimizer's steps: thousands of launches of the wheel's own kernels, and matrix products."""
     network = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 16)).cuda()
     optimizer = torch.optim.Adam(network.parameters())
-    inputs, wanted = torch.randn(512, 256, device="cuda"), torch.randn(512, 16, device="cuda")
+    inputs, targets = torch.randn(512, 256, device="cuda"), torch.randn(512, 16, device="cuda")
     for _ in range(50):
         optimizer.zero_grad()
-        torch.nn.functional.mse_loss(network(inputs), wanted).backward()
+        torch.nn.functional.mse_loss(network(inputs), targets).backward()
         optimizer.step()
     torch.cuda.synchronize()
     return "50 steps"
@@ -97,9 +97,9 @@ def graph_beside(_limit: int) -> str:
             begun.set()
 
     still = torch.zeros(1000, 1000, device="cuda")
-    beside = threading.Thread(target=work)
-    beside.start()
-    # It allocates first, which no driver allows beside a capture in global mode.
+    background = threading.Thread(target=work)
+    background.start()
+    # It allocates first, which no driver allows during a capture in global mode.
     begun.wait()
     captures, end = 0, time.monotonic() + 4
     try:
@@ -111,14 +111,14 @@ def graph_beside(_limit: int) -> str:
             captures += 1
     finally:
         stop.set()
-        beside.join()
+        background.join()
     holds(not problems, f"the other thread: {problems}")
     holds(captures > 10 and launched[0] > 0, f"{captures} captures beside {launched[0]} launches")
     return f"{captures} captures beside {launched[0]} launches, none invalidated"
 
 
 def loader(_limit: int) -> str:
-    """Worker processes are forked from one that uses the GPU, and its memory is pinned."""
+    """Worker processes are forked from a process that uses the GPU and pins memory."""
     rows = 0
     torch.zeros(1, device="cuda")
     for (batch,) in DataLoader(

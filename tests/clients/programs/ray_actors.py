@@ -6,7 +6,7 @@ import threading
 import time
 
 import ray
-from saying import MIB, holds, main
+from reporting import MIB, holds, main
 
 _OUT_OF_MEMORY = 2
 """The driver's status."""

@@ -3,7 +3,7 @@
 import torch
 import triton
 import triton.language as tl
-from saying import main
+from reporting import main
 
 
 @triton.jit
@@ -13,7 +13,7 @@ def _double(numbers, doubled, BLOCK: tl.constexpr):  # noqa: N803  # Triton's ow
 
 
 def kernels(_limit: int) -> str:
-    """One is compiled, loaded and launched."""
+    """A kernel is compiled, loaded and launched."""
     numbers = torch.ones(1 << 20, device="cuda")
     doubled = torch.empty_like(numbers)
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""A figure that has a budget is held to it, but in a quick run, and in a run of all parts it has to be there."""
+"""Figures are checked against their budgets except in quick runs; a run of all parts must have every figure."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ def run(
     return command.main()
 
 
-def test_what_is_above_its_most_or_below_its_least_fails_by_name(
+def test_a_figure_above_its_maximum_or_below_its_minimum_fails_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, tmp_path, {"slow_ms": {"most": 7.0}, "rate_per_s": {"least": 9.0}}) == 0
@@ -39,7 +39,7 @@ def test_what_is_above_its_most_or_below_its_least_fails_by_name(
     assert "OVER BUDGET: rate_per_s is 9.000 1/s, less than 9.1" in output
 
 
-def test_what_was_not_measured_in_a_run_of_all_parts_fails_by_name(
+def test_a_figure_missing_from_a_run_of_all_parts_fails_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     budgets = {"slow_ms": {"most": 9.0}, "gone_ms": {"most": 1.0}}
@@ -49,7 +49,7 @@ def test_what_was_not_measured_in_a_run_of_all_parts_fails_by_name(
     assert run(monkeypatch, tmp_path, budgets, "part") == 0, "not all were requested"
 
 
-def test_a_quick_run_compares_nothing_but_has_every_figure_of_whatever_size(
+def test_a_quick_run_checks_no_budget_but_requires_every_figure_in_any_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, tmp_path, {"slow_ms": {"most": 1.0}, "rate_per_s": {"most": 1.0}}, "--quick") == 0

@@ -1,4 +1,4 @@
-"""What the cluster benchmark makes of metrics and runs: wrong figures would look as good as right ones."""
+"""Figures that the cluster benchmark computes from metrics and runs; wrong ones would look as good as right ones."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def a_run(rate: float, extender_ms: float | None) -> Run:
     return Run(rate, cpu, {"kube-scheduler": 100.0}, {}, {}, burst_s=[0.1, 0.3], steady_s=[0.01])
 
 
-def test_stages_are_what_was_added_between_two_readings() -> None:
+def test_stages_are_differences_of_two_readings() -> None:
     before, after = sums_of(BEFORE), sums_of(AFTER)
     stages = after.stages_since(before)
     assert stages["choosing"] == pytest.approx(5.0)
@@ -53,13 +53,13 @@ def test_stages_are_what_was_added_between_two_readings() -> None:
     assert attempts(AFTER) == 115
 
 
-def test_nothing_placed_gives_no_stages() -> None:
+def test_without_placed_pods_there_are_no_stages() -> None:
     same = sums_of(BEFORE)
     assert same.stages_since(same) == {}
     assert same.verbs_since(same) == {}
 
 
-def test_ratios_are_of_medians_with_the_least_and_the_most_of_the_turns() -> None:
+def test_ratios_use_medians_with_minimum_and_maximum_of_the_turns() -> None:
     runs = {
         ALONE: [a_run(rate, None) for rate in (100.0, 110.0, 90.0)],
         OURS: [a_run(rate, 2.5) for rate in (80.0, 55.0, 81.0)],
@@ -68,7 +68,7 @@ def test_ratios_are_of_medians_with_the_least_and_the_most_of_the_turns() -> Non
     assert figures["ratio_ours_1000_adaptive"] == (0.8, "ratio")
     assert figures["ratio_least_ours_1000_adaptive"] == (0.5, "ratio")
     assert figures["ratio_most_ours_1000_adaptive"] == (0.9, "ratio")
-    # Not of what others did meanwhile.
+    # Without the CPU time of other processes.
     assert figures["ratio_by_cpu_ours_1000_adaptive"] == (0.8, "ratio")
     assert figures["bound_burst_p50_ms_ours_1000_adaptive"] == (300.0, "ms")
     assert "ratio_alone_1000_adaptive" not in figures
@@ -76,12 +76,12 @@ def test_ratios_are_of_medians_with_the_least_and_the_most_of_the_turns() -> Non
     assert "pods/s of each turn: alone: 100, 110, 90; ours: 80, 55, 81" in text
 
 
-def test_percentiles_stay_within_the_times() -> None:
+def test_percentiles_are_among_the_measured_times() -> None:
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert percentile([3.0, 1.0, 2.0], 0.99) == 3.0
     assert percentile([1.0], 0.99) == 1.0
 
 
 @pytest.mark.parametrize(("nodes", "share", "pods"), [(1000, 100, 800), (1000, 0, 1904), (5000, 100, 300)])
-def test_fewer_pods_where_each_costs_more(nodes: int, share: int, pods: int) -> None:
+def test_fewer_pods_are_created_where_each_costs_more(nodes: int, share: int, pods: int) -> None:
     assert load_of(nodes, share, quick=False).backlog == pods

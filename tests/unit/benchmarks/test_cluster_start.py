@@ -1,4 +1,4 @@
-"""How the cluster benchmark starts its programs: with the chart's configuration, and with no wait that says nothing."""
+"""How the cluster benchmark starts its programs: with the chart's configuration, and waits that report why they fail."""
 
 import sys
 from pathlib import Path
@@ -32,7 +32,7 @@ def configuration(extender: str, *, binds: bool = True) -> dict[str, Any]:
     return adapted(CHART, Path("/kubeconfig"), 0, extender, binds=binds)
 
 
-def test_the_charts_configuration_is_changed_only_where_the_benchmark_has_to() -> None:
+def test_the_charts_configuration_is_changed_only_where_necessary() -> None:
     ours = configuration(URL)
     assert {key for key in CHART if ours[key] != CHART[key]} == {
         "leaderElection",
@@ -42,10 +42,10 @@ def test_the_charts_configuration_is_changed_only_where_the_benchmark_has_to() -
     }
     assert ours["clientConnection"] == {"qps": 100, "burst": 200, "kubeconfig": "/kubeconfig"}
     assert ours["extenders"] == [CHART["extenders"][0] | {"urlPrefix": URL}]
-    assert CHART["extenders"][0]["urlPrefix"] != URL, "the chart's own is left as it is"
+    assert CHART["extenders"][0]["urlPrefix"] != URL, "the chart's own is unchanged"
 
 
-def test_without_the_extender_the_rest_is_the_same_and_kube_schedulers_own_binds_are_not_held_up() -> None:
+def test_without_the_extender_the_rest_is_equal_and_kube_schedulers_binds_are_not_throttled() -> None:
     ours, alone, unbound = configuration(URL), configuration(""), configuration(URL, binds=False)
     assert {key for key in ours if ours[key] != alone[key]} == {"clientConnection", "extenders"}
     assert alone["extenders"] == []
@@ -68,15 +68,15 @@ async def never() -> bool:
     return False
 
 
-async def test_a_wait_for_a_program_that_ended_says_so_at_once_with_the_end_of_its_log(log: Path) -> None:
-    with running(log, "raise SystemExit('no rights')") as ended:
+async def test_waiting_for_an_exited_program_fails_immediately_with_the_end_of_its_log(log: Path) -> None:
+    with running(log, "raise SystemExit('no rights')") as exited:
         with pytest.raises(RuntimeError, match=r"the-program ended with 1; .*(?s:.*)no rights"):
-            await until(never, "it is ready", [ended], deadline_s=60.0, every_s=0.01)
+            await until(never, "it is ready", [exited], deadline_s=60.0, every_s=0.01)
         with pytest.raises(RuntimeError, match="the-program ended with 1"):
-            await file_text(log.with_name("port"), ended)
+            await file_text(log.with_name("port"), exited)
 
 
-async def test_a_wait_that_is_over_says_for_what_it_was_why_and_how_the_log_ends(log: Path) -> None:
+async def test_a_timeout_reports_what_was_awaited_why_and_the_end_of_the_log(log: Path) -> None:
     async def hangs() -> bool:
         raise TimeoutError("no answer")
 
@@ -88,7 +88,7 @@ async def test_a_wait_that_is_over_says_for_what_it_was_why_and_how_the_log_ends
         assert "the log of the-program ends with:\nI was here" in str(caught.value)
 
 
-async def test_a_wait_for_pods_says_how_many_there_are(log: Path) -> None:
+async def test_waiting_for_pods_reports_how_many_have_a_node(log: Path) -> None:
     bound = Bound()
     bound.note("one")
     bound.note("one")

@@ -1,4 +1,4 @@
-"""What the isolation benchmark makes of figures: which were promised, which stand beside a peer's, and what is kept."""
+"""How the isolation benchmark judges figures, against promises and a peer's figures, and how it stores them."""
 
 import signal
 import subprocess
@@ -14,7 +14,7 @@ from benchmarks.isolation.cost import paired
 from benchmarks.isolation.lateness import Lateness
 from benchmarks.isolation.peer import Peer
 from benchmarks.isolation.running import Ended, line, manner, run
-from benchmarks.isolation.table import Part, Row, keep, markdown, read
+from benchmarks.isolation.table import Part, Row, markdown, read, store
 
 A_PEER = Peer("other", (("LIMIT", "{memory_mib}m"),))
 
@@ -74,14 +74,14 @@ def test_a_peer_that_could_not_be_measured_is_refused(text: str, problem: str) -
         Peer.parse(text)
 
 
-def test_who_is_nearer_to_what_was_wanted_is_ahead() -> None:
+def test_the_side_nearer_to_the_target_is_ahead() -> None:
     case = share_case("two", [30, 70], lambda _: [30, 70])
     assert standing(case, [29, 70], [36, 64]) == "ahead"
     assert standing(case, [36, 64], [29, 70]) == "behind"
     assert standing(case, [29.5, 70], [30, 70.4]) == "level"
 
 
-def test_a_row_says_how_a_program_ended_and_is_missed_when_it_was_ours() -> None:
+def test_a_row_reports_how_a_program_ended_and_is_missed_if_it_was_ours() -> None:
     one = row(a_case(crash), "ended by SIGSEGV", [5.0])
     assert (one.got, one.good, one.standing) == ("ended by SIGSEGV", False, "behind")
     other = row(a_case(crash), [5.0], "ended by SIGSEGV")
@@ -94,7 +94,7 @@ def test_each_case_is_measured_on_both_in_order() -> None:
         a_case(lambda peer, base=base: [base + (50.0 if peer else 0.0)])  # type: ignore[misc]
         for base in (1.0, 2.0, 300.0)
     ]
-    got = list(rows([*cases, a_case(crash)], A_PEER, beside=2))
+    got = list(rows([*cases, a_case(crash)], A_PEER, parallel=2))
     assert [(one.got, one.peer, one.good, one.standing) for one in got] == [
         ([1.0], [51.0], True, "ahead"),
         ([2.0], [52.0], True, "ahead"),
@@ -104,11 +104,11 @@ def test_each_case_is_measured_on_both_in_order() -> None:
     assert [one.peer for one in rows(cases, None)] == [None] * 3
 
 
-def test_a_peer_is_not_asked_for_what_only_ours_has() -> None:
+def test_cases_only_for_ours_are_not_run_on_a_peer() -> None:
     assert outcome(a_case(lambda _: [1.0], ours_only=True), A_PEER) == "has none"
 
 
-def test_batches_that_were_disturbed_do_not_count() -> None:
+def test_disturbed_batches_do_not_count() -> None:
     bare, limited = iter([10.0, 500.0, 11.0, 9.0]), iter([15.0, 506.0, 2000.0, 16.0])
     assert paired(4, lambda: next(bare), lambda: next(limited)) == [6.0, 10.0]
 
@@ -116,24 +116,24 @@ def test_batches_that_were_disturbed_do_not_count() -> None:
 def test_parts_are_stored_side_by_side(tmp_path: Path) -> None:
     path = tmp_path / "figures" / "isolation.json"
     one = Row("a", [1.0], [1.23456], "ns", True, "at most", "ended by SIGSEGV", "ahead")
-    keep(path, {"cost": Part("m", "other", [one])})
-    keep(path, {"memory": Part("n", None, [Row("b", [], "hung", "MiB", False, "")])})
-    kept = read(path)
-    assert list(kept) == ["cost", "memory"]
-    assert kept["cost"].rows[0].got == [1.235]
-    assert kept["cost"].rows[0].peer == "ended by SIGSEGV"
-    keep(path, {"cost": Part("m", None, [])})
-    assert (list(read(path)["cost"].rows), list(read(path)["memory"].rows)) == ([], kept["memory"].rows)
+    store(path, {"cost": Part("m", "other", [one])})
+    store(path, {"memory": Part("n", None, [Row("b", [], "hung", "MiB", False, "")])})
+    stored = read(path)
+    assert list(stored) == ["cost", "memory"]
+    assert stored["cost"].rows[0].got == [1.235]
+    assert stored["cost"].rows[0].peer == "ended by SIGSEGV"
+    store(path, {"cost": Part("m", None, [])})
+    assert (list(read(path)["cost"].rows), list(read(path)["memory"].rows)) == ([], stored["memory"].rows)
 
 
 def test_figures_in_another_format_are_discarded(tmp_path: Path) -> None:
     path = tmp_path / "isolation.json"
     path.write_text('{"machine": "m", "rows": []}')
-    keep(path, {"cost": Part("m", None, [])})
+    store(path, {"cost": Part("m", None, [])})
     assert list(read(path)) == ["cost"]
 
 
-def test_tables_have_a_column_for_a_peer_that_was_there() -> None:
+def test_tables_have_a_column_for_a_measured_peer() -> None:
     rows_of_cost = [
         Row("a call", [100.0], [12.0, 200.0], "ns", True, "at most; bare", [80.0, 200.0], "ahead"),
         Row("a start", [1.2], [2.5, 100.0], "", False, "times", [1.1, 100.0], "behind"),
@@ -158,13 +158,13 @@ def test_how_a_program_ended_is_described_by_name() -> None:
     process.stdout.close()
 
 
-def test_a_program_that_hangs_is_ended_with_its_children() -> None:
+def test_a_hanging_program_is_killed_with_its_children() -> None:
     forks = "import os, signal; os.fork(); signal.pause()"
     with pytest.raises(Ended, match=r"did not end in 0\.5 s"):
         run([sys.executable, "-c", forks], {}, 0.5)
 
 
-def test_a_machine_that_does_not_keep_time_is_reported() -> None:
+def test_late_timers_of_a_machine_are_reported() -> None:
     lateness = Lateness()
     lateness.note(0.001)
     assert lateness.worst_s == 0.001

@@ -9,11 +9,11 @@ from benchmarks.budgets import over_budget, unmeasured
 from benchmarks.load import __main__ as load
 from benchmarks.load import report
 from benchmarks.load.bed import limits_of
-from benchmarks.load.clients import Asked
+from benchmarks.load.clients import Response
 
 PARTS = {"extender": 1024, "webhook": 512, "dashboard": 1024, "agent": 384}
-GOOD = Asked(0.0, 0.01, "200")
-SILENT = Asked(0.0, 5.0, "TimeoutError: ")
+GOOD = Response(0.0, 0.01, "200")
+SILENT = Response(0.0, 5.0, "TimeoutError: ")
 BUDGETS = json.loads(Path(load.__file__).with_name("budgets.json").read_text())
 
 
@@ -43,11 +43,11 @@ def broken(*rows: report.Row) -> list[str]:
     return over_budget(figures, BUDGETS)
 
 
-def test_a_run_in_which_nothing_happened_keeps_every_budget() -> None:
+def test_an_idle_run_is_within_every_budget() -> None:
     assert broken() == []
 
 
-def test_probes_that_fail_thrice_take_a_part_out_of_its_service() -> None:
+def test_three_failed_probes_make_a_part_unready() -> None:
     probed = report.Probed([GOOD] * 12, [SILENT] * 3 + [GOOD], failures=6)
     [unready] = broken(
         row("agent", probes=dict.fromkeys(PARTS, report.Probed([GOOD], [GOOD], 6)) | {"agent": probed})
@@ -55,17 +55,17 @@ def test_probes_that_fail_thrice_take_a_part_out_of_its_service() -> None:
     assert unready.startswith("load_probes_failed_in_a_row_agent is 3.000")
 
 
-def test_slow_filters_silent_servers_and_full_memory_break_theirs() -> None:
+def test_slow_filters_silent_servers_and_full_memory_exceed_their_budgets() -> None:
     [slow] = broken(row("agent", attacked_s=0.0105))
     assert slow.startswith("load_filter_p99_ratio_agent is 2.100")
-    [silent] = broken(row("webhook-probes", clients=[GOOD, SILENT, Asked(0.0, 0.1, "503 ask again")]))
+    [silent] = broken(row("webhook-probes", clients=[GOOD, SILENT, Response(0.0, 0.1, "503 ask again")]))
     assert silent.startswith("load_unanswered_webhook-probes is 1.000")
     [full] = broken(row("webhook", memory_mib=dict.fromkeys(PARTS, 60.0) | {"webhook": 600.0}))
     assert full.startswith("load_memory_percent_of_limit_webhook is 117")
 
 
 @pytest.mark.parametrize(
-    ("said", "answered", "good"),
+    ("response", "answered", "good"),
     [
         ("200", True, True),
         ("401 log in first", True, False),
@@ -74,18 +74,20 @@ def test_slow_filters_silent_servers_and_full_memory_break_theirs() -> None:
         ("ConnectionResetError: peer", False, False),
     ],
 )
-def test_a_refusal_is_an_answer_and_no_good_probe(said: str, *, answered: bool, good: bool) -> None:
-    one = Asked(0.0, 0.0, said)
+def test_a_refusal_is_an_answer_but_not_a_good_probe(response: str, *, answered: bool, good: bool) -> None:
+    one = Response(0.0, 0.0, response)
     assert (one.answered, one.good) == (answered, good)
 
 
-def test_only_probes_that_fail_in_a_row_restart_a_container() -> None:
+def test_only_consecutive_failed_probes_restart_a_container() -> None:
     turns = report.Probed([SILENT] * 5 + [GOOD] + [SILENT] * 3, [], failures=6)
     assert turns.failed_in_a_row == 5
     figures = report.figures_of([row("agent", probes=dict.fromkeys(PARTS, turns))], PARTS)
     assert figures["load_restarts"][0] == 0
-    ended = report.Probed([GOOD] + [SILENT] * 6, [], failures=6)
-    figures = report.figures_of([row("agent", probes={**dict.fromkeys(PARTS, turns), "agent": ended})], PARTS)
+    restarted = report.Probed([GOOD] + [SILENT] * 6, [], failures=6)
+    figures = report.figures_of(
+        [row("agent", probes={**dict.fromkeys(PARTS, turns), "agent": restarted})], PARTS
+    )
     assert figures["load_restarts"][0] == 1
 
 

@@ -1,4 +1,4 @@
-"""Pods that come and go on openb's traces, the policy that is compared with, and the bound that no policy exceeds."""
+"""Arrivals and departures on openb's traces, the FGD policy for comparison, and the upper bound of all policies."""
 
 import random
 
@@ -46,7 +46,7 @@ def test_with_twice_the_load_the_cluster_is_full_and_pods_wait_under_every_polic
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_with_little_load_no_pod_waits_and_what_is_allocated_is_what_is_asked_for(policy: str) -> None:
+def test_with_little_load_no_pod_waits_and_every_request_is_allocated(policy: str) -> None:
     nodes = [LARGE._replace(name=f"node-{number}") for number in range(5)]
     found = run(nodes, [pod(500, lifetime_s=600.0)], policy, 0.3, 8.0, 7)
     assert found.allocated_percent == pytest.approx(30, abs=5)
@@ -80,18 +80,18 @@ def naive(free: list[int], cpu: int, model: str, known: list[TracePod]) -> float
 
 @given(known=pods, free=st.lists(st.sampled_from((0, 200, 400, 900, 1000)), min_size=4, max_size=4), one=pods)
 @quick
-def test_fragmentation_grows_as_the_definition_says(
-    known: list[TracePod], free: list[int], one: list[TracePod]
-) -> None:
+def test_fragmentation_grows_as_defined(known: list[TracePod], free: list[int], one: list[TracePod]) -> None:
     fgd = Fgd([LARGE], known, random.Random(1))
     for at, milli in enumerate(free):
         fgd.take(0, [at], MILLI - milli)
-    asked, cpu = one[0]._replace(gpus=1, models=frozenset()), 10_000
-    chosen = fgd.choose(asked, fgd.free[0].astype(int) * 0 + [0], fgd.free[0] * 0 + cpu)
+    request, cpu = one[0]._replace(gpus=1, models=frozenset()), 10_000
+    chosen = fgd.choose(request, fgd.free[0].astype(int) * 0 + [0], fgd.free[0] * 0 + cpu)
     growths = {
-        at: naive([*free[:at], milli - asked.gpu_milli, *free[at + 1 :]], cpu - asked.cpu_milli, "G2", known)
+        at: naive(
+            [*free[:at], milli - request.gpu_milli, *free[at + 1 :]], cpu - request.cpu_milli, "G2", known
+        )
         for at, milli in enumerate(free)
-        if milli >= asked.gpu_milli
+        if milli >= request.gpu_milli
     }
     if not growths:
         assert chosen is None
@@ -100,8 +100,8 @@ def test_fragmentation_grows_as_the_definition_says(
         assert growths[chosen[1][0]] == pytest.approx(min(growths.values()))
 
 
-def test_fgd_places_pods_without_a_gpu_by_its_own_rule_only_where_it_chooses_for_all_pods() -> None:
-    """They take processors that pods with GPUs need."""
+def test_fgd_places_pods_without_a_gpu_only_if_it_chooses_for_all_pods() -> None:
+    """Placed otherwise, they take processors that pods with GPUs need."""
     known = [pod(MILLI, 4, 32000), *[pod(0, 0, 2000)] * 30]
     both = [
         run([LARGE, LARGE._replace(name="other")], known, policy, 0.4, 4.0, 3) for policy in (FGD, FGD_ALL)
@@ -115,7 +115,7 @@ def test_two_pods_with_more_than_half_a_gpu_do_not_fit_on_one_in_any_division() 
     assert most_percent([ONE], [pod(340)] * 4) == pytest.approx(68)
 
 
-def test_processors_and_models_bound_what_is_allocated() -> None:
+def test_processors_and_models_limit_the_allocation() -> None:
     assert most_percent([TWO], [pod(MILLI, cpu=16000)] * 2) == pytest.approx(50)
     assert most_percent([ONE], [pod(MILLI, model="G2")]) == 0
 
@@ -127,5 +127,5 @@ def test_no_policy_allocates_more_than_the_bound(arriving: list[TracePod], polic
     assert replay(nodes, arriving, policy, 1).percent <= most_percent(nodes, arriving) + 1e-6
 
 
-def test_kinds_are_what_pods_request_and_not_who_they_are() -> None:
+def test_pods_are_of_one_kind_if_their_requests_are_equal() -> None:
     assert kind_of(pod(300)._replace(name="a")) == kind_of(pod(300)._replace(name="b", lifetime_s=1.0))

@@ -1,4 +1,4 @@
-"""The replay of openb's traces: what arrives, how it is placed, and what is said of it."""
+"""The replay of openb's traces: arrivals, placement and reports."""
 
 import json
 import lzma
@@ -81,7 +81,7 @@ def test_lists_are_found_by_their_names_and_read_whatever_columns_they_have(fold
     assert trace_name(Path("openb_pod_list_default.csv.xz")) == "default"
 
 
-def test_a_folder_or_a_file_that_is_no_trace_says_what_is_wrong(folder: Path) -> None:
+def test_a_folder_or_file_without_a_trace_is_rejected_with_the_reason(folder: Path) -> None:
     (folder / "openb_pod_list_bad.csv").write_text("name,what\na,b\n")
     with pytest.raises(TraceError, match=r"openb_pod_list_bad\.csv: not a list of pods"):
         read_pods(pod_lists(folder)["bad"])
@@ -96,7 +96,7 @@ def test_a_folder_or_a_file_that_is_no_trace_says_what_is_wrong(folder: Path) ->
 
 @given(listed=pods, capacity=st.integers(1, 9), seed=st.integers(0, 9))
 @quick
-def test_what_arrives_asks_for_the_ratio_but_for_the_last_pod(
+def test_arrivals_request_the_configured_ratio_up_to_one_pod(
     listed: list[TracePod], capacity: int, seed: int
 ) -> None:
     if not any(pod.total_milli for pod in listed):
@@ -110,7 +110,7 @@ def test_what_arrives_asks_for_the_ratio_but_for_the_last_pod(
 
 @given(listed=pods, policy=st.sampled_from(REPLAYED), seed=st.integers(0, 3))
 @quick
-def test_no_more_is_allocated_than_there_is_and_the_same_seed_repeats_the_result(
+def test_allocation_stays_within_capacity_and_equal_seeds_give_equal_results(
     listed: list[TracePod], policy: str, seed: int
 ) -> None:
     nodes = [TraceNode("a", 8000, 4000, 2, "T4"), TraceNode("b", 64000, 4000, 1, "V100")]
@@ -128,7 +128,7 @@ def test_no_more_is_allocated_than_there_is_and_the_same_seed_repeats_the_result
 
 
 @pytest.mark.parametrize("policy", REPLAYED)
-def test_processors_memory_and_models_are_kept_to(policy: str) -> None:
+def test_processors_memory_and_models_are_respected(policy: str) -> None:
     nodes = [TraceNode("a", 4000, 4000, 4, "T4")]
     anywhere: frozenset[str] = frozenset()
 
@@ -144,7 +144,7 @@ def test_processors_memory_and_models_are_kept_to(policy: str) -> None:
     )
 
 
-def test_why_a_pod_was_dropped_is_counted_by_the_first_reason_of_each_node() -> None:
+def test_refusals_of_a_dropped_pod_are_counted_by_each_nodes_first_reason() -> None:
     nodes = [
         TraceNode("model", 1, 1, 1, "V100"),
         TraceNode("processors", 1, 1, 1, "T4"),
@@ -152,8 +152,8 @@ def test_why_a_pod_was_dropped_is_counted_by_the_first_reason_of_each_node() -> 
         TraceNode("gpus", 4000, 4000, 1, "T4"),
         TraceNode("taken", 4000, 4000, 2, "T4"),
     ]
-    asking = TracePod(1000, 1000, 2, 1000, frozenset({"T4"}))
-    first, second = replay(nodes, [asking._replace(gpus=2), asking], "binpack", 1).landed
+    request = TracePod(1000, 1000, 2, 1000, frozenset({"T4"}))
+    first, second = replay(nodes, [request._replace(gpus=2), request], "binpack", 1).landed
     assert (first.node, first.gpus, dict(first.refusals)) == ("taken", (0, 1), {})
     assert (second.node, dict(second.refusals)) == (
         "",
@@ -161,7 +161,7 @@ def test_why_a_pod_was_dropped_is_counted_by_the_first_reason_of_each_node() -> 
     )
 
 
-def test_pods_without_a_gpu_go_where_most_is_free() -> None:
+def test_pods_without_a_gpu_go_to_the_node_with_most_free() -> None:
     nodes = [TraceNode("a", 4000, 4000, 1, "T4"), TraceNode("b", 8000, 8000, 1, "T4")]
     free_first = [TracePod(4000, 4000, 0, 0, frozenset()), TracePod(4000, 0, 1, 1000, frozenset())]
     assert replay(nodes, [*free_first, free_first[1]], "binpack", 1).percent == 100
@@ -184,14 +184,14 @@ def run(
     return command.main()
 
 
-def test_where_the_traces_are_missing_the_command_says_so_and_does_not_fail(
+def test_missing_traces_are_reported_as_skipped_without_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, tmp_path, "--traces", str(tmp_path / "none")) == 0
     assert "skipped: " in capsys.readouterr().out
 
 
-def test_a_quick_run_replays_generated_lists_where_the_traces_are_missing(
+def test_a_quick_run_replays_generated_lists_if_the_traces_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "DATA", tmp_path / "none")
@@ -246,7 +246,7 @@ def test_a_damaged_list_is_reported_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "row", ["p,-1,1,1,460", "p,1,1,99999,460", f"p,1,{1 << 63},1,460", "p,1", "p,1,x,1,1"]
 )
-def test_a_row_that_no_pod_can_have_is_refused(tmp_path: Path, row: str) -> None:
+def test_a_row_with_impossible_values_is_rejected(tmp_path: Path, row: str) -> None:
     file = tmp_path / "openb_pod_list_odd.csv"
     file.write_text(f"name,cpu_milli,memory_mib,num_gpu,gpu_milli\n{row}\n")
     with pytest.raises(TraceError, match=r"odd\.csv: not a list of pods"):

@@ -1,4 +1,4 @@
-"""Builds the stand-in driver once for a test run, and finds foreign clients of it."""
+"""Builds the fake driver once per test run, and finds third-party clients of it."""
 
 import functools
 import os
@@ -17,7 +17,7 @@ IN_CI = os.environ.get("CI") == "true"
 
 @functools.cache
 def build(target: str) -> Path:
-    """Run ``make TARGET``; several test processes may ask at once."""
+    """Run ``make TARGET``; several test processes may call it at the same time."""
     make("fakegpu", target, BUILT / "lock")
     return BUILT
 
@@ -35,10 +35,12 @@ def system_program(name: str) -> str:
 
 
 def environment(node: Path, **more: str) -> dict[str, str]:
-    """What a process needs to find the stand-in driver, and nothing that would mislead it."""
+    """Environment in which a process finds the fake driver, without variables that would mislead it."""
     libraries = [str(BUILT), *map(str, (SYSTEM / "usr" / "lib").glob("*-linux-gnu"))]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FAKEGPU_", "LD_"))}
-    return kept | {
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(("FAKEGPU_", "LD_"))
+    }
+    return inherited | {
         "LD_LIBRARY_PATH": ":".join(libraries),
         "FAKEGPU_NODE": str(node),
         "TERM": "xterm",

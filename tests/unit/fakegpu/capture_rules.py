@@ -1,8 +1,8 @@
-"""Calls beside a global capture in another thread: prints, as JSON, what each answers and how the capture ends.
+"""Calls during a global capture in another thread: prints, as JSON, the result of each and of the capture.
 
     python capture_rules.py
 
-First from a thread in its usual mode, then from one whose mode is relaxed. Run with the driver, or what stands before it, in LD_LIBRARY_PATH.
+First from a thread in its usual mode, then from one whose mode is relaxed. Run with the driver, or the library in front of it, in LD_LIBRARY_PATH.
 """
 
 import ctypes
@@ -35,8 +35,8 @@ pool = made("cuDeviceGetDefaultMemPool", 0)
 other = made("cuStreamCreate", 1)
 event = made("cuEventCreate", 0)
 must("cuEventRecord", event, other)
-address, kept = c_uint64(), c_uint64()
-must("cuMemAlloc_v2", byref(kept), c_size_t(1 << 20))
+address, allocated = c_uint64(), c_uint64()
+must("cuMemAlloc_v2", byref(allocated), c_size_t(1 << 20))
 must("cuStreamSynchronize", other)
 CALLS: dict[str, Callable[[], int]] = {
     "cuEventQuery": lambda: cuda.cuEventQuery(event),
@@ -47,7 +47,7 @@ CALLS: dict[str, Callable[[], int]] = {
     "cuMemPoolGetAttribute": lambda: cuda.cuMemPoolGetAttribute(pool, RESERVED, byref(c_uint64())),
     "cuMemPoolTrimTo": lambda: cuda.cuMemPoolTrimTo(pool, c_size_t(0)),
     "cuMemAllocAsync": lambda: cuda.cuMemAllocAsync(byref(address), c_size_t(1 << 20), other),
-    "cuMemFree": lambda: cuda.cuMemFree_v2(kept),
+    "cuMemFree": lambda: cuda.cuMemFree_v2(allocated),
     "cuEventCreate": lambda: cuda.cuEventCreate(byref(c_void_p()), 0),
     "cuEventRecord": lambda: cuda.cuEventRecord(event, other),
     "cuEventDestroy": lambda: cuda.cuEventDestroy_v2(made("cuEventCreate", 0)),
@@ -62,8 +62,8 @@ CALLS: dict[str, Callable[[], int]] = {
 }
 
 
-def beside_a_capture(call: Callable[[], int], mode: int) -> tuple[int, int]:
-    """What the call answers in a thread of that mode, and how the capture beside it ends."""
+def during_a_capture(call: Callable[[], int], mode: int) -> tuple[int, int]:
+    """Results of the call in a thread of that mode, and of the capture."""
     answers = []
 
     def run() -> None:
@@ -86,7 +86,7 @@ def beside_a_capture(call: Callable[[], int], mode: int) -> tuple[int, int]:
 print(
     json.dumps(
         {
-            mode: {name: beside_a_capture(call, number) for name, call in CALLS.items()}
+            mode: {name: during_a_capture(call, number) for name, call in CALLS.items()}
             for mode, number in (("global", GLOBAL), ("relaxed", RELAXED))
         }
     )

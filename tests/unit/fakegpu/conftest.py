@@ -11,7 +11,7 @@ from tests.unit.fakegpu.building import LIBRARY, build
 
 @pytest.fixture(scope="session")
 def library() -> ctypes.CDLL:
-    """The stand-in library, which nvidia-ml-py is made to use in this process."""
+    """The fake library, which nvidia-ml-py uses in this process."""
     build("programs")
     loaded = ctypes.CDLL(str(LIBRARY))
     pynvml.nvmlLib = loaded

@@ -1,7 +1,7 @@
-"""A process of its own with the stand-in ``libcuda.so.1``, driven by a test call by call.
+"""A separate process with the fake ``libcuda.so.1``, driven by a test call by call.
 
-The driver's state is one per process and cannot be left again, and what is to be tried is what processes see of each
-other; so every use of the library is in a child, and the test may end it at any moment.
+The driver's state is per process and cannot be reset, and the tests are about what processes see of each other; so every
+use of the library is in a child, which the test may end at any moment.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any
 from tests.unit.fakegpu.building import BUILT
 
 MIB = 1 << 20
-#: An answer may take this long, on a machine however busy.
+#: An answer may take this long, even on a busy machine.
 PATIENCE_S = 60.0
 NAMES = {
     0: "SUCCESS",
@@ -118,7 +118,7 @@ def _serve(connection: Any, environment: dict[str, str]) -> None:
 
 
 def _in_child(library: ctypes.CDLL, name: str, *arguments: Any) -> Any:
-    """What a function answers in a fork of the process."""
+    """The result of a function in a fork of the process."""
     child = os.fork()
     if not child:
         code = getattr(library, name)(*(_argument(value)[0] for value in arguments))
@@ -128,7 +128,7 @@ def _in_child(library: ctypes.CDLL, name: str, *arguments: Any) -> Any:
 
 
 class CudaProcess:
-    """The child. `cu` calls any function of the interface; what it wrote comes back after its result."""
+    """The child. `cu` calls any function of the interface; its outputs are returned after its result."""
 
     def __init__(self, node: Path, **environment: str) -> None:
         fork = multiprocessing.get_context("fork")
@@ -142,10 +142,10 @@ class CudaProcess:
         self.pid = self._process.pid
 
     def ask(self, what: str, *arguments: Any) -> Any:
-        self.tell(what, *arguments)
+        self.send(what, *arguments)
         return self.answer()
 
-    def tell(self, what: str, *arguments: Any) -> None:
+    def send(self, what: str, *arguments: Any) -> None:
         self._connection.send((what, *arguments))
 
     def answer(self) -> Any:
@@ -156,24 +156,24 @@ class CudaProcess:
         return answer
 
     def cu(self, name: str, *arguments: Any) -> Any:
-        """The result's name, alone or with what was written."""
+        """The result's name, alone or with the outputs."""
         result = self.ask(name, *arguments)
         return result if len(result) > 1 else result[0]
 
     def good(self, name: str, *arguments: Any) -> Any:
-        """What was written, of a call that must succeed."""
+        """The outputs of a call that must succeed."""
         code, *written = self.ask(name, *arguments)
         assert code == "SUCCESS", f"{name}: {code}"
         return written[0] if len(written) == 1 else tuple(written)
 
     def lend(self, file: int) -> int:
-        """One of the process's descriptors, as this one's own."""
-        self.tell("lend", file)
+        """Duplicate a descriptor of the process into this one."""
+        self.send("lend", file)
         return int(reduction.recv_handle(self._connection))
 
     def receive(self, file: int) -> int:
-        """What the process knows a descriptor as that it gets of this one, which has it no longer."""
-        self.tell("receive")
+        """Move a descriptor from this process to the child; its number there."""
+        self.send("receive")
         reduction.send_handle(self._connection, file, self.pid)
         os.close(file)
         return int(self.answer())
@@ -203,7 +203,7 @@ class CudaProcess:
 
 
 class Processes:
-    """Children on one node, all ended with the test."""
+    """Children on one node, all closed with the test."""
 
     def __init__(self, node: Path) -> None:
         self.node = node
@@ -220,7 +220,7 @@ class Processes:
         return process
 
     @contextlib.contextmanager
-    def ended(self) -> Iterator["Processes"]:
+    def closing(self) -> Iterator["Processes"]:
         try:
             yield self
         finally:

@@ -22,7 +22,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     build("programs")
     node = tmp_path / "node.gpus"
     gpus.write(node, NODE)
-    with Processes(node).ended() as started:
+    with Processes(node).closing() as started:
         yield started
 
 
@@ -33,7 +33,7 @@ def cuda(processes: Processes) -> CudaProcess:
     return process
 
 
-def test_nothing_but_versions_and_errors_answers_before_the_driver_is_opened(processes: Processes) -> None:
+def test_only_versions_and_errors_can_be_queried_before_the_driver_is_opened(processes: Processes) -> None:
     cuda = processes.start()
     assert cuda.cu("cuDeviceGetCount", OUT)[0] == "NOT_INITIALIZED"
     assert cuda.cu("cuMemAlloc_v2", OUT, 1)[0] == "NOT_INITIALIZED"
@@ -56,7 +56,7 @@ def test_errors_have_names_and_texts(processes: Processes) -> None:
 @pytest.mark.parametrize(
     ("visible", "seen"), [("all", [0, 1, 2, 3]), ("2,0", [0, 2]), (NODE.gpus[3].uuid, [3])]
 )
-def test_devices_are_those_that_are_visible_in_the_nodes_order(
+def test_visible_devices_appear_in_the_nodes_order(
     processes: Processes, visible: str, seen: list[int]
 ) -> None:
     cuda = processes.start(FAKEGPU_VISIBLE_DEVICES=visible)
@@ -127,7 +127,7 @@ def test_a_destroyed_context_is_an_error_for_every_thread_that_still_has_it(cuda
         ("cuCtxCreate_v3", (pack("iI", 0, 10), 1, 0, 0), 224),
     ],
 )
-def test_contexts_that_cannot_be_made_are_refused(
+def test_contexts_that_cannot_be_created_are_refused(
     cuda: CudaProcess, name: str, arguments: tuple[int, ...], error: str
 ) -> None:
     assert cuda.cu(name, OUT, *arguments)[0] == error
@@ -159,7 +159,7 @@ def test_the_primary_context_lives_while_it_has_users_or_until_it_is_reset(cuda:
     assert cuda.cu("cuMemGetInfo_v2", OUT, OUT)[0] == "CONTEXT_IS_DESTROYED"
 
 
-def test_limits_are_kept(cuda: CudaProcess) -> None:
+def test_limits_can_be_set_and_read(cuda: CudaProcess) -> None:
     cuda.good("cuCtxCreate_v2", OUT, 0, 0)
     assert cuda.good("cuCtxGetLimit", OUT, 2) == 8 * MIB
     cuda.good("cuCtxSetLimit", 2, 32 * MIB)
@@ -167,14 +167,14 @@ def test_limits_are_kept(cuda: CudaProcess) -> None:
     assert cuda.cu("cuCtxGetLimit", OUT, 99)[0] == 215
 
 
-def test_a_context_takes_what_the_description_says(processes: Processes) -> None:
+def test_a_context_takes_the_described_memory(processes: Processes) -> None:
     gpus.write(processes.node, replace(NODE, gpus=tuple(replace(gpu, context_mib=100) for gpu in NODE.gpus)))
     cuda = processes.opened()
     total = cuda.good("cuDeviceTotalMem_v2", OUT, 0)
     assert total - cuda.free_bytes() == 100 * MIB
 
 
-def test_total_memory_is_without_what_the_driver_keeps(processes: Processes) -> None:
+def test_total_memory_excludes_what_the_driver_reserves(processes: Processes) -> None:
     gpus.write(processes.node, gpus.preset("v100-16384", "n1"))
     cuda = processes.opened()
     assert cuda.good("cuDeviceTotalMem_v2", OUT, 0) == 16160 * MIB
@@ -201,7 +201,7 @@ def test_peers_are_opened_once(cuda: CudaProcess) -> None:
     assert cuda.cu("cuCtxEnablePeerAccess", there, 0) == "INVALID_CONTEXT"
 
 
-def test_the_state_is_for_every_user_of_the_machine(processes: Processes) -> None:
+def test_the_state_is_writable_for_every_user_of_the_machine(processes: Processes) -> None:
     before = os.umask(0o077)
     try:
         cuda = processes.opened()
@@ -213,8 +213,8 @@ def test_the_state_is_for_every_user_of_the_machine(processes: Processes) -> Non
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o666}
 
 
-def test_a_green_context_keeps_the_primary_one_and_is_it_in_all_but_name(cuda: CudaProcess) -> None:
-    """As NVIDIA's cuda.h says of cuGreenCtxCreate, cuGreenCtxDestroy and cuCtxFromGreenCtx."""
+def test_a_green_context_retains_the_primary_one_and_shares_its_memory(cuda: CudaProcess) -> None:
+    """As documented in NVIDIA's cuda.h for cuGreenCtxCreate, cuGreenCtxDestroy and cuCtxFromGreenCtx."""
     resource = cuda.good("cuDeviceGetDevResource", 0, Out(144), 1)
     assert int.from_bytes(resource[96:100], "little") == 80
     assert cuda.cu("cuDeviceGetDevResource", 0, Out(144), 1000)[0] == 914
@@ -250,7 +250,7 @@ def test_a_green_context_keeps_the_primary_one_and_is_it_in_all_but_name(cuda: C
     assert cuda.good("cuDevicePrimaryCtxGetState", 0, Out(4), Out(4))[1] == pack("i", 0)
 
 
-def test_a_green_context_goes_with_a_reset_of_its_device(cuda: CudaProcess) -> None:
+def test_a_green_context_is_destroyed_by_a_reset_of_its_device(cuda: CudaProcess) -> None:
     description = cuda.good(
         "cuDevResourceGenerateDesc", OUT, cuda.good("cuDeviceGetDevResource", 0, Out(144), 1), 1
     )
@@ -264,7 +264,7 @@ def test_a_green_context_goes_with_a_reset_of_its_device(cuda: CudaProcess) -> N
     assert cuda.good("cuDevicePrimaryCtxGetState", 0, Out(4), Out(4))[1] == pack("i", 0)
 
 
-#: What calls answer in an exit handler that was registered before the driver's own, which run first.
+#: Results of calls in an exit handler that was registered before the driver's own, which run first.
 AFTER_EXIT = """
 import ctypes, sys
 libc, number = ctypes.CDLL(None), ctypes.c_int()
@@ -280,13 +280,13 @@ libc.exit(0)
 """
 
 
-def test_once_a_program_exits_every_call_says_so_as_with_nvidias_driver(tmp_path: Path) -> None:
-    """NVIDIA's 535, where there is no GPU."""
+def test_calls_of_an_exiting_program_fail_as_with_nvidias_driver(tmp_path: Path) -> None:
+    """Compared with NVIDIA's 535, without a GPU."""
     build("library")
     gpus.write(tmp_path / "node.gpus", NODE)
     nvidias = next(iter(SYSTEM.glob("usr/lib/*/nvidia/current/libcuda.so.535.*")), None)
     for library in (BUILT / "libcuda.so.1", *filter(None, [nvidias])):
-        ended = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-c", AFTER_EXIT, library],
             env=environment(tmp_path / "node.gpus"),
             capture_output=True,
@@ -294,4 +294,4 @@ def test_once_a_program_exits_every_call_says_so_as_with_nvidias_driver(tmp_path
             timeout=60,
             check=True,
         )
-        assert ended.stdout == "4 4 4 4 4\n", library
+        assert completed.stdout == "4 4 4 4 4\n", library

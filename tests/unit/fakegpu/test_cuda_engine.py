@@ -1,4 +1,4 @@
-"""Time on the stand-in GPU: what it says of it itself, so that nothing here depends on how busy the machine is."""
+"""Time on the fake GPU, by its own clock, so that nothing here depends on how busy the machine is."""
 
 import ctypes
 import os
@@ -29,7 +29,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     described = gpus.preset("v100-16160", "n1")
     # 64 processes have room.
     gpus.write(node, replace(described, gpus=(replace(described.gpus[0], context_mib=64),)))
-    with Processes(node).ended() as started:
+    with Processes(node).closing() as started:
         yield started
 
 
@@ -39,7 +39,7 @@ def load(node: Path, *arguments: str) -> "subprocess.Popen[bytes]":
 
 
 def busy_ns(node: Path) -> tuple[int, dict[int, int]]:
-    """Of the GPU since there is a state of it, and of each living process."""
+    """Busy time of the GPU since its state was created, and of each living process."""
     uuid = gpus.preset("v100-16160", "n1").gpus[0].uuid
     ran = subprocess.run(
         [BUILT / "engine_state", f"{node}.state", uuid],
@@ -81,7 +81,7 @@ class Gpu:
         return ctypes.c_float.from_buffer_copy(written.to_bytes(8, "little")[:4]).value * MS
 
     def timed(self, nanoseconds: int, count: int = 1) -> float:
-        """How long kernels of that length take on the GPU's own clock, launched all at once."""
+        """Time on the GPU's own clock of kernels of that length, launched together."""
         cuda = self.process
         start, end = self.event(), self.event()
         cuda.good("cuStreamBeginCapture_v2", self.stream, 0)
@@ -103,7 +103,7 @@ class Gpu:
         return busy_ns(self._node)[1][self.process.pid]
 
 
-def test_what_ran_is_counted_to_the_nanosecond(processes: Processes) -> None:
+def test_busy_time_is_exact_to_the_nanosecond(processes: Processes) -> None:
     for arguments in (["count:50000:400", "1"], ["count:1500000:7", "1", "3"]):
         assert load(processes.node, *arguments).wait(60) == 0
     assert busy_ns(processes.node)[0] == 400 * 50 * US + 7 * 1500 * US
@@ -117,7 +117,7 @@ def test_kernels_of_one_graph_take_as_long_as_their_sum(processes: Processes) ->
 def test_two_busy_processes_share_the_gpu_in_slices(processes: Processes) -> None:
     one, other = Gpu(processes), Gpu(processes)
     one.begin_work()
-    # A busy machine wakes either too late for some of its slices, which the other then gets: the best try counts.
+    # A busy machine wakes either process too late for some of its slices, which the other then gets: the best try counts.
     tries_ns = (other.timed(100 * MS) for _ in range(30))
     best_ns = next((took_ns for took_ns in tries_ns if took_ns == pytest.approx(200 * MS, rel=0.1)), None)
     assert one.process.cu("cuStreamQuery", one.stream) == "NOT_READY"
@@ -130,14 +130,14 @@ def test_a_short_kernel_does_not_wait_for_a_long_one_of_another_process(processe
     assert min(other.timed(100 * US) for _ in range(30)) < 20 * MS
 
 
-def test_a_killed_process_blocks_no_other(processes: Processes) -> None:
+def test_a_killed_process_does_not_block_others(processes: Processes) -> None:
     one, other = Gpu(processes), Gpu(processes)
     one.begin_work()
     one.process.kill()
     assert min(other.timed(50 * MS) for _ in range(10)) == pytest.approx(50 * MS, rel=1e-5)
 
 
-def test_a_stopped_process_is_passed_over(processes: Processes) -> None:
+def test_a_stopped_process_is_skipped(processes: Processes) -> None:
     one, other = Gpu(processes), Gpu(processes)
     one.begin_work()
     os.kill(one.process.pid, signal.SIGSTOP)
@@ -166,7 +166,7 @@ def test_a_process_without_work_is_never_woken(processes: Processes) -> None:
     assert switches() == before
 
 
-def test_sixty_four_processes_at_once_get_what_they_ask(processes: Processes) -> None:
+def test_sixty_four_simultaneous_processes_complete_their_work(processes: Processes) -> None:
     started = [load(processes.node, "count:50000:20", "1") for _ in range(64)]
     assert [process.wait(120) for process in started] == [0] * 64
     assert busy_ns(processes.node)[0] == 64 * 20 * 50 * US
@@ -174,12 +174,12 @@ def test_sixty_four_processes_at_once_get_what_they_ask(processes: Processes) ->
 
 @pytest.mark.timeout(600)  # it may have to build everything first
 @pytest.mark.parametrize("sanitizer", ["", *SANITIZERS])
-def test_everything_about_work(sanitizer: str, processes: Processes) -> None:
+def test_every_call_about_work(sanitizer: str, processes: Processes) -> None:
     folder = build("sanitize" if sanitizer else "programs") / sanitizer
     program = [str(folder / "engine_calls"), str(SPIN), "2", "4"]
     if sanitizer and shutil.which("setarch"):
         program = ["setarch", "--addr-no-randomize", *program]
-    ended = subprocess.run(
+    completed = subprocess.run(
         program,
         env={**os.environ, "FAKEGPU_NODE": str(processes.node)},
         capture_output=True,
@@ -187,4 +187,4 @@ def test_everything_about_work(sanitizer: str, processes: Processes) -> None:
         timeout=100,
         check=False,
     )
-    assert (ended.returncode, ended.stdout) == (0, "ok\n"), ended.stderr
+    assert (completed.returncode, completed.stdout) == (0, "ok\n"), completed.stderr

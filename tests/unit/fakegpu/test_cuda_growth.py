@@ -1,6 +1,6 @@
-"""What the driver takes without being asked, on a GPU whose description says so.
+"""Memory that the driver takes on its own, on a GPU whose description has it.
 
-Each figure is what NVIDIA H200s showed with driver 580 (docs/measurements/2026-11-h200.md), by NVML's count for the process.
+Each figure was measured on NVIDIA H200s with driver 580 (docs/measurements/2026-11-h200.md), by NVML's count for the process.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     build("programs")
     node = tmp_path / "node.gpus"
     gpus.write(node, gpus.preset("h200-141gb", "n1"))
-    with Processes(node).ended() as started:
+    with Processes(node).closing() as started:
         yield started
 
 
@@ -33,7 +33,7 @@ def cuda(processes: Processes) -> CudaProcess:
 
 
 class Growth:
-    """How much more of the GPU is in use than at the beginning, in bytes."""
+    """Increase of the GPU's used memory since the beginning, in bytes."""
 
     def __init__(self, cuda: CudaProcess) -> None:
         self._cuda = cuda
@@ -61,7 +61,7 @@ def test_code_comes_with_the_first_kernel_and_a_page_with_each_further_module(cu
     assert growth.now == 102 * MIB
 
 
-def test_a_modules_variables_come_with_it_and_go_with_it(cuda: CudaProcess) -> None:
+def test_a_modules_variables_are_allocated_and_freed_with_it(cuda: CudaProcess) -> None:
     # A module with 64 MiB of them: 64 MiB more, although no address is queried.
     growth = Growth(cuda)
     module = cuda.good("cuModuleLoadData", OUT, VARIABLES)
@@ -74,7 +74,7 @@ def test_a_modules_variables_come_with_it_and_go_with_it(cuda: CudaProcess) -> N
     assert cuda.cu("cuModuleLoadData", OUT, VARIABLES)[0] == "OUT_OF_MEMORY"
 
 
-def test_streams_take_memory_that_their_end_does_not_give_back(cuda: CudaProcess) -> None:
+def test_streams_take_memory_that_is_not_returned_with_their_end(cuda: CudaProcess) -> None:
     # 32 streams: 16 MiB, never returned.
     growth = Growth(cuda)
     streams = [cuda.good("cuStreamCreate", OUT, 0) for _ in range(32)]
@@ -87,7 +87,7 @@ def test_streams_take_memory_that_their_end_does_not_give_back(cuda: CudaProcess
     assert growth.now == 16 * MIB
 
 
-def test_managed_memory_that_the_gpu_writes_is_there_twice_and_the_second_stays(cuda: CudaProcess) -> None:
+def test_managed_memory_written_by_the_gpu_counts_twice_and_the_second_part_stays(cuda: CudaProcess) -> None:
     # 64 MiB of it, written on the GPU: 128 MiB, 64 of them permanently.
     growth = Growth(cuda)
     address = cuda.good("cuMemAllocManaged", OUT, 64 * MIB, 1)
@@ -99,7 +99,7 @@ def test_managed_memory_that_the_gpu_writes_is_there_twice_and_the_second_stays(
     assert growth.now == 64 * MIB
 
 
-def test_stacks_come_with_the_next_launch_and_heap_and_printf_with_none(cuda: CudaProcess) -> None:
+def test_stacks_are_allocated_with_the_next_launch_and_heap_and_printf_are_not(cuda: CudaProcess) -> None:
     # 16 KiB a thread: 3,960 MiB; 8 KiB: 1,848. Heap and printf cost nothing until they are used.
     assert launch(cuda) == "SUCCESS"
     growth = Growth(cuda)
@@ -126,7 +126,7 @@ def test_a_processs_second_context_costs_more_than_its_first(processes: Processe
     assert growth.now == 518 * MIB
 
 
-def test_all_of_it_ends_with_its_context(cuda: CudaProcess) -> None:
+def test_all_of_it_is_freed_with_its_context(cuda: CudaProcess) -> None:
     growth = Growth(cuda)
     context = cuda.good("cuCtxCreate_v2", OUT, 0, 0)
     assert launch(cuda, VARIABLES) == "SUCCESS"

@@ -10,7 +10,7 @@ from tests.building import ROOT
 from tests.unit.fakegpu.test_cuda_names import header
 
 FAKEGPU = ROOT / "fakegpu"
-#: Ours that declare parts of the interface.
+#: Our headers that declare parts of the interface.
 HEADERS = (
     "interface/cuda.h",
     "interface/cuda_memory.h",
@@ -44,7 +44,7 @@ def members() -> list[tuple[str, str]]:
 
 
 def printed(folder: Path, include: str, search: Path) -> dict[str, int]:
-    """What a program that has included the header has for each name."""
+    """The value of each name in a program that includes the header."""
     lines = [f'printf("{name} %d\\n", (int){name});' for name in constants()]
     for struct, member in members():
         value = f"offsetof({struct}, {member})" if member else f"sizeof({struct})"
@@ -60,7 +60,7 @@ def printed(folder: Path, include: str, search: Path) -> dict[str, int]:
     return {name: int(value) for name, value in (line.split() for line in output.splitlines())}
 
 
-def test_numbers_and_layouts_are_those_of_nvidias_header(tmp_path: Path) -> None:
+def test_numbers_and_layouts_equal_those_of_nvidias_header(tmp_path: Path) -> None:
     theirs = printed(tmp_path, "#include <cuda.h>", header("cuda.h").parent)
     ours = printed(tmp_path, "".join(f'#include "{name}"\n' for name in HEADERS), FAKEGPU)
     assert len(ours) > 150
@@ -80,7 +80,7 @@ def test_every_error_of_nvidias_header_has_its_name_and_a_text() -> None:
     assert ours == enumerators("cudaError_enum")
 
 
-def test_attributes_of_devices_are_where_nvidias_header_has_them() -> None:
+def test_device_attributes_have_the_numbers_of_nvidias_header() -> None:
     known = enumerators("CUdevice_attribute_enum")
     source = (FAKEGPU / "cuda" / "device" / "data_sheet.c").read_text()
     ours = [
@@ -95,7 +95,7 @@ def test_attributes_of_devices_are_where_nvidias_header_has_them() -> None:
 
 
 @pytest.mark.parametrize("name", HEADERS)
-def test_a_header_of_the_interface_needs_nothing_before_it(name: str) -> None:
+def test_a_header_of_the_interface_is_self_contained(name: str) -> None:
     command = [
         "gcc",
         "-std=c11",

@@ -1,4 +1,4 @@
-"""What each kind of memory takes of a GPU, and gives back."""
+"""How much of a GPU each kind of memory takes and returns."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def processes(tmp_path: Path) -> Iterator[Processes]:
     build("programs")
     node = tmp_path / "node.gpus"
     gpus.write(node, gpus.preset("v100-16160", "n1"))
-    with Processes(node).ended() as started:
+    with Processes(node).closing() as started:
         yield started
 
 
@@ -94,7 +94,7 @@ def test_each_kind_of_memory_is_taken_from_the_gpu_and_freed(
     assert cuda.free_bytes() == before
 
 
-def test_a_mipmap_is_its_levels(cuda: CudaProcess) -> None:
+def test_a_mipmap_takes_the_memory_of_its_levels(cuda: CudaProcess) -> None:
     before = cuda.free_bytes()
     mipmap = cuda.good("cuMipmappedArrayCreate", OUT, array(1024, 1024), 3)
     # 16, 4 and 1 MiB: each level is an array, and of arrays below a MiB the pages are shared.
@@ -118,7 +118,7 @@ def test_small_pieces_share_pages_of_the_gpu(cuda: CudaProcess) -> None:
     assert cuda.free_bytes() == before
 
 
-def test_a_context_takes_memory_and_its_end_frees_all_that_was_its(cuda: CudaProcess) -> None:
+def test_a_context_takes_memory_and_its_end_frees_all_of_its_allocations(cuda: CudaProcess) -> None:
     assert cuda.free_bytes() == TOTAL - CONTEXT
     second = cuda.good("cuCtxCreate_v2", OUT, 0, 0)
     assert cuda.free_bytes() == TOTAL - 2 * CONTEXT
@@ -131,7 +131,7 @@ def test_a_context_takes_memory_and_its_end_frees_all_that_was_its(cuda: CudaPro
     assert cuda.free_bytes() == TOTAL - CONTEXT
 
 
-def test_what_does_not_fit_is_refused_and_the_last_piece_is_not(cuda: CudaProcess) -> None:
+def test_an_allocation_that_does_not_fit_is_refused_and_the_last_piece_is_not(cuda: CudaProcess) -> None:
     room = cuda.free_bytes()
     assert cuda.cu("cuMemAlloc_v2", OUT, room + 1)[0] == "OUT_OF_MEMORY"
     cuda.good("cuMemAlloc_v2", OUT, room - GRANULE)
@@ -144,7 +144,7 @@ def test_what_does_not_fit_is_refused_and_the_last_piece_is_not(cuda: CudaProces
     assert cuda.cu("cuMemAlloc_v2", OUT, GRANULE)[0] == "OUT_OF_MEMORY"
 
 
-def test_memory_that_is_not_the_programs_is_not_freed(cuda: CudaProcess) -> None:
+def test_only_addresses_of_allocations_can_be_freed(cuda: CudaProcess) -> None:
     address = cuda.good("cuMemAlloc_v2", OUT, 100)
     host = cuda.good("cuMemHostAlloc", OUT, 100, 0)
     assert cuda.cu("cuMemFree_v2", address + 1) == "INVALID_VALUE"
@@ -188,7 +188,7 @@ def test_a_large_piece_is_zeroed_without_taking_the_machines_memory(cuda: CudaPr
     assert resident_kib() - before < 65536
 
 
-def test_stream_ordered_memory_comes_from_a_pool_that_keeps_what_it_was_allowed(cuda: CudaProcess) -> None:
+def test_stream_ordered_memory_comes_from_a_pool_that_retains_up_to_its_threshold(cuda: CudaProcess) -> None:
     before = cuda.free_bytes()
     pool = cuda.good("cuDeviceGetDefaultMemPool", OUT, 0)
     assert cuda.good("cuDeviceGetMemPool", OUT, 0) == pool
@@ -229,7 +229,7 @@ def test_pools_release_unused_memory_when_the_last_context_ends(processes: Proce
     assert other.free_bytes() == TOTAL - CONTEXT
 
 
-def test_a_pool_of_ones_own_has_its_bound_and_outlives_its_destruction_by_its_pieces(
+def test_an_own_pool_has_its_bound_and_lives_until_its_last_piece_is_freed(
     cuda: CudaProcess,
 ) -> None:
     before = cuda.free_bytes()
@@ -245,7 +245,7 @@ def test_a_pool_of_ones_own_has_its_bound_and_outlives_its_destruction_by_its_pi
     assert cuda.free_bytes() == before
 
 
-def test_what_streams_are_about_to_free_is_waited_for_before_out_of_memory(cuda: CudaProcess) -> None:
+def test_pending_frees_of_streams_are_awaited_before_out_of_memory(cuda: CudaProcess) -> None:
     size = 9 << 30
     for _ in range(5):
         address = cuda.good("cuMemAllocAsync", OUT, size, 0)
@@ -279,7 +279,7 @@ def test_a_mapping_needs_access_and_shows_the_same_memory_twice(cuda: CudaProces
     assert cuda.free_bytes() == TOTAL - CONTEXT
 
 
-def test_addresses_with_nothing_behind_them_are_refused(cuda: CudaProcess) -> None:
+def test_unmapped_addresses_are_refused(cuda: CudaProcess) -> None:
     host = cuda.good("cuMemHostAlloc", OUT, 8 * MIB, 0)
 
     def refused(address: int, size: int) -> None:
@@ -307,8 +307,8 @@ def test_exported_memory_is_imported_by_its_file_and_charged_once(cuda: CudaProc
     cuda.good("cuMemSetAccess", address, 8 * MIB, ACCESS, 1)
     cuda.ask("write", address, b"content")
     assert cuda.ask("read", address + 4 * MIB, 7) == b"content"
-    kept = cuda.good("cuMemCreate", OUT, 4 * MIB, VMM, 0)
-    assert cuda.cu("cuMemExportToShareableHandle", Out(4), kept, 1, 0)[0] == "INVALID_VALUE"
+    unexportable = cuda.good("cuMemCreate", OUT, 4 * MIB, VMM, 0)
+    assert cuda.cu("cuMemExportToShareableHandle", Out(4), unexportable, 1, 0)[0] == "INVALID_VALUE"
 
 
 def test_host_memory_takes_nothing_of_the_gpu(cuda: CudaProcess) -> None:

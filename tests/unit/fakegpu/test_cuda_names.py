@@ -16,7 +16,7 @@ from tests.unit.fakegpu.cuda_process import OUT, CudaProcess, Processes
 
 TABLE = ROOT / "fakegpu" / "cuda" / "entry" / "functions.def"
 LINE = re.compile(r"(FUNCTION|PER_THREAD)\((\w+), (\d+), (\w+)\)")
-#: What the real library exports for debuggers.
+#: Exports of the real library for debuggers.
 PRIVATE = re.compile(r"cudbg")
 NOT_FOUND = 500
 LEGACY, PER_THREAD = 1, 2
@@ -40,7 +40,7 @@ def cuda(tmp_path: Path, exported: set[str]) -> Iterator[CudaProcess]:
     assert exported
     node = tmp_path / "node.gpus"
     gpus.write(node, gpus.preset("v100-16160", "n1"))
-    with Processes(node).ended() as started:
+    with Processes(node).closing() as started:
         yield started.start()
 
 
@@ -73,7 +73,7 @@ def table() -> list[tuple[str, int, str, bool]]:
 
 
 def header(name: str) -> Path:
-    """Of NVIDIA's package for development; the newest there is."""
+    """A header of NVIDIA's development package; the newest installed."""
     package = importlib.util.find_spec("nvidia")
     folders = list(package.submodule_search_locations or []) if package else []
     found = [path for folder in folders for path in Path(folder).glob(f"*/include/{name}")]
@@ -144,7 +144,7 @@ def test_every_name_of_the_real_library_of_driver_535_is_exported(exported: set[
         ("cuStreamGetCaptureInfo", 12020, 0, "cuStreamGetCaptureInfo_v2"),
     ],
 )
-def test_a_plain_name_means_the_newest_variant_that_the_version_knows(
+def test_a_plain_name_means_the_newest_variant_of_the_version(
     library: ctypes.CDLL, name: str, version: int, flags: int, symbol: str
 ) -> None:
     assert look_up(library, name, version, flags) == (0, 0, address_of(library, symbol))
@@ -161,7 +161,7 @@ def test_a_symbol_newer_than_the_version_differs_from_an_unknown_one(
 
 
 def answers(library: ctypes.CDLL) -> list[tuple[object, ...]]:
-    """What both forms answer to names that are there, too new, unknown, and to flags."""
+    """Results of both forms for names that exist, are too new or unknown, and for flags."""
     results: list[tuple[object, ...]] = []
     before = 0xABCD
     for form in ("cuGetProcAddress", "cuGetProcAddress_v2"):
@@ -183,8 +183,8 @@ def answers(library: ctypes.CDLL) -> list[tuple[object, ...]]:
     return results
 
 
-def test_a_name_that_is_not_found_is_answered_as_nvidias_driver_does(library: ctypes.CDLL) -> None:
-    """NVIDIA's 535, which answers that without a GPU; an H200 with 580 was seen to do the same."""
+def test_an_unknown_name_gives_the_result_of_nvidias_driver(library: ctypes.CDLL) -> None:
+    """Compared with NVIDIA's 535, which needs no GPU for that; an H200 with 580 behaves the same."""
     real = next(iter(SYSTEM.glob("usr/lib/*/nvidia/current/libcuda.so.535.*")), None)
     if real is None:
         if IN_CI:
@@ -193,14 +193,14 @@ def test_a_name_that_is_not_found_is_answered_as_nvidias_driver_does(library: ct
     assert answers(library) == answers(ctypes.CDLL(str(real)))
 
 
-def test_the_table_is_what_cugetprocaddress_goes_by(library: ctypes.CDLL) -> None:
+def test_cugetprocaddress_follows_the_table(library: ctypes.CDLL) -> None:
     for name, version, symbol, per_thread in table():
         found = look_up(library, name, version, PER_THREAD if per_thread else 0)
         assert found == (0, 0, address_of(library, symbol)), (name, version)
 
 
 def test_names_are_bound_within_the_library(exported: set[str]) -> None:
-    """A library with the same names may stand before it: what it hands out must be its own functions."""
+    """A library with the same names may be loaded before it: it must return its own functions."""
     assert exported
     output = subprocess.run(
         ["readelf", "-d", BUILT / "libcuda.so.1"], capture_output=True, text=True, timeout=30, check=True
@@ -210,7 +210,9 @@ def test_names_are_bound_within_the_library(exported: set[str]) -> None:
     assert "soname: [libcuda.so.1]" in output
 
 
-def test_what_is_not_there_says_so_once_the_driver_is_initialised(cuda: CudaProcess) -> None:
+def test_an_unsupported_function_fails_with_not_supported_once_the_driver_is_initialised(
+    cuda: CudaProcess,
+) -> None:
     assert cuda.cu("cuTexObjectCreate", OUT, None, None, None)[0] == "NOT_INITIALIZED"
     cuda.open()
     assert cuda.cu("cuTexObjectCreate", OUT, None, None, None)[0] == "NOT_SUPPORTED"

@@ -1,4 +1,4 @@
-"""Memory of every kind under several threads, watched by sanitizers."""
+"""Memory of every kind under several threads, with sanitizers."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from tests.unit.fakegpu.building import build
     ("sanitizer", "rounds"),
     [("", "200"), *(pytest.param(*one.values, "20", marks=one.marks) for one in SANITIZERS)],
 )
-def test_threads_that_take_and_give_back_memory_leave_the_gpu_as_it_was(
+def test_threads_that_allocate_and_free_memory_leave_the_gpu_as_it_was(
     sanitizer: str, rounds: str, tmp_path: Path
 ) -> None:
     node = tmp_path / "node.gpus"
@@ -25,7 +25,7 @@ def test_threads_that_take_and_give_back_memory_leave_the_gpu_as_it_was(
     # ThreadSanitizer wants memory where newer kernels' randomisation may not leave it.
     if sanitizer and shutil.which("setarch"):
         program = ["setarch", "--addr-no-randomize", *program]
-    ended = subprocess.run(
+    completed = subprocess.run(
         program,
         env={**os.environ, "FAKEGPU_NODE": str(node)},
         capture_output=True,
@@ -33,5 +33,5 @@ def test_threads_that_take_and_give_back_memory_leave_the_gpu_as_it_was(
         timeout=100,
         check=False,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.endswith(" calls\n")
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout.endswith(" calls\n")

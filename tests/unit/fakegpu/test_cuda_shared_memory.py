@@ -1,8 +1,8 @@
 """Memory that several processes hold.
 
-An H200 with driver 580 kept memory that was exported, imported again and released by its maker: 10,240 MiB under a limit of 2,048
-(docs/measurements/2026-11-h200.md). Whom the driver counts it for is in NVIDIA's open kernel modules: one holder at a time, and the
-next one when that one gives it up (``memDestructCommon`` and ``_gpuCollectMemInfo``).
+An H200 with driver 580 retained memory that was exported, imported again and released by its creator: 10,240 MiB under a limit of 2,048
+(docs/measurements/2026-11-h200.md). NVIDIA's open kernel modules show to whom the driver charges it: one holder at a time, and the
+next one once that one releases it (``memDestructCommon`` and ``_gpuCollectMemInfo``).
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from tests.unit.fakegpu.cuda_process import MIB, OUT, CudaProcess, Out, Processe
 
 CONTEXT = 64
 EXPORTED = pack("iiiiQQ", 1, 1, 1, 0, 0, 0)
-#: How a process gives up memory of a certain kind, and how another one gets hold of it and gives it up.
+#: Kinds of shared memory; they differ in how a process exports, imports and releases it.
 KINDS = ["handle", "ipc"]
 
 
@@ -25,7 +25,7 @@ KINDS = ["handle", "ipc"]
 def processes(described: Callable[..., None], tmp_path: Path) -> Iterator[Processes]:
     node = gpus.preset("v100-16160", "n1")
     described(replace(node, gpus=(replace(node.gpus[0], context_mib=CONTEXT),)))
-    with Processes(tmp_path / "node.gpus").ended() as started:
+    with Processes(tmp_path / "node.gpus").closing() as started:
         yield started
 
 
@@ -36,7 +36,7 @@ def listed() -> dict[int, int]:
 
 
 def made(kind: str, maker: CudaProcess, mib: int = 64) -> tuple[int, bytes | int]:
-    """Memory, and what others get hold of it by: a handle of IPC, or a descriptor of the maker's."""
+    """Memory, and what others import it by: an IPC handle, or a descriptor of the maker's."""
     if kind == "ipc":
         address = maker.good("cuMemAlloc_v2", OUT, mib * MIB)
         return address, maker.good("cuIpcGetMemHandle", Out(64), address)
@@ -62,7 +62,7 @@ def release(kind: str, process: CudaProcess, held: int, by_maker: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_memory_lives_until_its_last_holder_gives_it_up_and_counts_for_one_of_them(
+def test_memory_lives_until_its_last_holder_releases_it_and_is_charged_to_one_of_them(
     kind: str, processes: Processes
 ) -> None:
     maker, other, third = processes.opened(), processes.opened(), processes.opened()
@@ -81,7 +81,7 @@ def test_memory_lives_until_its_last_holder_gives_it_up_and_counts_for_one_of_th
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_dead_makers_memory_counts_for_who_holds_it(kind: str, processes: Processes) -> None:
+def test_a_dead_makers_memory_is_charged_to_its_holder(kind: str, processes: Processes) -> None:
     maker, other, watcher = processes.opened(), processes.opened(), processes.opened()
     _, shared = made(kind, maker)
     held = joined(shared, maker, other)
@@ -96,7 +96,7 @@ def test_a_dead_makers_memory_counts_for_who_holds_it(kind: str, processes: Proc
     assert (watcher.free_bytes(), listed()) == (free + CONTEXT * MIB, {watcher.pid: 64})
 
 
-def test_memory_imported_in_its_makers_own_process_is_kept_by_the_second_handle(processes: Processes) -> None:
+def test_memory_imported_by_its_own_maker_is_held_by_the_second_handle(processes: Processes) -> None:
     maker = processes.opened()
     free, held = maker.free_bytes(), []
     for count in range(1, 4):
@@ -110,7 +110,7 @@ def test_memory_imported_in_its_makers_own_process_is_kept_by_the_second_handle(
     assert maker.free_bytes() == free
 
 
-def test_a_descriptor_alone_keeps_memory_and_is_enough_to_import_it(processes: Processes) -> None:
+def test_a_descriptor_alone_holds_memory_and_suffices_to_import_it(processes: Processes) -> None:
     maker, other = processes.opened(), processes.opened()
     free = maker.free_bytes()
     handle, file = made("handle", maker)
@@ -126,7 +126,7 @@ def test_a_descriptor_alone_keeps_memory_and_is_enough_to_import_it(processes: P
     assert maker.free_bytes() == free
 
 
-def test_what_only_a_dead_makers_descriptor_keeps_can_be_imported_and_leaves_nothing_behind(
+def test_memory_held_only_by_a_dead_makers_descriptor_is_imported_and_freed_completely(
     processes: Processes,
 ) -> None:
     maker, other = processes.opened(), processes.opened()

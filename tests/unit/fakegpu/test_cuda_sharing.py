@@ -1,4 +1,4 @@
-"""What processes see of each other on one GPU: memory held, processes listed, and nothing left of the dead."""
+"""What processes see of each other on one GPU: memory held, processes listed, and no remains of dead ones."""
 
 import os
 import random
@@ -33,7 +33,7 @@ def node(described: Callable[..., None], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def processes(node: Path) -> Iterator[Processes]:
-    with Processes(node).ended() as started:
+    with Processes(node).closing() as started:
         yield started
 
 
@@ -42,12 +42,12 @@ def used() -> int:
 
 
 def listed() -> dict[int, int]:
-    """Bytes by pid, as NVML has it."""
+    """Bytes by pid, as reported by NVML."""
     found = pynvml.nvmlDeviceGetComputeRunningProcesses(pynvml.nvmlDeviceGetHandleByIndex(0))
     return {process.pid: process.usedGpuMemory for process in found}
 
 
-def test_every_process_sees_what_all_hold_and_nvml_says_who(processes: Processes) -> None:
+def test_every_process_sees_all_held_memory_and_nvml_lists_the_holders(processes: Processes) -> None:
     assert (used(), listed()) == (0, {})
     first, second = processes.opened(), processes.opened()
     assert listed() == {first.pid: CONTEXT, second.pid: CONTEXT}
@@ -62,7 +62,7 @@ def test_every_process_sees_what_all_hold_and_nvml_says_who(processes: Processes
     second.good("cuMemAlloc_v2", OUT, 15000 * MIB)
 
 
-def test_what_the_description_gives_to_others_is_not_there(
+def test_memory_of_described_processes_is_not_available(
     processes: Processes, described: Callable[..., None]
 ) -> None:
     described(replace(LIMITED, gpus=(replace(LIMITED.gpus[0], processes=(gpus.Process(7, 10000),)),)))
@@ -73,7 +73,7 @@ def test_what_the_description_gives_to_others_is_not_there(
     assert cuda.cu("cuMemAlloc_v2", OUT, 6100 * MIB)[0] == "OUT_OF_MEMORY"
 
 
-def test_a_killed_process_holds_nothing(processes: Processes) -> None:
+def test_a_killed_process_holds_no_memory(processes: Processes) -> None:
     survivor, victim = processes.opened(), processes.opened()
     address = victim.good("cuMemAlloc_v2", OUT, 15000 * MIB)
     victim.good("cuIpcGetMemHandle", Out(64), victim.good("cuMemAlloc_v2", OUT, 100))
@@ -86,7 +86,7 @@ def test_a_killed_process_holds_nothing(processes: Processes) -> None:
     assert not [name for name in left if ".ipc-" in name]
 
 
-def test_an_event_that_is_shared_is_over_for_the_others_as_soon_as_it_is_recorded(
+def test_a_shared_event_completes_for_other_processes_once_it_is_recorded(
     processes: Processes,
 ) -> None:
     owner, other = processes.opened(), processes.opened()
@@ -101,7 +101,7 @@ def test_an_event_that_is_shared_is_over_for_the_others_as_soon_as_it_is_recorde
     other.good("cuCtxSynchronize")
 
 
-def test_a_stopped_process_keeps_its_memory_and_blocks_no_other(processes: Processes) -> None:
+def test_a_stopped_process_keeps_its_memory_and_does_not_block_others(processes: Processes) -> None:
     stopped, other = processes.opened(), processes.opened()
     stopped.good("cuMemAlloc_v2", OUT, 1000 * MIB)
     os.kill(stopped.pid, 19)
@@ -114,15 +114,15 @@ def test_a_stopped_process_keeps_its_memory_and_blocks_no_other(processes: Proce
         os.kill(stopped.pid, 18)
 
 
-def test_memory_goes_round_among_processes_that_race_for_it_and_never_passes_the_limit(
+def test_processes_that_race_for_memory_never_exceed_the_limit(
     processes: Processes,
 ) -> None:
-    """Fifteen pieces fit, sixteen are asked for whenever there is room."""
+    """Fifteen pieces fit, sixteen are requested in each round."""
     racers = [processes.opened() for _ in range(8)]
     held: dict[CudaProcess, list[int]] = {racer: [] for racer in racers}
     for _ in range(40):
         for racer in racers * 2:
-            racer.tell("cuMemAlloc_v2", OUT, 1000 * MIB)
+            racer.send("cuMemAlloc_v2", OUT, 1000 * MIB)
         for racer in racers * 2:
             code, address = racer.answer()
             assert code in ("SUCCESS", "OUT_OF_MEMORY")
@@ -165,7 +165,7 @@ while True:
 """
 
 
-def test_after_processes_were_killed_at_random_moments_nothing_is_held(
+def test_no_memory_is_held_after_processes_were_killed_at_random_moments(
     node: Path, processes: Processes
 ) -> None:
     dice = random.Random(7)
@@ -201,8 +201,8 @@ def test_after_processes_were_killed_at_random_moments_nothing_is_held(
     assert sorted(path.suffix for path in left) == ["", ".lock"]
 
 
-def test_both_libraries_in_one_process_leave_its_memory_alone(node: Path) -> None:
-    """The process asks NVML about itself, opens and closes it, and looks at a state that has dead slots."""
+def test_both_libraries_in_one_process_report_the_same_memory(node: Path) -> None:
+    """The process queries NVML about itself, opens and closes it, and reads a state with dead slots."""
     build("programs")
     code = f"""
 import ctypes, os
@@ -220,7 +220,7 @@ for _ in range(3):
     assert cuda.cuMemGetInfo_v2(ctypes.byref(free), ctypes.byref(total)) == 0
     print(total.value - free.value >> 20)
 """
-    ended = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "FAKEGPU_NODE": str(node)},
         capture_output=True,
@@ -228,7 +228,7 @@ for _ in range(3):
         timeout=60,
         check=True,
     )
-    assert ended.stdout.split() == ["64"] * 6
+    assert completed.stdout.split() == ["64"] * 6
 
 
 def test_a_forked_child_has_no_driver_and_takes_nothing_from_its_parent(processes: Processes) -> None:
@@ -256,7 +256,7 @@ def test_users_of_the_machine_share_gpus_in_any_order() -> None:
         node.chmod(0o644)
         state.mkdir(mode=0o1777)
         state.chmod(0o1777)
-        with Processes(node).ended() as processes:
+        with Processes(node).closing() as processes:
             users = {user: processes.start(FAKEGPU_STATE=str(state)) for user in (1001, 1002, 1003)}
             for user, process in users.items():
                 process.ask("become", user)
@@ -268,7 +268,7 @@ def test_users_of_the_machine_share_gpus_in_any_order() -> None:
 
 
 def fill_and_watch(processes: Processes) -> Iterator[tuple[CudaProcess, list[tuple[int, int]]]]:
-    """Keeps a GPU busy and says, again and again, what NVML has of its processes: pid and percent."""
+    """Keeps a GPU busy and repeatedly yields its processes as reported by NVML: pid and percent."""
     cuda = processes.opened()
     module = cuda.good("cuModuleLoad", OUT, str(SPIN).encode() + b"\0")
     spin = cuda.good("cuModuleGetFunction", OUT, module, b"spin\0")
@@ -284,7 +284,7 @@ def fill_and_watch(processes: Processes) -> Iterator[tuple[CudaProcess, list[tup
         yield cuda, [(sample.pid, sample.smUtil) for sample in samples]
 
 
-def test_nvml_says_whose_work_keeps_the_gpu_busy(processes: Processes) -> None:
+def test_nvml_reports_whose_work_keeps_the_gpu_busy(processes: Processes) -> None:
     idle = processes.opened()
     assert idle.pid
     gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
@@ -332,7 +332,7 @@ sys.stdin.read()
     inside.communicate("", timeout=30)
 
 
-def test_a_state_of_another_version_is_refused_with_what_to_do(
+def test_a_state_of_another_version_is_refused_with_advice(
     node: Path, processes: Processes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     cuda = processes.opened()
@@ -348,7 +348,7 @@ def test_a_state_of_another_version_is_refused_with_what_to_do(
     assert f"{state}: is of version 99, not 3; end its users and remove it" in capfd.readouterr().err
 
 
-def test_an_unwritable_state_is_refused_with_what_to_do(
+def test_an_unwritable_state_is_refused_with_advice(
     node: Path, processes: Processes, capfd: pytest.CaptureFixture[str]
 ) -> None:
     missing = node.parent / "missing" / "state"
@@ -361,7 +361,7 @@ def test_an_unwritable_state_is_refused_with_what_to_do(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount a small disk")
-def test_a_full_disk_is_reported_and_kills_no_process(
+def test_a_full_disk_is_reported_without_a_crash(
     node: Path, processes: Processes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     full = tmp_path / "full"

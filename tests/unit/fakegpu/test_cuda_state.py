@@ -1,4 +1,4 @@
-"""The count of a GPU's memory that processes share, by itself."""
+"""Unit tests of the count of a GPU's memory that processes share."""
 
 import subprocess
 from pathlib import Path
@@ -8,43 +8,43 @@ import pytest
 from tests.building import SANITIZERS
 from tests.unit.fakegpu.building import build
 
-#: Processes, and no threads: nothing for ThreadSanitizer.
+#: Without ThreadSanitizer: there are only processes, no threads.
 BUILDS = ["", *SANITIZERS[:1]]
 
 
 @pytest.mark.parametrize("sanitizer", BUILDS)
-def test_racing_and_killed_processes_never_hold_more_than_the_limit_and_leave_exactly_it(
+def test_racing_and_killed_processes_never_hold_more_than_the_limit_and_leave_all_of_it_free(
     sanitizer: str, tmp_path: Path
 ) -> None:
     program = build("sanitize" if sanitizer else "programs") / sanitizer / "state_race"
-    ended = subprocess.run(
+    completed = subprocess.run(
         [program, tmp_path / "state", "16", "20000", "200"],
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert int(ended.stdout.removesuffix(" granted\n")) >= 20000
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert int(completed.stdout.removesuffix(" granted\n")) >= 20000
 
 
 @pytest.mark.parametrize("sanitizer", BUILDS)
-def test_who_begins_in_the_place_of_a_dead_process_is_not_seen_with_what_that_one_held(
+def test_a_process_in_the_slot_of_a_dead_one_is_not_charged_for_its_memory(
     sanitizer: str, tmp_path: Path
 ) -> None:
     program = build("sanitize" if sanitizer else "programs") / sanitizer / "state_slots"
-    ended = subprocess.run(
+    completed = subprocess.run(
         [program, tmp_path / "state"], capture_output=True, text=True, timeout=100, check=False
     )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("sanitizer", BUILDS)
-def test_a_cgroups_limit_holds_for_all_its_processes_whichever_is_killed_meanwhile(
+def test_a_cgroups_limit_holds_for_all_its_processes_even_if_some_are_killed(
     sanitizer: str, tmp_path: Path
 ) -> None:
     program = build("sanitize" if sanitizer else "programs") / sanitizer / "cgroup_limits"
-    ended = subprocess.run(
+    completed = subprocess.run(
         [program, tmp_path, "200"], capture_output=True, text=True, timeout=100, check=False
     )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")

@@ -43,7 +43,7 @@ def cuda(tmp_path: Path) -> Iterator[CudaProcess]:
     build("programs")
     node = tmp_path / "node.gpus"
     gpus.write(node, gpus.preset("v100-16160", "n1"))
-    with Processes(node).ended() as started:
+    with Processes(node).closing() as started:
         yield started.opened()
 
 
@@ -92,7 +92,7 @@ def test_a_functions_parameters_and_attributes_can_be_queried(cuda: CudaProcess,
     assert number(blocks) == 8
 
 
-def test_a_launch_that_cannot_be_is_refused(cuda: CudaProcess, module: int) -> None:
+def test_an_impossible_launch_is_refused(cuda: CudaProcess, module: int) -> None:
     kernel = function(cuda, module, b"fixed")
     assert launch(cuda, kernel, block=1025) == "INVALID_VALUE"
     assert launch(cuda, kernel, shared=60 << 10) == "INVALID_VALUE"
@@ -104,12 +104,12 @@ def test_a_launch_that_cannot_be_is_refused(cuda: CudaProcess, module: int) -> N
     assert launch(cuda, kernel) == "INVALID_HANDLE"
 
 
-def test_what_is_no_program_is_no_module(cuda: CudaProcess) -> None:
+def test_an_invalid_program_cannot_be_loaded_as_a_module(cuda: CudaProcess) -> None:
     assert cuda.cu("cuModuleLoadData", OUT, b"hello\0")[0] == 218
     assert cuda.cu("cuModuleLoadData", OUT, b"\x50\xed\x55\xba" + bytes(60))[0] == 200
     assert cuda.cu("cuModuleLoad", OUT, b"/nowhere\0")[0] == 301
     for cut in (b"fixed_a,", b"fixed_b[", b".entry", b"/*"):
-        cuda.cu("cuModuleLoadData", OUT, PTX.partition(cut)[0] + cut + b"\0")  # whatever: it answers
+        cuda.cu("cuModuleLoadData", OUT, PTX.partition(cut)[0] + cut + b"\0")  # any result: it does not crash
     assert cuda.cu("cuModuleLoadData", OUT, PTX.replace(b".u64 lasting", b".u32 lasting"))[0] == 218
 
 
@@ -122,7 +122,7 @@ def test_kernels_of_a_cubin_and_of_a_fat_binary_are_found_by_name(cuda: CudaProc
         assert cuda.cu("cuModuleGetFunction", OUT, module, b"three\0")[0] == 500
 
 
-def test_what_was_linked_has_the_kernels_of_all(cuda: CudaProcess) -> None:
+def test_a_linked_image_has_the_kernels_of_all_parts(cuda: CudaProcess) -> None:
     state = cuda.good("cuLinkCreate_v2", 0, None, None, OUT)
     for kind, data in ((1, PTX), (0, cubin(b"one")), (1, PTX.replace(b"fixed", b"other"))):
         cuda.good("cuLinkAddData_v2", state, kind, data, len(data), None, 0, None, None)
@@ -170,7 +170,7 @@ def fat_binary(*cubins: bytes) -> bytes:
     return struct.pack("IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries
 
 
-def test_a_library_is_there_without_a_context(cuda: CudaProcess) -> None:
+def test_a_library_is_loaded_without_a_context(cuda: CudaProcess) -> None:
     library = cuda.good("cuLibraryLoadData", OUT, PTX, None, None, 0, None, None, 0)
     kernel = cuda.good("cuLibraryGetKernel", OUT, library, b"fixed\0")
     assert launch(cuda, kernel) == "SUCCESS"
@@ -179,7 +179,7 @@ def test_a_library_is_there_without_a_context(cuda: CudaProcess) -> None:
     assert launch(cuda, kernel) == "INVALID_HANDLE"
 
 
-def test_events_tell_what_is_wrong_with_them(cuda: CudaProcess) -> None:
+def test_misused_events_give_the_matching_error(cuda: CudaProcess) -> None:
     timed, untimed = cuda.good("cuEventCreate", OUT, 0), cuda.good("cuEventCreate", OUT, 2)
     assert cuda.cu("cuEventQuery", timed) == "SUCCESS"
     assert cuda.cu("cuEventElapsedTime", Out(4), timed, timed)[0] == "INVALID_HANDLE"
@@ -223,7 +223,7 @@ def test_the_legacy_stream_is_in_order_with_blocking_ones_only(cuda: CudaProcess
     assert cuda.cu("cuStreamQuery", blocking) == "SUCCESS"
 
 
-def test_a_context_ends_though_its_work_waits_for_what_never_comes(cuda: CudaProcess, module: int) -> None:
+def test_a_context_ends_although_its_work_waits_forever(cuda: CudaProcess, module: int) -> None:
     flag = cuda.good("cuMemAllocHost_v2", OUT, 8)
     cuda.ask("write", flag, bytes(8))
     waiting, event, follower = stream(cuda), cuda.good("cuEventCreate", OUT, 2), stream(cuda)
@@ -237,7 +237,7 @@ def test_a_context_ends_though_its_work_waits_for_what_never_comes(cuda: CudaPro
     assert cuda.cu("cuCtxSetCurrent", context) == "INVALID_CONTEXT"
 
 
-def test_stale_and_strange_streams_are_refused(cuda: CudaProcess) -> None:
+def test_stale_and_invalid_streams_are_refused(cuda: CudaProcess) -> None:
     made = stream(cuda)
     cuda.good("cuStreamDestroy_v2", made)
     assert cuda.cu("cuStreamQuery", made) == "INVALID_HANDLE"
@@ -249,7 +249,7 @@ def test_stale_and_strange_streams_are_refused(cuda: CudaProcess) -> None:
 
 
 def shape(source: tuple[int, int, int], target: tuple[int, int, int], width: int, height: int) -> bytes:
-    """A copy of two dimensions; an end is its kind, address and bytes from row to row."""
+    """A two-dimensional copy; an end is its kind, address and pitch in bytes."""
 
     def end(kind: int, address: int, pitch: int) -> bytes:
         host, device = (address, 0) if kind == HOST else (0, address)
@@ -258,7 +258,7 @@ def shape(source: tuple[int, int, int], target: tuple[int, int, int], width: int
     return end(*source) + end(*target) + pack("QQ", width, height)
 
 
-def test_copies_in_rows_leave_what_is_between_them(cuda: CudaProcess) -> None:
+def test_copies_of_rows_leave_the_bytes_between_them(cuda: CudaProcess) -> None:
     device = cuda.good("cuMemAlloc_v2", OUT, 64)
     host = cuda.good("cuMemAllocHost_v2", OUT, 64)
     cuda.ask("write", host, bytes(range(64)))
@@ -305,7 +305,7 @@ def test_work_on_a_capturing_stream_becomes_nodes(cuda: CudaProcess, module: int
     cuda.good("cuGraphDestroy", graph)
 
 
-def test_captures_that_go_wrong_say_how(cuda: CudaProcess, module: int) -> None:
+def test_invalid_captures_give_the_matching_error(cuda: CudaProcess, module: int) -> None:
     kernel, first, second = function(cuda, module, b"plain"), stream(cuda), stream(cuda)
     event = cuda.good("cuEventCreate", OUT, 2)
     assert cuda.cu("cuStreamBeginCapture_v2", None, 0) == CAPTURE_UNSUPPORTED
@@ -331,7 +331,7 @@ def test_captures_that_go_wrong_say_how(cuda: CudaProcess, module: int) -> None:
     assert cuda.cu("cuStreamSynchronize", second) == "SUCCESS"
 
 
-def test_a_graph_made_by_hand_runs_in_its_order(cuda: CudaProcess, module: int) -> None:
+def test_a_manually_built_graph_runs_in_its_order(cuda: CudaProcess, module: int) -> None:
     graph, device = cuda.good("cuGraphCreate", OUT, 0), cuda.good("cuMemAlloc_v2", OUT, 64)
     context = cuda.good("cuCtxGetCurrent", OUT)
 
@@ -364,7 +364,7 @@ def test_a_stream_waits_for_an_event_of_another_gpu(tmp_path: Path) -> None:
     build("programs")
     node = tmp_path / "node.gpus"
     gpus.write(node, gpus.preset("core-mem-4", "n1"))
-    with Processes(node).ended() as started:
+    with Processes(node).closing() as started:
         cuda = started.start()
         contexts = [cuda.open(), int(cuda.good("cuCtxCreate_v2", OUT, 0, 1))]
         flag = cuda.good("cuMemAllocHost_v2", OUT, 8)
@@ -390,7 +390,7 @@ def test_a_stream_waits_for_an_event_of_another_gpu(tmp_path: Path) -> None:
 
 
 def test_a_thread_has_a_default_stream_of_its_own(cuda: CudaProcess, module: int) -> None:
-    """Functions for such programs take none for it; the legacy stream is another one."""
+    """In functions for such programs no stream means that one; the legacy stream is another one."""
     flag = cuda.good("cuMemAllocHost_v2", OUT, 8)
     cuda.ask("write", flag, bytes(8))
     own, legacy = (cuda.good(name, None, OUT) for name in ("cuStreamGetId_ptsz", "cuStreamGetId"))

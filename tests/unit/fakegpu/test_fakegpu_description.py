@@ -1,4 +1,4 @@
-"""The format of descriptions: what the driver reads, what it rejects and how; presets and the command."""
+"""The format of descriptions: what the driver accepts, and what it rejects with which message; presets and the command."""
 
 import re
 import struct
@@ -39,7 +39,7 @@ path 0 1 node
 """
 
 
-#: Of each key of the driver's table: the part of a file that it belongs to, its name, an example.
+#: For each key of the driver's table: its name, the part of a file that it belongs to, an example.
 KEYS = re.findall(
     r'\{"([a-z-]+)", PART_(HEADER|GPU|PAIRS), \w+, \w+,\s*"[^"]*",\s*"([^"]*)"',
     (ROOT / "fakegpu" / "description" / "keys.c").read_text(),
@@ -57,7 +57,7 @@ def reader(folder: Path) -> Iterator[Verdict]:
             process.stdin.write(struct.pack("=I", len(text)) + text)
             process.stdin.flush()
             head = process.stdout.read(4)
-            assert len(head) == 4, "the reader ended, which it must not whatever it reads"
+            assert len(head) == 4, "the reader exited, which it must not for any input"
             return process.stdout.read(struct.unpack("=I", head)[0]).decode("ascii")
 
         yield ask
@@ -72,7 +72,7 @@ def c_verdict() -> Iterator[Verdict]:
 
 @pytest.fixture(scope="module", params=["", *SANITIZERS[:1]])
 def verdict(request: pytest.FixtureRequest) -> Iterator[Verdict]:
-    """Of whatever bytes: ``make sanitize`` watches the reader."""
+    """A reader for arbitrary bytes, also built with sanitizers."""
     yield from reader(build("sanitize" if request.param else "programs") / request.param)
 
 
@@ -204,12 +204,12 @@ ACCEPTED = {
 
 
 @pytest.mark.parametrize("text", ACCEPTED.values(), ids=ACCEPTED.keys())
-def test_a_good_description_is_read(text: bytes, c_verdict: Verdict) -> None:
+def test_a_valid_description_is_accepted(text: bytes, c_verdict: Verdict) -> None:
     assert c_verdict(text) == ""
 
 
 @pytest.mark.parametrize(("name", "part", "example"), KEYS)
-def test_every_keys_example_is_good(name: str, part: str, example: str, c_verdict: Verdict) -> None:
+def test_every_keys_example_is_valid(name: str, part: str, example: str, c_verdict: Verdict) -> None:
     lines = GOOD.splitlines()
     same = [at for at, line in enumerate(lines) if line.split()[:1] == [name]]
     if name == "gpu":
@@ -226,7 +226,7 @@ def test_every_keys_example_is_good(name: str, part: str, example: str, c_verdic
     assert c_verdict("\n".join(lines).encode()) == ""
 
 
-# --- whatever is read -------------------------------------------------------------------------
+# --- arbitrary input --------------------------------------------------------------------------
 
 WORDS = st.sampled_from(
     [name for name, _, _ in KEYS]
@@ -292,16 +292,16 @@ def test_a_description_with_mistakes_is_read_or_rejected_in_one_line(
 @given(
     text=st.one_of(st.binary(max_size=600), st.binary(max_size=200).map(lambda tail: GOOD.encode() + tail))
 )
-def test_no_bytes_make_a_reader_stumble(text: bytes, verdict: Verdict) -> None:
-    said = verdict(text)
-    assert "\n" not in said
+def test_no_bytes_crash_the_reader(text: bytes, verdict: Verdict) -> None:
+    message = verdict(text)
+    assert "\n" not in message
 
 
 # --- presets and writing ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", gpus.PRESETS)
-def test_the_driver_reads_every_preset(name: str, c_verdict: Verdict) -> None:
+def test_the_driver_accepts_every_preset(name: str, c_verdict: Verdict) -> None:
     assert c_verdict(gpus.render(gpus.preset(name, "n1")).encode()) == ""
 
 
@@ -323,7 +323,7 @@ def test_presets_have_the_memory_that_nvml_reports_for_the_models() -> None:
     }
 
 
-def test_uuids_follow_from_the_nodes_name_and_are_everywhere_different() -> None:
+def test_uuids_follow_from_the_nodes_name_and_are_unique() -> None:
     def uuids(node: str) -> list[str]:
         return [gpu.uuid for gpu in gpus.preset("dgx-h200", node).gpus]
 
@@ -331,7 +331,7 @@ def test_uuids_follow_from_the_nodes_name_and_are_everywhere_different() -> None
     assert len({*uuids("n1"), *uuids("n2"), *uuids("n11")}) == 24
 
 
-def test_the_driver_reads_faults_and_processes(c_verdict: Verdict) -> None:
+def test_the_driver_accepts_faults_and_processes(c_verdict: Verdict) -> None:
     node = gpus.preset("mixed", "n1")
     broken = replace(
         node.gpus[0],

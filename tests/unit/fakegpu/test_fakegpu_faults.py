@@ -1,4 +1,4 @@
-"""Faults that are switched on and off while a program runs, and files that are no description."""
+"""Faults switched on and off while a program runs, and invalid description files."""
 
 import os
 import subprocess
@@ -38,15 +38,15 @@ def with_first(**fields: Any) -> gpus.GpuNode:
         ("unknown-error", pynvml.NVMLError_Unknown),
     ],
 )
-def test_a_fault_fails_every_call_on_its_gpu_alone_until_it_is_taken_out(
+def test_a_fault_fails_every_call_on_its_gpu_only_until_it_is_removed(
     fault: str, error: type[Exception], described: Describe
 ) -> None:
     described(NODE)
     first, second = handle(0), handle(1)
     described(with_first(fault=fault))
-    for ask in (pynvml.nvmlDeviceGetUUID, pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlDeviceGetCpuAffinity):
+    for query in (pynvml.nvmlDeviceGetUUID, pynvml.nvmlDeviceGetMemoryInfo, pynvml.nvmlDeviceGetCpuAffinity):
         with pytest.raises(error):
-            ask(first, 1) if ask is pynvml.nvmlDeviceGetCpuAffinity else ask(first)
+            query(first, 1) if query is pynvml.nvmlDeviceGetCpuAffinity else query(first)
     with pytest.raises(error):
         handle(0)
     assert pynvml.nvmlDeviceGetCount() == 4
@@ -62,20 +62,20 @@ def test_a_fault_fails_every_call_on_its_gpu_alone_until_it_is_taken_out(
         ("version-mismatch", pynvml.NVMLError_LibRmVersionMismatch),
     ],
 )
-def test_a_driver_that_goes_fails_everything_and_can_come_back(
+def test_a_removed_driver_fails_every_call_and_can_come_back(
     fault: str, error: type[Exception], described: Describe
 ) -> None:
     described(NODE)
     device = handle()
     described(replace(NODE, fault=fault))
-    for ask in (
+    for query in (
         pynvml.nvmlInit,
         pynvml.nvmlDeviceGetCount,
         pynvml.nvmlSystemGetDriverVersion,
         lambda: pynvml.nvmlDeviceGetUUID(device),
     ):
         with pytest.raises(error):
-            ask()
+            query()
     described(NODE)
     assert pynvml.nvmlDeviceGetUUID(device) == NODE.gpus[0].uuid
 
@@ -96,22 +96,22 @@ def test_ecc_errors_are_counted(described: Describe) -> None:
 
 
 def test_the_recovery_action_of_a_gpu_is_reported(described: Describe) -> None:
-    def asked_for() -> int:
+    def reported_action() -> int:
         field = pynvml.nvmlDeviceGetFieldValues(handle(), [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])[0]
         assert field.nvmlReturn == pynvml.NVML_SUCCESS
         return int(field.value.uiVal)
 
     described(NODE)
-    assert asked_for() == pynvml.NVML_GPU_RECOVERY_ACTION_NONE
+    assert reported_action() == pynvml.NVML_GPU_RECOVERY_ACTION_NONE
     actions = [name for name in dir(pynvml) if name.startswith("NVML_GPU_RECOVERY_ACTION_")]
     for name in actions:
         action = name.removeprefix("NVML_GPU_RECOVERY_ACTION_").lower().replace("_", "-")
         if action != "none":
             described(with_first(recovery=action))
-            assert asked_for() == getattr(pynvml, name)
+            assert reported_action() == getattr(pynvml, name)
 
 
-def test_a_gpu_that_is_taken_out_of_the_file_is_lost(described: Describe) -> None:
+def test_a_gpu_removed_from_the_file_is_lost(described: Describe) -> None:
     described(NODE)
     last = handle(3)
     three = replace(NODE, gpus=NODE.gpus[:3], paths={}, nvlinks={})
@@ -177,7 +177,7 @@ def test_each_step_up_of_an_xid_is_one_event(described: Describe) -> None:
     assert watch.all() == [(uuid, xid, 79)]
 
 
-def test_ecc_errors_are_events_for_those_who_registered(described: Describe) -> None:
+def test_ecc_errors_are_events_for_registered_listeners(described: Describe) -> None:
     described(NODE)
     everything, xids = Watch(), Watch(pynvml.nvmlEventTypeXidCriticalError)
     described(with_first(ecc_corrected=1, ecc_uncorrected=1, xids={48: 1}))
@@ -246,40 +246,40 @@ def opened_by_a_program(node: Path) -> subprocess.CompletedProcess[str]:
 def test_a_typo_fails_init_with_one_line_on_stderr(tmp_path: Path) -> None:
     path = tmp_path / "node.gpus"
     path.write_text(gpus.render(NODE).replace("memory", "memry", 1))
-    ended = opened_by_a_program(path)
-    assert ended.returncode == pynvml.NVML_ERROR_UNKNOWN % 256
-    assert ended.stdout == ""
-    assert ended.stderr == f"fakegpu: {path}:9: memry: unknown key; did you mean 'memory'?\n"
+    completed = opened_by_a_program(path)
+    assert completed.returncode == pynvml.NVML_ERROR_UNKNOWN % 256
+    assert completed.stdout == ""
+    assert completed.stderr == f"fakegpu: {path}:9: memry: unknown key; did you mean 'memory'?\n"
 
 
 @pytest.mark.usefixtures("library")
-def test_a_file_that_is_not_there_is_a_driver_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_as_a_missing_driver(tmp_path: Path) -> None:
     advice = "; name the file that describes the node's GPUs\n"
-    ended = opened_by_a_program(tmp_path / "none")
-    assert ended.returncode == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
-    assert (ended.stdout, ended.stderr) == (
+    completed = opened_by_a_program(tmp_path / "none")
+    assert completed.returncode == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+    assert (completed.stdout, completed.stderr) == (
         "",
         f"fakegpu: FAKEGPU_NODE: {tmp_path}/none: No such file or directory{advice}",
     )
     os.mkfifo(tmp_path / "pipe")
-    ended = opened_by_a_program(tmp_path / "pipe")
-    assert ended.returncode == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+    completed = opened_by_a_program(tmp_path / "pipe")
+    assert completed.returncode == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
 
 
 @pytest.mark.usefixtures("library")
-def test_a_variable_that_is_not_set_is_reported() -> None:
+def test_an_unset_variable_is_reported() -> None:
     settings = environment(Path())
     del settings["FAKEGPU_NODE"]
-    ended = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", PROBE], env=settings, capture_output=True, text=True, timeout=30, check=False
     )
-    assert ended.returncode == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
-    assert ended.stderr == (
+    assert completed.returncode == pynvml.NVML_ERROR_DRIVER_NOT_LOADED
+    assert completed.stderr == (
         "fakegpu: FAKEGPU_NODE: not set, and no /etc/fakegpu/node.conf; name the file that describes the node's GPUs\n"
     )
 
 
-def test_a_relative_name_holds_when_the_program_changes_its_directory(
+def test_a_relative_name_stays_valid_when_the_program_changes_its_directory(
     described: Describe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -291,7 +291,7 @@ def test_a_relative_name_holds_when_the_program_changes_its_directory(
         handle()
 
 
-def test_a_mistake_in_a_live_file_is_reported_once_and_the_version_before_it_stays(
+def test_a_mistake_in_a_live_file_is_reported_once_and_the_previous_version_stays(
     described: Describe, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     described(NODE)
@@ -308,7 +308,7 @@ def test_a_mistake_in_a_live_file_is_reported_once_and_the_version_before_it_sta
     assert captured.err.count("\n") == 1
 
 
-def test_a_file_that_goes_takes_the_driver_with_it_until_it_is_back(
+def test_without_its_file_the_driver_is_not_loaded_until_it_is_back(
     described: Describe, tmp_path: Path
 ) -> None:
     described(NODE)

@@ -50,7 +50,7 @@ def test_every_gpu_of_a_preset_is_reported_as_described(name: str, described: De
         assert pynvml.nvmlDeviceGetMaxClockInfo(device, pynvml.NVML_CLOCK_MEM) == gpu.clocks_mhz["memory"][1]
 
 
-def test_reserved_memory_is_apart_in_the_new_form_and_used_in_the_old(described: Describe) -> None:
+def test_reserved_memory_is_separate_in_the_new_form_and_used_in_the_old(described: Describe) -> None:
     described(one(processes=(gpus.Process(1, 1000),)))
     new = pynvml.nvmlDeviceGetMemoryInfo(handle(), version=pynvml.nvmlMemory_v2)
     old = pynvml.nvmlDeviceGetMemoryInfo(handle())
@@ -58,9 +58,9 @@ def test_reserved_memory_is_apart_in_the_new_form_and_used_in_the_old(described:
     assert (old.total, old.used, old.free) == (16384 * MIB, 1224 * MIB, 15160 * MIB)
 
 
-def test_what_is_not_described_is_not_supported(described: Describe) -> None:
+def test_queries_of_undescribed_values_are_not_supported(described: Describe) -> None:
     described(one(serial="", ecc="", numa=None))
-    for ask in (
+    for query in (
         pynvml.nvmlDeviceGetSerial,
         pynvml.nvmlDeviceGetFanSpeed,
         pynvml.nvmlDeviceGetEccMode,
@@ -69,7 +69,7 @@ def test_what_is_not_described_is_not_supported(described: Describe) -> None:
         pynvml.nvmlDeviceGetNumaNodeId,
     ):
         with pytest.raises(pynvml.NVMLError_NotSupported):
-            ask(handle())
+            query(handle())
     with pytest.raises(pynvml.NVMLError_NotSupported):
         pynvml.nvmlDeviceSetPersistenceMode(handle(), 1)
 

@@ -1,4 +1,4 @@
-"""The library under many threads and a file that never rests, watched by sanitizers."""
+"""The library under many threads and a constantly changing file, with sanitizers."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ ROUNDS = "60"
 
 @pytest.mark.timeout(600)  # it may have to build everything first
 @pytest.mark.parametrize("sanitizer", ["", *SANITIZERS])
-def test_calls_stay_right_while_the_file_is_replaced_under_several_threads(
+def test_calls_stay_correct_while_the_file_is_replaced_under_several_threads(
     sanitizer: str, tmp_path: Path
 ) -> None:
     node = gpus.preset("core-mem-4", "n1")
@@ -34,7 +34,7 @@ def test_calls_stay_right_while_the_file_is_replaced_under_several_threads(
     # ThreadSanitizer wants memory where newer kernels' randomisation may not leave it.
     if sanitizer and shutil.which("setarch"):
         program = ["setarch", "--addr-no-randomize", *program]
-    ended = subprocess.run(
+    completed = subprocess.run(
         program,
         cwd=tmp_path,
         env={**os.environ, "FAKEGPU_NODE": str(tmp_path / "live")},
@@ -43,8 +43,8 @@ def test_calls_stay_right_while_the_file_is_replaced_under_several_threads(
         timeout=100,
         check=False,
     )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.endswith(" calls\n")
-    assert {line.partition("gpuu: ")[2] for line in ended.stderr.splitlines()} == {
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.endswith(" calls\n")
+    assert {line.partition("gpuu: ")[2] for line in completed.stderr.splitlines()} == {
         "unknown key; did you mean 'gpu'? (the description before it stays in force)"
     }

@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.fakegpu.building import LIBRARY, build
 
-#: What gpustat, nvitop, nvisel, nvtop, nvidia-ml-py and py3nvml were seen to look up, and the least that they work with.
+#: Names that gpustat, nvitop, nvisel, nvtop, nvidia-ml-py and py3nvml look up, and the minimum that they work with.
 NEEDED = """
 nvmlDeviceGetClockInfo nvmlDeviceGetComputeMode nvmlDeviceGetComputeRunningProcesses
 nvmlDeviceGetComputeRunningProcesses_v3 nvmlDeviceGetCount_v2 nvmlDeviceGetCudaComputeCapability
@@ -92,7 +92,7 @@ def test_nothing_but_the_interface_is_exported(exported: set[str]) -> None:
     assert [name for name in sorted(exported) if not name.startswith("nvml")] == []
 
 
-def test_the_library_goes_by_the_drivers_name(exported: set[str]) -> None:
+def test_the_library_has_the_drivers_name(exported: set[str]) -> None:
     assert exported
     output = subprocess.run(
         ["readelf", "-d", LIBRARY], capture_output=True, text=True, timeout=30, check=True

@@ -1,4 +1,4 @@
-"""MIG of the stand-in driver, through nvidia-ml-py and CUDA. What nvidia-smi prints of it: tests/integration/fakegpu/test_mig_clients.py."""
+"""MIG of the fake driver, through nvidia-ml-py and CUDA. For the output of nvidia-smi see tests/integration/fakegpu/test_mig_clients.py."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ from tests.unit.fakegpu.cuda_process import MIB, OUT, Out, Processes
 
 Describe = Callable[..., None]
 NODE = gpus.preset("mig", "n1")
-#: NVML's id of the profile of a whole GPU's eighth, quarter, half and all of it.
+#: NVML's ids of the profiles for an eighth, a quarter, a half, four sevenths and all of a GPU.
 EIGHTH, QUARTER, HALF, FOUR_SEVENTHS, WHOLE = 19, 14, 9, 5, 0
 
 
@@ -40,7 +40,7 @@ def devices(parent: Any) -> list[Any]:
 
 
 def create(profile: int) -> int:
-    """The id of a new GPU instance, for which the driver chooses the place."""
+    """The id of a new GPU instance, whose place the driver chooses."""
     return int(pynvml.nvmlGpuInstanceGetInfo(pynvml.nvmlDeviceCreateGpuInstance(gpu(), profile)).id)
 
 
@@ -108,7 +108,7 @@ def test_instances_get_the_ids_and_places_that_nvidias_guide_shows(described: De
         pynvml.nvmlDeviceCreateGpuInstance(gpu(), EIGHTH)
 
 
-def test_a_half_no_longer_fits_when_small_instances_came_first(described: Describe) -> None:
+def test_a_half_no_longer_fits_after_small_instances(described: Describe) -> None:
     described(empty())
     assert [create(profile) for profile in (EIGHTH, EIGHTH, QUARTER)] == [13, 11, 3]
     assert pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity(gpu(), HALF) == 0
@@ -116,7 +116,7 @@ def test_a_half_no_longer_fits_when_small_instances_came_first(described: Descri
         pynvml.nvmlDeviceCreateGpuInstance(gpu(), HALF)
 
 
-def test_an_instance_is_created_where_the_caller_says(described: Describe) -> None:
+def test_an_instance_is_created_at_the_requested_place(described: Describe) -> None:
     described(empty())
     place = pynvml.c_nvmlGpuInstancePlacement_t(0, 4)
     elsewhere = pynvml.c_nvmlGpuInstancePlacement_t(2, 4)
@@ -152,7 +152,7 @@ def test_an_instance_is_destroyed_after_its_compute_instance_and_comes_back_the_
     assert whole_instance()[2] == uuid
 
 
-def test_mig_mode_off_takes_the_instances_away(described: Describe) -> None:
+def test_switching_mig_mode_off_removes_the_instances(described: Describe) -> None:
     described(NODE)
     pynvml.nvmlDeviceSetMigMode(gpu(), 0)
     assert pynvml.nvmlDeviceGetMigMode(gpu()) == [0, 0]
@@ -160,11 +160,11 @@ def test_mig_mode_off_takes_the_instances_away(described: Describe) -> None:
     assert devices(gpu()) == []
 
 
-def test_whoever_may_not_replace_the_description_may_not_create_instances(
+def test_instances_can_be_created_only_if_the_description_is_writable(
     described: Describe, tmp_path: Path
 ) -> None:
     described(empty())
-    # The file beside it that would replace it cannot be written, by root neither.
+    # The temporary file that would replace it cannot be written, not even by root.
     (tmp_path / f"node.gpus.{os.getpid()}").mkdir()
     with pytest.raises(pynvml.NVMLError_NoPermission):
         pynvml.nvmlDeviceCreateGpuInstance(gpu(), HALF)
@@ -202,7 +202,7 @@ def _parts(line: str) -> tuple[str, int, str]:
 @pytest.fixture
 def processes(described: Describe, tmp_path: Path) -> Iterator[Processes]:
     described(NODE)
-    with Processes(tmp_path / "node.gpus").ended() as started:
+    with Processes(tmp_path / "node.gpus").closing() as started:
         yield started
 
 
@@ -228,7 +228,7 @@ EIGHTH_SEEN = (f"{NODE.gpus[0].model} MIG 1g.10gb", 9728, 14)
 WHOLE_SEEN = (NODE.gpus[1].model, 81920, 108)
 
 
-def test_a_process_sees_the_mig_device_that_it_names(processes: Processes) -> None:
+def test_a_process_sees_the_named_mig_device(processes: Processes) -> None:
     def start(**environment: str) -> list[tuple[str, int, int]]:
         cuda = processes.start(**environment)
         cuda.good("cuInit", 0)

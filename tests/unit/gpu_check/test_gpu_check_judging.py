@@ -1,4 +1,4 @@
-"""What ``make gpu-check`` makes of what it measured."""
+"""How ``make gpu-check`` judges its measurements."""
 
 import ast
 import subprocess
@@ -27,46 +27,46 @@ def verdict(driver: tuple[int, int], charged: tuple[int, int], name: str = "2 Mi
     return row.verdict
 
 
-def test_what_is_charged_must_be_what_the_driver_takes_or_more() -> None:
+def test_the_charge_must_be_at_least_what_the_driver_allocates() -> None:
     assert verdict((2 * MIB, 0), (2 * MIB, 0)) is Verdict.HELD
     assert verdict((2 * MIB, 0), (4 * MIB, 0)) is Verdict.HELD
     assert verdict((4 * MIB, 0), (2 * MIB, 0)) is Verdict.FAILED
 
 
-def test_freed_memory_may_stay_charged_only_as_long_as_the_driver_has_it() -> None:
+def test_freed_memory_may_stay_charged_only_while_the_driver_keeps_it() -> None:
     assert verdict((2 * MIB, 0), (2 * MIB, 2 * MIB)) is Verdict.FAILED
     assert verdict((32 * MIB, 32 * MIB), (32 * MIB, 32 * MIB)) is Verdict.HELD
 
 
-def test_what_is_counted_once_it_is_there_is_no_promise() -> None:
+def test_memory_counted_after_its_allocation_is_measured_and_not_judged() -> None:
     assert verdict((64 * MIB, 0), (0, 0), "module with 64 MiB of variables") is Verdict.MEASURED
 
 
-def test_what_failed_in_the_container_alone_is_a_failure() -> None:
+def test_a_call_that_fails_only_in_the_container_is_a_failure() -> None:
     (row,) = compared({"1 B": {"taken": 0, "kept": 0}}, {"1 B": {"error": "cuMemAlloc_v2: 2"}})
     assert (row.verdict, row.got) == (Verdict.FAILED, "cuMemAlloc_v2: 2")
     (row,) = compared({"1 B": {"taken": 0, "kept": 0}}, {})
     assert row.verdict is Verdict.FAILED
 
 
-def test_what_the_driver_does_not_have_is_not_run() -> None:
+def test_a_call_missing_from_the_driver_is_not_run() -> None:
     (row,) = compared({"array": {"error": "cuArray3DCreate_v2: 801"}}, {})
     assert row.verdict is Verdict.NOT_RUN
 
 
-def test_sizes_are_said_as_people_read_them() -> None:
+def test_sizes_are_printed_in_readable_units() -> None:
     assert [mib(1), mib(2 * MIB), mib(MIB + 1), mib(0)] == ["1 B", "2 MiB", "1.000000954 MiB", "0 MiB"]
 
 
-def test_functions_are_sorted_by_what_becomes_of_them() -> None:
+def test_functions_are_classified_as_limited_passed_on_or_new() -> None:
     there = frozenset({"cuInit", "cuMemAlloc_v2", "cuNewThing", "_init", "cudbgApiInit"})
-    found_out = coverage(there, frozenset({"cuMemAlloc_v2", "cuGone"}), frozenset({"cuInit"}), "cu[A-Z]")
-    assert found_out.limited == {"cuMemAlloc_v2"}
-    assert found_out.passed_on == {"cuInit"}
-    assert found_out.new == {"cuNewThing"}
+    classified = coverage(there, frozenset({"cuMemAlloc_v2", "cuGone"}), frozenset({"cuInit"}), "cu[A-Z]")
+    assert classified.limited == {"cuMemAlloc_v2"}
+    assert classified.passed_on == {"cuInit"}
+    assert classified.new == {"cuNewThing"}
 
 
-def test_a_load_knows_the_gpu_time_of_what_it_counts() -> None:
+def test_a_load_has_the_gpu_time_of_its_unit() -> None:
     assert Load("kernels:50000").unit_ns == 50_000
     assert Load("graphs:50000:20").unit_ns == 1_000_000
     assert Load("copies:16777216").unit_ns is None
@@ -86,14 +86,14 @@ def test_uuids_are_written_as_nvml_does() -> None:
     assert uuid_of("5c1f3f6e0d6b4c2a9a570b8f2f1d7e11") == "GPU-5c1f3f6e-0d6b-4c2a-9a57-0b8f2f1d7e11"
 
 
-def test_a_stand_in_is_known_by_what_is_in_it(tmp_path: Path) -> None:
+def test_the_fake_driver_is_recognized_by_its_content(tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"\x7fELF" + b"NVIDIA" * 100)
     (tmp_path / "other").write_bytes(b"\x7fELF" + b"x" * 5000 + b"FAKEGPU_NODE\0")
     assert not is_fake(tmp_path / "real")
     assert is_fake(tmp_path / "other")
 
 
-def test_nothing_of_ours_reaches_what_is_measured() -> None:
+def test_our_variables_are_removed_from_the_measured_environment() -> None:
     ours = {"GPUSHARE_RUN": "x", "FAKEGPU_NODE": "x", "LD_PRELOAD": "x"}
     assert plain(ours | {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "1"}) == {
         "PATH": "/bin",
@@ -101,7 +101,7 @@ def test_nothing_of_ours_reaches_what_is_measured() -> None:
     }
 
 
-def test_a_missing_driver_is_reported_with_where_it_was_looked_for(
+def test_a_missing_driver_is_reported_with_the_searched_paths(
     tmp_path: Path,
 ) -> None:
     environment = {"PATH": "/usr/bin:/bin"}
@@ -127,7 +127,7 @@ FAILED tests/integration/isolation/test_a.py::test_kinds[plain] - AssertionError
 """
 
 
-def test_what_pytest_says_becomes_rows() -> None:
+def test_the_output_of_pytest_becomes_rows() -> None:
     rows = list(judged(Outcome(1, PYTEST, "", 5.0)))
     assert [(row.name, row.got, row.verdict) for row in rows] == [
         ("test_kinds[plain]", "AssertionError: 2", Verdict.FAILED),
@@ -136,7 +136,7 @@ def test_what_pytest_says_becomes_rows() -> None:
     ]
 
 
-def test_tests_for_which_there_was_no_time_are_reported() -> None:
+def test_tests_without_time_left_are_reported() -> None:
     *_, last = judged(Outcome(None, PYTEST.partition("====")[0], "", 110.0))
     assert (last.verdict, last.name) == (Verdict.NOT_RUN, "the rest of the tests")
     assert "1 had passed" in last.got
@@ -155,7 +155,7 @@ def test_a_file_that_cannot_be_read_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_its_programs_compile_without_a_warning(program: str, tmp_path: Path) -> None:
+def test_programs_compile_without_warnings(program: str, tmp_path: Path) -> None:
     compiled = subprocess.run(
         [*COMPILER, "-Werror", "-o", tmp_path / program, PROGRAMS[program] / f"{program}.c", "-ldl"],
         capture_output=True,

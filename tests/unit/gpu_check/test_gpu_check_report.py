@@ -1,4 +1,4 @@
-"""The report of ``make gpu-check``: what it says of promises, whose figures they are, and where they may lie."""
+"""The report of ``make gpu-check``: its verdicts, whose figures it has, and where it may be stored."""
 
 from pathlib import Path
 
@@ -33,12 +33,12 @@ def test_the_heading_names_gpu_and_driver(tmp_path: Path) -> None:
     assert "fake driver" not in text
 
 
-def test_a_report_of_the_stand_in_says_so_before_anything_else(tmp_path: Path) -> None:
+def test_a_report_of_the_fake_driver_starts_with_a_warning(tmp_path: Path) -> None:
     _, _, warning = report(tmp_path, FAKE).path.read_text().splitlines()[:3]
     assert warning == "**The fake driver. No figure here was measured on a real GPU.**"
 
 
-def test_a_failed_promise_is_in_the_list_above_the_tables_and_in_its_row(tmp_path: Path) -> None:
+def test_a_failed_promise_is_listed_above_the_tables_and_in_its_row(tmp_path: Path) -> None:
     made = report(tmp_path)
     made.add(promise("plain", "refused", "allocated", False))
     made.add(promise("pitch", "refused", "refused", True))
@@ -54,7 +54,7 @@ def test_a_failed_promise_is_in_the_list_above_the_tables_and_in_its_row(tmp_pat
     assert made.summary() == "1 promises held, 1 failed, 1 rows measured, 1 not run"
 
 
-def test_every_row_is_in_the_file_as_soon_as_it_is_there_and_nothing_else_is_left(tmp_path: Path) -> None:
+def test_every_row_is_written_immediately_and_no_other_file_is_left(tmp_path: Path) -> None:
     made = report(tmp_path)
     for number in range(3):
         made.add(measured(f"row {number}", number))
@@ -66,7 +66,7 @@ def test_every_row_is_in_the_file_as_soon_as_it_is_there_and_nothing_else_is_lef
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
 
 
-def test_a_reader_who_opened_the_file_keeps_a_whole_report(tmp_path: Path) -> None:
+def test_a_reader_with_the_file_open_keeps_a_complete_report(tmp_path: Path) -> None:
     made = report(tmp_path)
     made.add(measured("first", "1"))
     with made.path.open() as opened:
@@ -75,19 +75,19 @@ def test_a_reader_who_opened_the_file_keeps_a_whole_report(tmp_path: Path) -> No
         assert opened.read() == before
 
 
-def test_what_programs_say_stays_in_its_cell(tmp_path: Path) -> None:
+def test_the_output_of_programs_stays_in_its_cell(tmp_path: Path) -> None:
     made = report(tmp_path)
     made.add(Row("a | b", "", "| N/A |\n| 35C |", Verdict.MEASURED))
     assert "| a \\| b |  | \\| N/A \\| \\| 35C \\| |  |" in made.path.read_text()
 
 
-def test_real_figures_go_to_the_measurements_and_those_of_the_stand_in_below_build(tmp_path: Path) -> None:
+def test_real_figures_go_to_docs_measurements_and_fake_ones_to_build(tmp_path: Path) -> None:
     assert place(tmp_path, None, "D", fake=False) == tmp_path / "docs/measurements/D-GPU.md"
     assert place(tmp_path, None, "D", fake=True) == tmp_path / "build/gpu-check/D-fake-driver.md"
     assert place(tmp_path, tmp_path / "out", "D", fake=False) == tmp_path / "out/D-GPU.md"
 
 
-def test_the_stand_in_is_refused_among_the_measurements_whatever_leads_there(tmp_path: Path) -> None:
+def test_fake_figures_are_refused_in_docs_measurements_by_any_path(tmp_path: Path) -> None:
     measurements = tmp_path / "docs" / "measurements"
     measurements.mkdir(parents=True)
     (tmp_path / "link").symlink_to(measurements)
@@ -101,7 +101,7 @@ def test_the_stand_in_is_refused_among_the_measurements_whatever_leads_there(tmp
             place(tmp_path, folder, "D", fake=True)
 
 
-def test_an_earlier_report_of_the_day_stays(tmp_path: Path) -> None:
+def test_an_earlier_report_of_the_same_day_is_not_overwritten(tmp_path: Path) -> None:
     for name in ("D-GPU.md", "D-GPU-2.md", "D-GPU-3.md"):
         path = place(tmp_path, tmp_path, "D", fake=False)
         assert path.name == name

@@ -1,4 +1,4 @@
-"""A section of ``make gpu-check`` that fails or hangs ends itself alone, and the report is whole at every moment."""
+"""A section of ``make gpu-check`` that fails or hangs does not affect others, and the report is always complete."""
 
 import os
 import sys
@@ -24,7 +24,7 @@ def report(tmp_path: Path) -> Report:
 
 
 def whole(report: Report) -> str:
-    """What a reader finds who comes now, or after the check was killed: each of its tables ends, and its summary counts what they have."""
+    """The report as a reader finds it now, or after the check was killed: its tables end, and its summary counts their rows."""
     text = report.path.read_text()
     assert text.endswith("\n")
     assert report.summary() in text
@@ -52,12 +52,12 @@ def answers_nothing(_lab: Any) -> Iterator[Row]:
 
 def has_a_program_that_hangs(lab: Any) -> Iterator[Row]:
     yield measured("a row", "there")
-    ended = run(
+    outcome = run(
         [sys.executable, "-c", "import signal; signal.pause()"],
         environment=os.environ,
         timeout_s=lab.clock.at_most_s(1000),
     )
-    yield measured("the program", ended.words())
+    yield measured("the program", outcome.words())
 
 
 def hangs(_lab: Any) -> Iterator[Row]:
@@ -75,7 +75,7 @@ def hangs(_lab: Any) -> Iterator[Row]:
         (hangs, "it had not finished after 2 s | **FAILED**"),
     ],
 )
-def test_a_section_that_fails_or_hangs_ends_itself_alone(report: Report, rows: Any, expected: str) -> None:
+def test_a_section_that_fails_or_hangs_ends_only_itself(report: Report, rows: Any, expected: str) -> None:
     there = lab()
     part(report, there, "The first", 2, rows, grace_s=0 if rows is hangs else 60)
     text = whole(report)
@@ -98,6 +98,6 @@ def test_the_report_is_whole_after_each_row(report: Report) -> None:
     assert "Not finished" not in whole(report)
 
 
-def test_what_all_time_was_used_up_before_is_not_run(report: Report) -> None:
+def test_a_section_without_time_left_is_not_run(report: Report) -> None:
     part(report, lab(0), "The last", 60, good)
     assert "no time left" in whole(report)

@@ -1,4 +1,4 @@
-"""Builds the isolation libraries once for a test run, and lays out what a node agent gives a container."""
+"""Builds the isolation libraries once per test run, and lays out a container's files like the node agent."""
 
 import functools
 import os
@@ -10,14 +10,14 @@ from tests.building import ROOT, make
 from tests.unit.fakegpu import building as fakegpu
 
 BUILT = ROOT / "build" / "isolation"
-#: Libraries that find their container by GPUSHARE_RUN; beside them, the ones that are shipped.
+#: Libraries that find their container by GPUSHARE_RUN; next to them are the shipped ones.
 OPEN = BUILT / "open"
 MIB = 1 << 20
 
 
 @functools.cache
 def build(target: str) -> Path:
-    """Run ``make TARGET``; several test processes may ask at once."""
+    """Run ``make TARGET``; several test processes may call it at the same time."""
     # The sanitizers' builds take long and go into folders of their own: other builds do not wait for them.
     make("isolation", target, BUILT / ("lock.sanitize" if target == "sanitize" else "lock"))
     return BUILT
@@ -25,7 +25,7 @@ def build(target: str) -> Path:
 
 @dataclass(frozen=True)
 class Container:
-    """A container's directory as the node agent makes it, over the stand-in driver."""
+    """A container's directory as the node agent makes it, over the fake driver."""
 
     run: Path
     node: Path
@@ -44,14 +44,14 @@ class Container:
         self.limits.write_text("".join(f"{line}\n" for line in lines))
 
     def environment(self, libraries: Path = OPEN, **more: str) -> dict[str, str]:
-        """What a program in the container needs to meet our libraries first and the stand-in driver behind them."""
+        """Environment in which a program of the container loads our libraries first, and the fake driver behind them."""
         inherited = fakegpu.environment(self.node)
         path = [str(libraries), str(self.run / "driver"), *inherited["LD_LIBRARY_PATH"].split(":")[1:]]
         return inherited | {"LD_LIBRARY_PATH": ":".join(path), "GPUSHARE_RUN": str(self.run), **more}
 
 
 def lay_out(directory: Path, node: Path) -> Container:
-    """A container without limits yet: its usage file, and the stand-in driver under the names that ours look for."""
+    """A container without limits yet: its usage file, and the fake driver under the names that our libraries look for."""
     size = subprocess.run(
         [build("libraries") / "region-size"], capture_output=True, text=True, timeout=10, check=True
     )

@@ -1,6 +1,6 @@
-"""Whose turn on a GPU it is, thought once more and slowly: what ``isolation/arbiter/schedule.c`` is held against.
+"""A simple and slow model of turns on a GPU, with which ``isolation/arbiter/schedule.c`` is compared.
 
-The rules in words are in ``isolation/arbiter/schedule.h``. Whole numbers only, so that both must agree to the nanosecond.
+The rules are described in ``isolation/arbiter/schedule.h``. Whole numbers only, so that both must agree to the nanosecond.
 """
 
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ NEVER = 2**64 - 1
 
 
 class Rank(IntEnum):
-    """How well a container may have the GPU."""
+    """A container's claim to the GPU."""
 
     NOT_NOW = 0
     BORROWER = 1
@@ -40,7 +40,7 @@ class Rank(IntEnum):
 
 
 class Class(IntEnum):
-    """What its owner says that a container's work is like, as in ``isolation/files/limits.h``."""
+    """Configured class of a container's work, as in ``isolation/files/limits.h``."""
 
     INFERRED = 0
     LATENCY = 1
@@ -49,7 +49,7 @@ class Class(IntEnum):
 
 @dataclass(slots=True)
 class Page:
-    """What a container says."""
+    """What a container reports."""
 
     used: int = 0
     busy_until: int = 0
@@ -59,7 +59,7 @@ class Page:
 
 @dataclass(slots=True)
 class Container:
-    """What the schedule knows of one."""
+    """The schedule's state of a container."""
 
     percent: int
     borrows: bool
@@ -70,7 +70,7 @@ class Container:
     busy: bool = False
     busy_until: int = 0
     beside: int = 0
-    """For how long others had work on the GPU."""
+    """Time for which others had work on the GPU."""
     balance: int = 0
     run: int = 0
     room: int = 0
@@ -82,7 +82,7 @@ class Container:
     visits_since: int | None = None
     visit_used: int = 0
     paused: bool = False
-    """Whether the visit is one after a pause."""
+    """Whether the visit follows a pause."""
     asleep_until: int = 0
     asleep: int = 0
     asleep_requests: int = 0
@@ -124,7 +124,7 @@ class Model:
     turn: Turn | None = None
     spare: int = 0
     last_visits: dict[int, int] = field(default_factory=dict)
-    """When each place was last visited from; also of containers that are gone."""
+    """Time of the last visit from each place, also of removed containers."""
 
     def admit(
         self, place: int, percent: int, borrows: bool, used: int, class_: Class = Class.INFERRED
@@ -155,7 +155,7 @@ class Model:
         return [place for place, it in self.containers.items() if it.visits_since is not None]
 
     def _had(self, place: int, container: Container) -> bool:
-        """The GPU, since the last step."""
+        """Whether it had the GPU since the last step."""
         visitors = self._visitors
         if not self._on_it(place):
             return container.busy and self.now >= container.left + OVERLAP
@@ -165,7 +165,7 @@ class Model:
         return max(0, min(page.busy_until - self.now, HOLD))
 
     def _others_had(self, place: int, until: int | None) -> int:
-        """With slices of the same length for all that have work."""
+        """Time that others had, with equal slices for all containers with work."""
         others = [it.busy_until for key, it in self.containers.items() if key != place]
         ends = sorted(end if until is None else min(end, until) for end in others if end > self.now)
         had, start = 0, self.now
@@ -199,9 +199,9 @@ class Model:
             container.room += part
         for place, container in sorted(self.containers.items()):
             page = pages[place]
-            said = (page.used - container.used + 2**63) % 2**64 - 2**63
+            reported = (page.used - container.used + 2**63) % 2**64 - 2**63
             container.used = page.used
-            container.unpaid += max(-CLAIM_MOST, min(said, CLAIM_MOST))
+            container.unpaid += max(-CLAIM_MOST, min(reported, CLAIM_MOST))
             left, on_it = self._left(page), self._on_it(place)
             disturbed = len(had) > 1 and any(container is one for one in had)
             under_way = max(0, min(page.busy_until - now, CLAIM_MOST))
@@ -374,7 +374,7 @@ class Model:
         return min(moments)
 
     def _look(self, pages: dict[int, Page]) -> None:
-        """At visits and turns."""
+        """Update visits and turns."""
         self._look_at_visits(pages)
         turn = self.turn
         if turn:
@@ -399,8 +399,8 @@ class Model:
         return turn.until if turn and turn.holder == place and turn.over is None and not turn.rests else 0
 
     def step(self, now: int, pages: dict[int, Page]) -> tuple[int, dict[int, tuple[int, int, int, int]]]:
-        """When to look again; until when, up to which use, and how far ahead each may put work on the GPU; and for how long others had
-        work there."""
+        """Time of the next step; per container, until when, up to which use and how far ahead it may launch work, and how long others
+        had work."""
         self._account(max(now, self.now), pages)
         self._look(pages)
         if self.turn:

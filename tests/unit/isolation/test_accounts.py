@@ -21,21 +21,21 @@ def usage_file(path: Path) -> Path:
 
 @pytest.mark.randomized
 @pytest.mark.parametrize(("processes", "kills"), [(3, rounds(80, soak=250)), (24, rounds(25, soak=60))])
-def test_processes_that_race_and_are_killed_at_any_moment_neither_pass_the_limit_nor_leave_anything_behind(
+def test_racing_and_killed_processes_neither_exceed_the_limit_nor_leave_memory_charged(
     tmp_path: Path, processes: int, kills: int
 ) -> None:
-    ended = subprocess.run(
+    completed = subprocess.run(
         [build("linked") / "accounts_race", usage_file(tmp_path / "usage"), str(processes), str(kills)],
         capture_output=True,
         text=True,
         timeout=110,
         check=False,
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout == "0 left, the whole limit can be taken\n"
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout == "0 left, the whole limit can be taken\n"
 
 
-def test_a_usage_file_costs_no_room_before_it_is_used(tmp_path: Path) -> None:
+def test_an_unused_usage_file_takes_no_disk_space(tmp_path: Path) -> None:
     status = usage_file(tmp_path / "usage").stat()
     assert status.st_size % 4096 < 4096
     assert status.st_blocks == 0

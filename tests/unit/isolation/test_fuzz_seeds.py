@@ -1,4 +1,4 @@
-"""What fuzzers begin with, and what they have found: each input once, watched by sanitizers. ``make fuzz`` goes on from there."""
+"""Seeds of the fuzzers and inputs that they found, each replayed once under sanitizers. ``make fuzz`` continues from them."""
 
 import subprocess
 from functools import cache
@@ -20,7 +20,7 @@ def built() -> Path:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_nothing_that_was_found_is_found_again(target: str) -> None:
+def test_every_stored_input_passes(target: str) -> None:
     seeds = FUZZ / "corpus" / target
     replayed = subprocess.run(
         [built() / target, seeds], capture_output=True, text=True, timeout=100, check=False

@@ -1,4 +1,4 @@
-"""The library's reader of the limits file: what it takes, and that it refuses all else with a reason."""
+"""The library's parser of the limits file: what it accepts, and that it rejects all else with a reason."""
 
 import subprocess
 from pathlib import Path
@@ -28,37 +28,35 @@ def read(check: Path, path: Path, text: str | bytes) -> subprocess.CompletedProc
     return subprocess.run([check, path], capture_output=True, text=True, timeout=10, check=False)
 
 
-def test_a_file_says_container_gpus_memory_and_share(check: Path, tmp_path: Path) -> None:
-    said = read(check, tmp_path / "limits", GOOD)
-    assert (said.returncode, said.stderr) == (0, "")
-    assert said.stdout.splitlines() == [
+def test_a_file_has_container_gpus_memory_and_share(check: Path, tmp_path: Path) -> None:
+    completed = read(check, tmp_path / "limits", GOOD)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout.splitlines() == [
         "default/job-1/main 8c0f-11",
         f"{GPU} {2154 * MIB} 30 idle batch",
         f"{OTHER} 0 0 hard inferred",
     ]
 
 
-def test_of_a_higher_minor_version_unknown_lines_and_keys_are_passed_over(
-    check: Path, tmp_path: Path
-) -> None:
+def test_unknown_lines_and_keys_of_a_higher_minor_version_are_ignored(check: Path, tmp_path: Path) -> None:
     newer = GOOD.replace("limits 1.1", "limits 1.7").replace("batch\n", "batch colour=blue\nlink a b\n")
     assert read(check, tmp_path / "limits", newer).stdout == read(check, tmp_path / "limits", GOOD).stdout
     assert read(check, tmp_path / "limits", newer.replace("1.7", "1.1")).returncode == 1
 
 
-def test_a_file_of_an_older_minor_version_says_the_same(check: Path, tmp_path: Path) -> None:
-    """Also where it has a key that came later."""
+def test_a_file_of_an_older_minor_version_has_the_same_meaning(check: Path, tmp_path: Path) -> None:
+    """Even with a key that was added later."""
     older = GOOD.replace("limits 1.1", "limits 1.0")
     assert read(check, tmp_path / "limits", older).stdout == read(check, tmp_path / "limits", GOOD).stdout
     without = read(check, tmp_path / "limits", older.replace(" core_class=batch", ""))
     assert without.stdout.splitlines()[1] == f"{GPU} {2154 * MIB} 30 idle inferred"
 
 
-def test_what_a_container_s_work_is_like_is_said_of_each_gpu(check: Path, tmp_path: Path) -> None:
-    said = read(
+def test_the_class_of_work_is_read_per_gpu(check: Path, tmp_path: Path) -> None:
+    completed = read(
         check, tmp_path / "limits", GOOD.replace("memory_bytes=0", "memory_bytes=0 core_class=latency")
     )
-    assert [line.split()[-1] for line in said.stdout.splitlines()[1:]] == ["batch", "latency"]
+    assert [line.split()[-1] for line in completed.stdout.splitlines()[1:]] == ["batch", "latency"]
 
 
 @pytest.mark.parametrize(
@@ -92,17 +90,17 @@ def test_what_a_container_s_work_is_like_is_said_of_each_gpu(check: Path, tmp_pa
         ),
     ],
 )
-def test_what_is_wrong_is_refused_with_its_line(
+def test_an_invalid_file_is_rejected_with_the_line(
     check: Path, tmp_path: Path, old: str, new: str, reason: str
 ) -> None:
     assert old in GOOD
-    refused = read(check, tmp_path / "limits", GOOD.replace(old, new))
-    assert (refused.returncode, refused.stdout) == (1, "")
-    assert reason in refused.stderr
-    assert str(tmp_path / "limits") in refused.stderr
+    rejected = read(check, tmp_path / "limits", GOOD.replace(old, new))
+    assert (rejected.returncode, rejected.stdout) == (1, "")
+    assert reason in rejected.stderr
+    assert str(tmp_path / "limits") in rejected.stderr
 
 
-def test_more_gpus_than_a_container_can_have_are_refused(check: Path, tmp_path: Path) -> None:
+def test_more_gpus_than_a_container_can_have_are_rejected(check: Path, tmp_path: Path) -> None:
     lines = [f"gpu GPU-{number} memory_bytes=0\n" for number in range(17)]
     header = "".join(GOOD.splitlines(keepends=True)[:2])
     assert read(check, tmp_path / "limits", header + "".join(lines[:16])).returncode == 0
@@ -110,15 +108,15 @@ def test_more_gpus_than_a_container_can_have_are_refused(check: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("size", [0, 65537, 1 << 20])
-def test_empty_and_huge_files_are_refused(check: Path, tmp_path: Path, size: int) -> None:
+def test_empty_and_huge_files_are_rejected(check: Path, tmp_path: Path, size: int) -> None:
     assert read(check, tmp_path / "limits", b"a" * size).returncode == 1
 
 
-def test_a_file_that_is_none_is_refused(check: Path, tmp_path: Path) -> None:
+def test_an_absent_file_and_a_folder_are_rejected(check: Path, tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path):
-        refused = subprocess.run([check, path], capture_output=True, text=True, timeout=10, check=False)
-        assert refused.returncode == 1
-        assert str(path) in refused.stderr
+        rejected = subprocess.run([check, path], capture_output=True, text=True, timeout=10, check=False)
+        assert rejected.returncode == 1
+        assert str(path) in rejected.stderr
 
 
 @settings(
@@ -133,13 +131,13 @@ def test_a_file_that_is_none_is_refused(check: Path, tmp_path: Path) -> None:
         max_size=4,
     )
 )
-def test_no_edit_of_a_good_file_makes_the_reader_fall_over(
+def test_no_edit_of_a_good_file_crashes_the_parser(
     check: Path, tmp_path: Path, edits: list[tuple[int, int, bytes]]
 ) -> None:
     text = GOOD.encode()
     for start, length, fresh in edits:
         text = text[:start] + fresh + text[start + length :]
-    said = read(check, tmp_path / "limits", text)
-    assert said.returncode in (0, 1)
-    assert bool(said.stderr) == (said.returncode == 1)
-    assert said.stderr.isprintable() or said.stderr.rstrip("\n").isprintable()
+    completed = read(check, tmp_path / "limits", text)
+    assert completed.returncode in (0, 1)
+    assert bool(completed.stderr) == (completed.returncode == 1)
+    assert completed.stderr.isprintable() or completed.stderr.rstrip("\n").isprintable()

@@ -1,4 +1,4 @@
-"""The schedule of turns: held against the model step by step, and by what comes of it for whole seconds of simulated time."""
+"""The schedule of turns: compared with the model step by step, and judged by its effect over seconds of simulated time."""
 
 import subprocess
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ def conversation(name: str) -> Iterator[Ask]:
                 return ""
             process.stdin.flush()
             answer = process.stdout.readline()
-            assert answer, "the program ended, which it must not whatever it is asked"
+            assert answer, "the program exited, which it must not for any input"
             return answer
 
         yield ask
@@ -63,7 +63,7 @@ WORD = st.integers(0, 2**64 - 1)
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to a container: it comes, its page changes, its share changes, or it goes."""
+    """An event of a container: it is added, its page or its share changes, or it is removed."""
 
     what: str
     place: int
@@ -72,7 +72,7 @@ class Change:
     class_: Class
     spent: int
     busy: int
-    speaks: bool
+    new_request: bool
     wants: bool
     noise: int
 
@@ -86,7 +86,7 @@ CHANGES = st.builds(
     class_=st.sampled_from(Class),
     spent=st.one_of(SPAN, st.just(0), st.integers(-20 * MS, 0)),
     busy=SPAN,
-    speaks=st.booleans(),
+    new_request=st.booleans(),
     wants=st.booleans(),
     noise=WORD,
 )
@@ -109,7 +109,7 @@ def happen(change: Change, model: Model, pages: dict[int, Page], ask: Ask) -> No
     elif change.what == "page":
         page.used = (page.used + change.spent) % 2**64
         page.busy_until = model.now + change.busy
-        page.requests = (page.requests + change.speaks) % 2**32
+        page.requests = (page.requests + change.new_request) % 2**32
         page.wants = change.wants
     elif change.what == "noise":
         page.used, page.busy_until = change.noise, (change.noise * 7919) % 2**64
@@ -117,7 +117,7 @@ def happen(change: Change, model: Model, pages: dict[int, Page], ask: Ask) -> No
 
 @settings(max_examples=rounds(150, soak=600), deadline=None, suppress_health_check=list(HealthCheck))
 @given(HISTORIES)
-def test_every_step_is_the_models(schedule: Ask, history: list[tuple[int, bool, list[Change]]]) -> None:
+def test_every_step_equals_the_models(schedule: Ask, history: list[tuple[int, bool, list[Change]]]) -> None:
     model = Model(now=1000 * MS)
     pages = {place: Page() for place in range(PLACES)}
     schedule(f"begin {model.now}")
@@ -142,7 +142,7 @@ def test_every_step_is_the_models(schedule: Ask, history: list[tuple[int, bool, 
         assert due > now or due == NEVER or model.turn, "nothing to do, and no pause"
 
 
-# --- what comes of it -------------------------------------------------------------------------------------------
+# --- simulated effect -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,8 @@ class Tenant:
 
 @dataclass(frozen=True)
 class Had:
-    """Percent of the GPU's time that a container had, from its second second on; and how long kernels took that it waited for, in
-    nanoseconds from when they were to be launched."""
+    """Percent of the GPU's time that a container had from its second second on, and latencies of kernels that it waited for, in
+    nanoseconds from their intended launch."""
 
     share: float
     p50: int
@@ -172,7 +172,7 @@ class Had:
 
 
 def run(ask: Ask, *tenants: Tenant, seconds: int = 7, late: int = 100_000) -> list[Had]:
-    """What each has had."""
+    """GPU time and latencies of each tenant."""
     ask(f"run {seconds} 20000 1 {late}")
     for it in tenants:
         moments = [int(moment * 1e9) for moment in (it.start, it.end, it.stop)]
@@ -197,14 +197,14 @@ KERNELS = st.sampled_from([50_000, 1_000_000, 20_000_000])
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(PERCENT, KERNELS, st.integers(20_000, 1_000_000))
-def test_alone_a_container_gets_its_share(simulation: Ask, percent: int, kernel: int, late: int) -> None:
+def test_a_single_container_gets_its_share(simulation: Ask, percent: int, kernel: int, late: int) -> None:
     [share] = shares(simulation, Tenant(percent, kernel=kernel, late=late), late=late)
     assert share == pytest.approx(percent, abs=2)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(5, 45), KERNELS, st.sampled_from(Class)), min_size=2, max_size=4))
-def test_together_each_gets_its_share(simulation: Ask, wanted: list[tuple[int, int, Class]]) -> None:
+def test_containers_together_get_their_shares(simulation: Ask, wanted: list[tuple[int, int, Class]]) -> None:
     total = sum(percent for percent, *_ in wanted)
     tenants = [
         Tenant(percent * 90 // max(total, 90), kernel=kernel, class_=class_)
@@ -215,7 +215,7 @@ def test_together_each_gets_its_share(simulation: Ask, wanted: list[tuple[int, i
 
 
 @pytest.mark.parametrize("kernel", [50_000, 20_000_000, 200_000_000])
-def test_long_kernels_of_one_take_nothing_from_another(simulation: Ask, kernel: int) -> None:
+def test_long_kernels_of_one_container_take_nothing_from_another(simulation: Ask, kernel: int) -> None:
     first, second = shares(simulation, Tenant(10, kernel=200_000_000), Tenant(90, kernel=kernel), seconds=21)
     assert first == pytest.approx(10, abs=5)
     assert second == pytest.approx(90, abs=5)
@@ -227,7 +227,7 @@ def test_kernels_of_seconds_are_paid_for_by_their_own_container(simulation: Ask)
     assert second == pytest.approx(90, abs=5)
 
 
-def test_idle_time_is_used_only_by_who_may(simulation: Ask) -> None:
+def test_idle_time_is_used_only_by_containers_that_may_borrow(simulation: Ask) -> None:
     assert shares(simulation, Tenant(20, borrows=True)) == [pytest.approx(100, abs=2)]
     borrower, hard = shares(simulation, Tenant(20, borrows=True), Tenant(50))
     assert (borrower, hard) == (pytest.approx(50, abs=3), pytest.approx(50, abs=2))
@@ -239,7 +239,7 @@ def test_borrowed_time_is_paid_back(simulation: Ask) -> None:
 
 
 @pytest.mark.parametrize("lies", [1, 2, 3])
-def test_one_that_lies_takes_nothing_from_the_others(simulation: Ask, lies: int) -> None:
+def test_a_container_that_lies_takes_nothing_from_the_others(simulation: Ask, lies: int) -> None:
     _, *others = shares(simulation, Tenant(30, lies=lies), Tenant(40), Tenant(30, kernel=1_000_000))
     assert others[0] >= 36
     assert others[1] >= 26
@@ -247,12 +247,12 @@ def test_one_that_lies_takes_nothing_from_the_others(simulation: Ask, lies: int)
 
 @pytest.mark.parametrize("class_", Class)
 @pytest.mark.parametrize("moment", [2.0, 2.003, 2.007, 2.0115, 2.0171])
-def test_a_stopped_container_holds_up_no_other(simulation: Ask, moment: float, class_: Class) -> None:
+def test_a_stopped_container_does_not_block_others(simulation: Ask, moment: float, class_: Class) -> None:
     _, other = shares(simulation, Tenant(30, stop=moment, class_=class_), Tenant(70))
     assert other == pytest.approx(70, abs=3)
 
 
-# --- who comes back from a pause --------------------------------------------------------------------------------
+# --- return after a pause ---------------------------------------------------------------------------------------
 
 #: The GPU's own slices, as on an H200 (some 2 ms).
 SLICE: Final = 2 * MS
@@ -275,7 +275,7 @@ def test_services_do_not_wait_for_each_other(simulation: Ask) -> None:
     assert max(had.p99 for had in run(simulation, *services)) <= 2 * KERNEL
 
 
-def test_a_service_that_works_longer_has_the_gpu_for_itself(simulation: Ask) -> None:
+def test_a_service_with_long_work_has_the_gpu_for_itself(simulation: Ask) -> None:
     service, loop = run(
         simulation, Tenant(40, kernel=20 * MS, gap=50 * MS), Tenant(60, kernel=KERNEL), seconds=21
     )
@@ -332,7 +332,7 @@ def test_a_latency_container_cannot_take_more_than_its_percentage(simulation: As
     assert other == pytest.approx(50, abs=2)
 
 
-def test_latency_is_no_worse_for_a_service_than_what_its_pauses_tell(simulation: Ask) -> None:
+def test_class_latency_is_no_worse_for_a_service_than_the_inferred_class(simulation: Ask) -> None:
     had = {
         class_: run(
             simulation,
@@ -355,7 +355,7 @@ def test_services_that_fill_their_shares_wait_for_no_turn(simulation: Ask, class
     assert max(one.p99 for one in had) <= 4 * SLICE
 
 
-def test_a_service_above_its_share_waits_less_where_it_says_latency(simulation: Ask) -> None:
+def test_a_service_above_its_share_waits_less_with_class_latency(simulation: Ask) -> None:
     inferred, latency = (
         run(
             simulation,
@@ -368,8 +368,8 @@ def test_a_service_above_its_share_waits_less_where_it_says_latency(simulation: 
     assert latency.p99 < inferred.p99 / 2
 
 
-def test_work_that_ends_sooner_than_was_said_is_followed_by_a_pause(simulation: Ask) -> None:
-    """Beside a loop a kernel takes several times its time, and is thought to take longer yet."""
+def test_work_that_ends_sooner_than_reported_is_followed_by_a_pause(simulation: Ask) -> None:
+    """Next to a loop a kernel takes several times its time, and is estimated to take even longer."""
     service, loop = run(
         simulation, Tenant(30, kernel=50_000, gap=2 * MS), Tenant(70, kernel=KERNEL), seconds=11
     )
@@ -388,7 +388,7 @@ def test_a_visit_is_not_lengthened_while_it_lasts(schedule: Ask) -> None:
     assert set(visits) == {f"0:{1250 * MS}:{50 * MS}:0:0"}
 
 
-def test_one_visit_follows_the_other_at_once(schedule: Ask) -> None:
+def test_one_visit_follows_the_other_immediately(schedule: Ask) -> None:
     schedule(f"begin {1000 * MS}")
     schedule(f"admit 0 100 0 0 {Class.LATENCY}")
     schedule(f"step {1000 * MS} 0 0 0 0 0?")
