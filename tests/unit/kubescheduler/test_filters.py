@@ -40,7 +40,7 @@ def test_amounts_are_exact_and_rounded_up() -> None:
     assert amounts_of({"cpu": "lots"}) == {}
 
 
-def test_a_pod_asks_for_the_most_that_runs_at_once() -> None:
+def test_a_pod_requests_the_most_that_runs_at_the_same_time() -> None:
     spec: dict[str, Any] = {
         "containers": containers({"x/y": "2"}, {"x/y": "3"}),
         "initContainers": [
@@ -53,7 +53,7 @@ def test_a_pod_asks_for_the_most_that_runs_at_once() -> None:
     assert requests_of({"metadata": {}, "spec": spec}) == {"x/y": 11}
 
 
-def test_what_a_pod_asks_for_as_a_whole_counts_in_place_of_what_its_containers_do() -> None:
+def test_requests_of_the_pod_replace_those_of_its_containers() -> None:
     spec: dict[str, Any] = {
         "containers": containers({"cpu": "2", "x/y": "3"}, {"cpu": "3"}),
         "resources": {"limits": {"cpu": "9", "memory": "1Ki"}, "requests": {"cpu": "4"}},
@@ -62,7 +62,7 @@ def test_what_a_pod_asks_for_as_a_whole_counts_in_place_of_what_its_containers_d
     assert requests_of({"metadata": {}, "spec": spec}) == {"cpu": 4250, "memory": 1024, "x/y": 3}
 
 
-def test_requests_win_over_limits_and_limits_placeholder_for_them() -> None:
+def test_requests_win_over_limits_and_default_to_them() -> None:
     resources = {"limits": {"cpu": "2", "x/y": "1"}, "requests": {"cpu": "1"}}
     pod = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
     assert requests_of(pod) == {"cpu": 1000, "x/y": 1}
@@ -100,7 +100,7 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
         ({"key": "other", "operator": "Exists"}, False),
     ],
 )
-def test_a_taint_keeps_out_who_does_not_tolerate_it(toleration: Json, fits: bool) -> None:
+def test_a_taint_keeps_out_pods_that_do_not_tolerate_it(toleration: Json, fits: bool) -> None:
     refusals = Wanted(a_pod(tolerations=[toleration])).refusals(state_of(a_node(taints=[TAINT])))
     assert refusals == ([] if fits else ["node(s) had untolerated taint(s)"])
 
@@ -110,7 +110,7 @@ def test_a_prefer_no_schedule_taint_keeps_no_pod_out() -> None:
     assert Wanted(a_pod()).refusals(state_of(a_node(taints=[taint]))) == []
 
 
-def test_a_cordoned_node_takes_only_who_tolerates_it() -> None:
+def test_a_cordoned_node_takes_only_pods_that_tolerate_it() -> None:
     node = a_node()
     node["spec"]["unschedulable"] = True
     assert Wanted(a_pod()).refusals(state_of(node)) == ["node(s) were unschedulable"]
@@ -200,7 +200,7 @@ def test_the_emptier_node_and_the_preferred_one_score_higher() -> None:
     assert best(states, points, lambda: 0.99).name == "c"
 
 
-def test_equal_nodes_are_drawn_by_chance() -> None:
+def test_equal_nodes_are_chosen_at_random() -> None:
     states = list(occupancy(a_node("a"), a_node("b")))
     assert [best(states, [5, 5], lambda value=value: value).name for value in (0.0, 0.6, 1.0)] == [
         "a",
