@@ -69,8 +69,8 @@ def test_requests_win_over_limits_and_default_to_them() -> None:
 
 
 def test_all_short_resources_are_named() -> None:
-    state = state_of(a_node(gpu_mem="15", pods="1"), a_pod("other", asks={"aliyun.com/gpu-mem": "8"}))
-    wanted = Wanted(a_pod(asks={"aliyun.com/gpu-mem": "8", "memory": "32Gi", "cpu": "9"}))
+    state = state_of(a_node(gpu_mem="15", pods="1"), a_pod("other", requests={"aliyun.com/gpu-mem": "8"}))
+    wanted = Wanted(a_pod(requests={"aliyun.com/gpu-mem": "8", "memory": "32Gi", "cpu": "9"}))
     assert wanted.refusals(state) == [
         "Too many pods",
         "Insufficient cpu",
@@ -80,9 +80,9 @@ def test_all_short_resources_are_named() -> None:
 
 
 def test_a_resource_that_the_node_does_not_have_is_insufficient() -> None:
-    assert Wanted(a_pod(asks={"x/y": "1"})).refusals(state_of(a_node())) == ["Insufficient x/y"]
-    assert Wanted(a_pod(asks={"x/y": "1"}), {"x/y"}).refusals(state_of(a_node())) == []
-    assert Wanted(a_pod(asks={"x/y": "0"})).refusals(state_of(a_node())) == []
+    assert Wanted(a_pod(requests={"x/y": "1"})).refusals(state_of(a_node())) == ["Insufficient x/y"]
+    assert Wanted(a_pod(requests={"x/y": "1"}), {"x/y"}).refusals(state_of(a_node())) == []
+    assert Wanted(a_pod(requests={"x/y": "0"})).refusals(state_of(a_node())) == []
 
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -165,7 +165,7 @@ def test_a_host_port_is_taken_once_per_address() -> None:
 
 def test_pods_come_and_go_and_the_sums_follow() -> None:
     nodes = occupancy(a_node(gpu_mem="15"))
-    pod = a_pod(asks={"aliyun.com/gpu-mem": "8"})
+    pod = a_pod(requests={"aliyun.com/gpu-mem": "8"})
     nodes.place(pod, "n1", assumed=True)
     assert nodes.is_assumed("uid-p")
     nodes.place({**pod, "spec": {**pod["spec"], "nodeName": "n1"}})
@@ -179,7 +179,7 @@ def test_pods_come_and_go_and_the_sums_follow() -> None:
 
 def test_pods_that_came_before_their_node_are_counted_when_it_comes() -> None:
     nodes = Occupancy()
-    nodes.place(a_pod(asks={"cpu": "2"}), "n1")
+    nodes.place(a_pod(requests={"cpu": "2"}), "n1")
     nodes.set_node(a_node())
     state = nodes.node("n1")
     assert state is not None
@@ -190,9 +190,9 @@ def test_pods_that_came_before_their_node_are_counted_when_it_comes() -> None:
 
 def test_the_emptier_node_and_the_preferred_one_score_higher() -> None:
     nodes = occupancy(a_node("a"), a_node("b"), a_node("c", labels={"fast": "yes"}))
-    nodes.place(a_pod("load", asks={"cpu": "4", "memory": "8Gi"}), "a")
+    nodes.place(a_pod("load", requests={"cpu": "4", "memory": "8Gi"}), "a")
     states = list(nodes)
-    points = score(Wanted(a_pod(asks={"cpu": "1"})), states)
+    points = score(Wanted(a_pod(requests={"cpu": "1"})), states)
     assert points[1] == points[2] > points[0]
     preferred = [{"weight": 10, "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
