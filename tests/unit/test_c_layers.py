@@ -12,7 +12,7 @@ from tests.unit.isolation.building import build
 
 
 def calls(objects: Path, sources: Path) -> dict[str, set[str]]:
-    """``folder/source`` → those whose symbols it needs. Objects whose source is gone are left out."""
+    """``folder/source`` → the sources whose symbols it needs. Objects without a source are skipped."""
     defined: dict[str, str] = {}
     needed: dict[str, set[str]] = {}
     for file in sorted(objects.rglob("*.o")):
@@ -33,7 +33,7 @@ def calls(objects: Path, sources: Path) -> dict[str, set[str]]:
 
 
 def includes(sources: Path) -> dict[str, set[str]]:
-    """``folder/name`` of a header and a source → those whose headers either includes."""
+    """``folder/name`` of a header and its source → the names of the headers that either includes."""
     graph: dict[str, set[str]] = {}
     for file in [*sources.rglob("*.h"), *sources.rglob("*.c")]:
         name = str(file.relative_to(sources).with_suffix(""))

@@ -167,7 +167,7 @@ async def test_a_pods_page_shows_what_its_claim_holds() -> None:
         (0, 3072, "default/shared")
     ]
     assert "default/one" in [one["name"] for one in await fetch(shown, "search", q="one")]
-    # A pod whose claims are all of other drivers does not concern us.
+    # A pod that has only claims of other drivers is not shown.
     put(shown, claim("nic", device_class="nics"), pod("other", "nic", "a"))
     assert (await refused(shown, "pod", key="default/other"))[0] == 404
 

@@ -186,14 +186,14 @@ async def test_a_pods_share_of_a_broken_gpu_is_marked() -> None:
         assert (its["healthy"], its["reason"]) == expected, "its node's page shows the same"
 
 
-async def test_memory_that_is_used_without_an_allocation_comes_with_what_uses_it() -> None:
+async def test_memory_that_is_used_without_an_allocation_is_sent_with_its_user() -> None:
     shown = await shown_cluster()
     shown.add(described("k", gpu("k", 0, foreign_mib=9024, foreign_by="process 4711 (in no pod)")))
     (its,) = (await fetch(shown, "node", name="k"))["gpus"]
     assert (its["foreign_mib"], its["foreign_by"]) == (9024, "process 4711 (in no pod)")
 
 
-async def test_a_gpu_that_is_kept_for_the_pod_that_holds_it_is_healthy() -> None:
+async def test_a_gpu_that_a_pod_holds_whole_is_shown_as_healthy() -> None:
     shown = await shown_cluster()
     why = "held whole by pod default/whole until it ends"
     shown.add(described("k", gpu("k", 0, healthy=False, kept_back=True, reason=why)))

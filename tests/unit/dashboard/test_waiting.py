@@ -103,7 +103,7 @@ async def test_an_older_scheduler_and_a_malformed_answer_are_reported_differentl
     assert await replicas.source.decision("default/one") == (b"", "")
 
 
-async def test_of_very_many_pods_only_some_are_shown_and_all_are_counted(
+async def test_of_many_pods_only_some_are_shown_but_all_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pending, "MOST_SHOWN", 1)

@@ -211,7 +211,7 @@ def test_a_sentence_is_a_help_text_only_in_modules_of_metrics() -> None:
     assert of_module("scheduler/observability/metrics.py", source) == []
 
 
-def test_a_function_is_left_out_by_its_name() -> None:
+def test_a_function_is_excluded_by_its_name() -> None:
     source = 'def cookie():\n    return "three words here"\n\ndef said():\n    return "and three others"\n'
     assert [one.template for one in of_module("dashboard/server/auth.py", source)] == ["and three others"]
 

@@ -167,7 +167,7 @@ def test_a_broken_description_is_reported_by_file_and_fault(tmp_path, text, faul
     assert caught.value.subject == str(tmp_path / "x.toml")
 
 
-def test_a_folder_of_images_must_be_there(tmp_path):
+def test_a_folder_of_images_must_exist(tmp_path):
     with pytest.raises(MalformedImage, match="is no folder"):
         Registry([tmp_path / "none"])
 

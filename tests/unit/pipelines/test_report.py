@@ -115,7 +115,7 @@ def test_a_step_without_output_is_marked_as_such(tmp_path: Path) -> None:
     assert "  (no output)" in ending("ci", [failed(tmp_path, "a", "")], tmp_path)
 
 
-def test_of_long_logs_the_end_is_shown(tmp_path: Path) -> None:
+def test_the_end_of_long_logs_is_shown(tmp_path: Path) -> None:
     log = "\n".join(f"line {number}" for number in range(1000))
     lines = failing_logs([failed(tmp_path, "a", log)], tmp_path)
     assert lines[1] == f"--- a: the last lines of {tmp_path}/a.log"

@@ -173,7 +173,7 @@ async def test_a_lagging_watch_never_makes_a_second_pod(cluster: Cluster) -> Non
     assert len(cluster.pods()) == 2
 
 
-async def test_a_creation_whose_answer_is_lost_is_not_repeated_under_another_name(cluster: Cluster) -> None:
+async def test_a_creation_whose_response_is_lost_is_not_repeated_under_another_name(cluster: Cluster) -> None:
     cluster.api.lose_next_answer = "POST"
     cluster.job()
     await until(lambda: cluster.status(JOBS, "work").get("active") == 1)

@@ -172,7 +172,7 @@ async def test_an_earlier_control_planes_folder_is_refused(tmp_path: Path):
         await plane.__aenter__()
 
 
-async def test_a_component_that_keeps_ending_is_reported_with_its_last_output(tmp_path: Path):
+async def test_a_component_that_keeps_exiting_is_reported_with_its_last_output(tmp_path: Path):
     lines: list[str] = []
     plane = ControlPlane(_binaries(tmp_path / "bin"), tmp_path / "state", report=lines.append)
     with pytest.raises(ControlPlaneError, match=r"(?s)etcd does not get ready.*its last words"):

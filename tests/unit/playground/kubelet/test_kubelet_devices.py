@@ -27,7 +27,7 @@ def test_only_healthy_devices_are_allocatable_but_all_count_as_capacity():
     assert (book.capacity(), book.allocatable()) == ({MEM: 3}, {MEM: 2})
 
 
-def test_a_plugin_that_goes_leaves_its_capacity_until_the_grace_is_over():
+def test_a_plugin_that_disconnects_leaves_its_capacity_for_the_grace_period():
     book = book_with("a", "b")
     book.disconnected(MEM, now=10.0)
     assert (book.capacity(), book.allocatable()) == ({MEM: 2}, {MEM: 0})
@@ -141,7 +141,7 @@ def test_a_checkpoint_that_was_edited_is_ignored(tmp_path):
     assert read_checkpoint(path) == ([], [])
 
 
-def test_a_grant_of_a_resource_that_was_dropped_is_kept_with_its_pod(tmp_path):
+def test_a_grant_of_a_resource_that_was_dropped_stays_with_its_pod(tmp_path):
     book = book_with("a")
     book.put(grant("p", "a"))
     book.disconnected(MEM, now=0.0)

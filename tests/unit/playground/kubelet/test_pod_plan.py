@@ -91,7 +91,7 @@ def test_a_failed_init_container_fails_the_pod_that_never_restarts():
     assert make_plan(pod, states(pod, i=1), 0.0).outcome == "Failed"
 
 
-def test_a_pod_ends_though_its_sidecar_runs():
+def test_a_pod_completes_although_its_sidecar_runs():
     pod = pod_of("a", init=("s*",), policy="Never")
     assert make_plan(pod, states(pod, s=None, a=0), 0.0).outcome == "Succeeded"
 
