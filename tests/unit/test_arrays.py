@@ -10,15 +10,17 @@ NAMES = st.text(min_size=1, max_size=3)
 
 
 @given(st.lists(st.tuples(NAMES, st.one_of(st.none(), st.integers(0, 1000)), st.lists(NAMES))))
-def test_thousands_are_looked_up_as_one_by_one(changes: list[tuple[str, int | None, list[str]]]) -> None:
+def test_a_bulk_lookup_gives_the_same_as_single_lookups(
+    changes: list[tuple[str, int | None, list[str]]],
+) -> None:
     index, plain = Index(7), dict[str, int]()
-    for name, column, asked in changes:
+    for name, column, queried in changes:
         if column is None:
             assert index.pop(name, None) == plain.pop(name, None)
         else:
             index[name] = plain[name] = column
-        asked = [*asked, *plain]
-        assert index.places(asked).tolist() == [plain.get(one, 7) for one in asked]
+        queried = [*queried, *plain]
+        assert index.places(queried).tolist() == [plain.get(one, 7) for one in queried]
         assert index == plain
         assert list(index) == list(plain)
 
@@ -45,12 +47,12 @@ def test_names_are_laid_out_again_once_there_are_enough_new_ones() -> None:
         st.tuples(st.integers(0, 99), st.booleans(), st.lists(st.integers(0, 120), min_size=50, max_size=80))
     )
 )
-def test_lists_that_are_asked_for_again_are_where_their_names_are_now(
+def test_a_repeated_lookup_of_a_list_returns_current_columns(
     changes: list[tuple[int, bool, list[int]]],
 ) -> None:
     index = Index(7)
     found = ColumnCache(index)
-    asked: list[list[str]] = []
+    queries: list[list[str]] = []
     for number, stays, numbers in changes:
         if stays:
             if str(number) not in index:
@@ -58,14 +60,14 @@ def test_lists_that_are_asked_for_again_are_where_their_names_are_now(
                 found.forget()
         elif index.pop(str(number), None) is not None:
             found.forget()
-        asked.append([str(one) for one in numbers])
-        for names in asked[-6:]:
+        queries.append([str(one) for one in numbers])
+        for names in queries[-6:]:
             expected = [index.get(one, 7) for one in names]
             assert found.places(names).tolist() == expected
             assert found.places(tuple(names)).tolist() == expected
 
 
-def test_the_long_lists_that_were_asked_for_last_are_looked_up_once() -> None:
+def test_the_most_recent_long_lists_are_looked_up_only_once() -> None:
     index = Index(0)
     names = [f"node-{number}" for number in range(500)]
     index.update(zip(names, range(500), strict=True))
@@ -76,5 +78,5 @@ def test_the_long_lists_that_were_asked_for_last_are_looked_up_once() -> None:
         others = names[:left_out] + names[left_out + 1 :]
         places = found.places(others)
         assert found.places(list(others)) is places
-        assert found.places(names) is first, "asked for again and again"
+        assert found.places(names) is first, "used again and again"
     assert found.places(names[1:]).tolist() == list(range(1, 500)), "forgotten, and looked up again"

@@ -1,4 +1,4 @@
-"""Sources of the C trees depend on each other in one direction: by the headers that they include, and, in isolation, by what they call."""
+"""Dependencies between C sources are acyclic: includes in both trees, and calls in isolation."""
 
 import re
 import subprocess
@@ -12,7 +12,7 @@ from tests.unit.isolation.building import build
 
 
 def calls(objects: Path, sources: Path) -> dict[str, set[str]]:
-    """``folder/source`` → those whose symbols it needs. Objects whose source is gone are left out."""
+    """``folder/source`` → the sources whose symbols it needs. Objects without a source are skipped."""
     defined: dict[str, str] = {}
     needed: dict[str, set[str]] = {}
     for file in sorted(objects.rglob("*.o")):
@@ -33,7 +33,7 @@ def calls(objects: Path, sources: Path) -> dict[str, set[str]]:
 
 
 def includes(sources: Path) -> dict[str, set[str]]:
-    """``folder/name`` of a header and a source → those whose headers either includes."""
+    """``folder/name`` of a header and its source → the names of the headers that either includes."""
     graph: dict[str, set[str]] = {}
     for file in [*sources.rglob("*.h"), *sources.rglob("*.c")]:
         name = str(file.relative_to(sources).with_suffix(""))
@@ -60,14 +60,14 @@ def cycle(graph: dict[str, set[str]]) -> list[str]:
 
 
 @pytest.mark.parametrize("tree", ["isolation", "fakegpu"])
-def test_no_files_include_each_other(tree: str) -> None:
+def test_includes_have_no_cycles(tree: str) -> None:
     graph = includes(ROOT / tree)
     assert len(graph) > 50
     assert cycle(graph) == []
 
 
 @pytest.mark.parametrize("part", ["open/cuda", "open/nvml", "arbiter"])
-def test_no_sources_and_no_folders_of_isolation_call_each_other(part: str) -> None:
+def test_calls_between_sources_and_folders_of_isolation_have_no_cycles(part: str) -> None:
     graph = calls(build("all") / "objects" / part, ROOT / "isolation")
     assert len(graph) > 5
     assert cycle(graph) == []

@@ -1,4 +1,4 @@
-"""``gpushare`` itself: roles, misspelt names, and readers of its output that leave."""
+"""``gpushare`` itself: roles, misspelt names, and a closed output pipe."""
 
 import os
 import subprocess
@@ -26,18 +26,18 @@ def test_a_misspelt_role_is_reported_with_the_nearest_one(
     assert all(name in error for name in ROLES)
 
 
-def test_a_reader_that_leaves_is_no_error() -> None:
-    """As ``gpushare config show scheduler | head -1``: with a pipe whose reader is gone."""
-    # It is gone before the command starts: a pipe takes all of its output.
+def test_a_closed_output_pipe_is_not_an_error() -> None:
+    """As in ``gpushare config show scheduler | head -1``."""
+    # Closed before the command starts: otherwise the pipe's buffer holds all of its output.
     reader, writer = os.pipe()
     os.close(reader)
     command = [sys.executable, "-m", "gpushare", "config", "schema"]
     with os.fdopen(writer, "w") as output:
-        ended = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False, timeout=60)
-    assert (ended.stderr, ended.returncode) == (b"", 141)
+        completed = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False, timeout=60)
+    assert (completed.stderr, completed.returncode) == (b"", 141)
 
 
-def test_a_tool_ends_with_its_own_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_exit_code_of_a_tool_is_returned(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "schema", "scheduler"]) == 0
     assert capsys.readouterr().out.startswith("{")
     assert main(["config", "check", "/nowhere.yaml"]) == 2

@@ -1,4 +1,4 @@
-"""Every line of the log that is about a pod says which, beside its words: read from the source, so that rare lines are held to it, too."""
+"""Every log line about a pod names it in its ``extra`` fields. Checked in the source, so that rare lines are covered, too."""
 
 import ast
 import re
@@ -11,15 +11,15 @@ from typing import Final
 import pytest
 
 PACKAGE: Final = Path(__file__).parents[2] / "src" / "gpushare"
-ROOMS: Final = ("scheduler", "nodeagent", "admission", "kube")
+SUBPACKAGES: Final = ("scheduler", "nodeagent", "admission", "kube")
 LEVELS: Final = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log"})
 LEVEL: Final = re.compile(rf"\.({'|'.join(sorted(LEVELS))})\(")
-#: Words in names of variables, fields and functions that show that a function knows of pods.
+#: Words in names of variables, fields and functions that show that a function handles pods.
 OF_PODS: Final = frozenset(
     {"pod", "pods", "uid", "uids", "claim", "claims", "claimed", "guest", "guests", "holder", "slot", "due", "victim",
      "victims", "mover", "movers"}
 )  # fmt: skip
-#: Lines of modules that know of pods which are about the process itself, or about something that is no pod: by module, their words.
+#: Texts of lines about the process itself, or about something other than a pod, in modules that handle pods: by module.
 PROCESS: Final[dict[str, frozenset[str]]] = {
     "scheduler/plugins/resource_policy/status_writer.py": frozenset(
         {"ResourcePolicies: %s; writing again in %.1f s", "ResourcePolicy %s: its status is not written: %s"}
@@ -42,10 +42,10 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
     ),
     "nodeagent/agent.py": frozenset({"there is no node %s; waiting for it", "mode of node %s: %s → %s"}),
     "nodeagent/allocate/allocator.py": frozenset(
-        # The second is what the kubelet's socket says of itself.
+        # The second is the status of the kubelet's socket.
         {"cannot list the pods of this node: %s", "%s"}
     ),
-    # Of ResourceClaims, which several pods may use, by their own names.
+    # Lines about ResourceClaims, which several pods may use, have the claims' names.
     "nodeagent/dra/claim_files.py": frozenset({"%s cannot be read and is passed over: %s"}),
     "nodeagent/dra/driver.py": frozenset({"ResourceClaim %s is gone and was never unprepared", "%s"}),
     "nodeagent/dra/plugin.py": frozenset({"not prepared: %s", "not unprepared: %s"}),
@@ -71,16 +71,16 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
 
 @dataclass(frozen=True)
 class Line:
-    """A call of a logger: its words, and what its ``extra`` says (``None``: nothing, or nothing that can be determined).
+    """A call of a logger: its text, and the fields of its ``extra`` (``None``: no fields, or none that can be determined).
 
-    ``may_be_of_a_pod``: its function, or its words, have a name of a pod's.
+    ``may_concern_a_pod``: its function, or its text, has a word of ``OF_PODS``.
     """
 
     module: str
     number: int
-    words: str
-    says: frozenset[str] | None
-    may_be_of_a_pod: bool
+    text: str
+    fields: frozenset[str] | None
+    may_concern_a_pod: bool
 
 
 def lines_of(module: str, source: str) -> list[Line]:
@@ -91,23 +91,25 @@ def lines_of(module: str, source: str) -> list[Line]:
     loggers = {"logging", *_loggers(tree)}
     found = []
     for scope in (tree, *_functions(tree)):
-        knows = any(not OF_PODS.isdisjoint(_split(name)) for node in _own(scope) for name in _names(node))
+        handles_pods = any(
+            not OF_PODS.isdisjoint(_split(name)) for node in _own(scope) for name in _names(node)
+        )
         for call in _own_calls(scope):
             called = call.func
             if isinstance(called, ast.Attribute) and called.attr in LEVELS and _root(called.value) in loggers:
                 keywords = {one.arg: one.value for one in call.keywords}
-                says = _says(keywords.get("extra"), scope, tree)
-                words = _words(call)
-                of_a_pod = knows or not OF_PODS.isdisjoint(_split(words))
-                found.append(Line(module, call.lineno, words, says, of_a_pod))
+                fields = _fields(keywords.get("extra"), scope, tree)
+                text = _text(call)
+                concerns_a_pod = handles_pods or not OF_PODS.isdisjoint(_split(text))
+                found.append(Line(module, call.lineno, text, fields, concerns_a_pod))
     return sorted(found, key=lambda line: line.number)
 
 
 def _loggers(tree: ast.Module) -> Iterator[str]:
-    """Names of what ``logging.getLogger`` gave, wherever it is kept."""
+    """Names of variables and attributes that ``logging.getLogger`` is assigned to."""
     for node in ast.walk(tree):
-        kept = isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call)
-        if kept and _root(node.value.func) == "getLogger":
+        is_call = isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call)
+        if is_call and _root(node.value.func) == "getLogger":
             yield from map(_root, node.targets if isinstance(node, ast.Assign) else [node.target])
 
 
@@ -135,18 +137,18 @@ def _own_calls(scope: ast.AST) -> Iterator[ast.Call]:
     return (node for node in _own(scope) if isinstance(node, ast.Call))
 
 
-def _words(call: ast.Call) -> str:
-    """The text of the line, without what is filled in."""
+def _text(call: ast.Call) -> str:
+    """The line's format string."""
     return " ".join(
         one.value for one in call.args if isinstance(one, ast.Constant) and isinstance(one.value, str)
     )
 
 
-def _says(extra: ast.expr | None, scope: ast.AST, tree: ast.Module) -> frozenset[str] | None:
+def _fields(extra: ast.expr | None, scope: ast.AST, tree: ast.Module) -> frozenset[str] | None:
     """The arguments of ``about``: directly, by a variable of the function, or by a function of the module."""
     if isinstance(extra, ast.IfExp):
         sides = [one for one in (extra.body, extra.orelse) if ast.unparse(one) != "None"]
-        named = [_says(one, scope, tree) for one in sides]
+        named = [_fields(one, scope, tree) for one in sides]
         return None if not named or None in named else frozenset().union(*(one or () for one in named))
     if isinstance(extra, ast.Name):
         values = [
@@ -154,7 +156,7 @@ def _says(extra: ast.expr | None, scope: ast.AST, tree: ast.Module) -> frozenset
             for node in _own(scope)
             if isinstance(node, ast.Assign) and extra.id in map(_root, node.targets)
         ]
-        named = [_says(one, scope, tree) for one in values]
+        named = [_fields(one, scope, tree) for one in values]
         return (
             None
             if not named or None in named
@@ -166,7 +168,7 @@ def _says(extra: ast.expr | None, scope: ast.AST, tree: ast.Module) -> frozenset
         return frozenset(one.arg for one in extra.keywords if one.arg is not None)
     made_by = [one for one in _functions(tree) if one.name == _root(extra.func)]
     returned = [node.value for one in made_by for node in _own(one) if isinstance(node, ast.Return)]
-    named = [_says(one, made_by[0], tree) for one in returned]
+    named = [_fields(one, made_by[0], tree) for one in returned]
     return None if not named or None in named else frozenset().union(*(one or () for one in named))
 
 
@@ -186,47 +188,49 @@ def _split(name: str) -> set[str]:
 def sources() -> dict[str, str]:
     return {
         str(path.relative_to(PACKAGE)): path.read_text()
-        for room in ROOMS
-        for path in sorted((PACKAGE / room).rglob("*.py"))
+        for name in SUBPACKAGES
+        for path in sorted((PACKAGE / name).rglob("*.py"))
     }
 
 
 def faults_of(module: str, source: str) -> list[str]:
-    """What is wrong with the lines of a module, in words."""
+    """Descriptions of what is wrong with the lines of a module."""
     found = []
     for line in lines_of(module, source):
-        where = f"{module}:{line.number} {line.words!r}"
-        if line.words in PROCESS.get(module, ()):
-            if line.says is not None:
-                found.append(f"{where} says of whom it is: take it off the list")
-        elif line.says is None:
-            # Lines of a node's process have its node anyway.
-            of_a_node = "node %s" in line.words and not module.startswith("nodeagent/")
-            if line.may_be_of_a_pod or of_a_node:
+        where = f"{module}:{line.number} {line.text!r}"
+        if line.text in PROCESS.get(module, ()):
+            if line.fields is not None:
+                found.append(f"{where} has fields in extra: remove it from the list")
+        elif line.fields is None:
+            # All lines of a node's process have its node.
+            of_a_node = "node %s" in line.text and not module.startswith("nodeagent/")
+            if line.may_concern_a_pod or of_a_node:
                 found.append(f"{where} does not say of whom it is: extra=about(…)")
-        elif "pod %s" in line.words and not line.says >= {"pod", "uid"} and "request" not in line.says:
+        elif "pod %s" in line.text and not line.fields >= {"pod", "uid"} and "request" not in line.fields:
             found.append(f"{where} does not say the pod and its UID")
-        elif "node %s" in line.words and "node" not in line.says:
+        elif "node %s" in line.text and "node" not in line.fields:
             found.append(f"{where} does not say the node")
     return found
 
 
 @pytest.mark.parametrize("module", sorted(sources()))
-def test_every_line_that_may_be_about_a_pod_says_about_which(module: str) -> None:
+def test_every_line_that_may_be_about_a_pod_names_the_pod(module: str) -> None:
     assert faults_of(module, sources()[module]) == []
 
 
-def test_the_list_of_lines_about_the_process_names_lines_that_are_there() -> None:
-    there = {module: {line.words for line in lines_of(module, sources()[module])} for module in PROCESS}
+def test_listed_lines_about_the_process_exist() -> None:
+    existing = {module: {line.text for line in lines_of(module, sources()[module])} for module in PROCESS}
     assert {
-        module: sorted(words - there[module]) for module, words in PROCESS.items() if words - there[module]
+        module: sorted(texts - existing[module])
+        for module, texts in PROCESS.items()
+        if texts - existing[module]
     } == {}
 
 
-def test_the_rooms_log_and_their_lines_are_found() -> None:
-    """Else nothing would be held to anything."""
+def test_log_lines_with_fields_are_found_in_each_subpackage() -> None:
+    """Otherwise the other tests would check nothing."""
     lines = [line for module, source in sources().items() for line in lines_of(module, source)]
-    assert {line.module.partition("/")[0] for line in lines if line.says} == set(ROOMS)
+    assert {line.module.partition("/")[0] for line in lines if line.fields} == set(SUBPACKAGES)
 
 
 HEAD = "import logging\nlogger = logging.getLogger(__name__)\n"
@@ -251,7 +255,7 @@ HEAD = "import logging\nlogger = logging.getLogger(__name__)\n"
         ("def f(holders):\n    def g(uid):\n        logger.log(10, '%s', uid)\n    logger.info('done')", "does not say of whom"),
     ],
 )  # fmt: skip
-def test_what_a_line_says_is_read_wherever_it_is_written(source: str, wrong: str) -> None:
+def test_fields_of_a_line_are_found_in_every_form(source: str, wrong: str) -> None:
     found = faults_of("scheduler/some.py", HEAD + source)
     assert len(found) == bool(wrong), found
     assert all(wrong in one for one in found)

@@ -1,4 +1,4 @@
-"""How lines of the log are written, and what they say beside their words."""
+"""Formats of log lines, and their additional fields."""
 
 import json
 import logging
@@ -10,7 +10,7 @@ from gpushare.process.log_setup import FIELDS, about, configure
 
 
 @pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
+def _restore_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -18,7 +18,7 @@ def _as_before() -> Iterator[None]:
     root.setLevel(level)
 
 
-def test_a_json_line_has_its_fields_in_order_and_leaves_out_what_says_nothing(
+def test_a_json_line_has_its_fields_in_order_and_omits_empty_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     configure("debug", "json", role="scheduler")
@@ -36,14 +36,14 @@ def test_a_json_line_has_its_fields_in_order_and_leaves_out_what_says_nothing(
     assert (second["request"], "uid" in second, "pod" in second) == ("r-1", False, False)
 
 
-def test_lines_of_a_nodes_process_have_the_node(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_of_a_node_process_have_the_node(capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", "json", role="node-agent", node="n1")
     logging.getLogger("a").info("")
     line = json.loads(capsys.readouterr().err)
     assert (line["node"], line["msg"], line["role"]) == ("n1", "", "node-agent")
 
 
-def test_a_text_line_ends_with_whose_request_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_line_ends_with_its_request(capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", "text", role="scheduler")
     logging.getLogger("a").info("bound", extra=about(pod="default/x", uid="u-1"))
     logging.getLogger("a").info("ready")
@@ -63,7 +63,9 @@ FORGED = "2026-01-01 00:00:00,000 INFO    gpushare.scheduler.framework.binder: p
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\x85", "\u2028", "\x1b[2K\x1b[1G"])
 @pytest.mark.parametrize("layout", ["text", "json"])
-def test_no_text_of_others_makes_a_line(capsys: pytest.CaptureFixture[str], layout: str, end: str) -> None:
+def test_foreign_text_cannot_forge_a_log_line(
+    capsys: pytest.CaptureFixture[str], layout: str, end: str
+) -> None:
     configure("info", layout)
     text = f"x{end}{FORGED}{end}"
     logging.getLogger("a").info("label %s is unknown", text, extra=about(uid="u"))
@@ -75,6 +77,6 @@ def test_no_text_of_others_makes_a_line(capsys: pytest.CaptureFixture[str], layo
     assert "\x1b" not in error
     lines = error.split("\n")
     assert not [line for line in lines if line.startswith((FORGED, f"\r{FORGED}"))]
-    # One line an event, and those of a traceback are indented.
+    # One line per event; lines of a traceback are indented.
     events = [line for line in lines if line and not line.startswith(" ")]
     assert [FORGED in line for line in events] == [True, True]

@@ -44,50 +44,50 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def imported(*taken: str) -> Any:
-    with putting_off({"library.part": taken}, patterns=True):
+def imported(*names: str) -> Any:
+    with putting_off({"library.part": names}, patterns=True):
         import library.whole  # type: ignore[import-not-found]
     return library.whole
 
 
-def is_read() -> bool:
+def is_loaded() -> bool:
     return "library.part" in sys.modules
 
 
 @pytest.mark.usefixtures("library")
-def test_a_part_is_read_when_what_was_taken_from_it_is_called() -> None:
+def test_a_module_is_loaded_when_a_name_imported_from_it_is_called() -> None:
     whole = imported("double", "Kept")
-    assert not is_read()
+    assert not is_loaded()
     assert whole.many() == 42
-    assert is_read()
+    assert is_loaded()
     assert isinstance(sys.modules["library.part"].Kept, type)
 
 
 @pytest.mark.usefixtures("library")
-def test_a_part_is_read_when_something_of_a_name_of_it_is_asked_for() -> None:
+def test_a_module_is_loaded_when_an_attribute_of_an_imported_name_is_read() -> None:
     whole = imported("double", "Kept")
     assert whole.Kept.made == "here"
 
 
 @pytest.mark.usefixtures("library")
-def test_a_part_is_read_when_something_else_of_it_is_asked_for() -> None:
+def test_a_module_is_loaded_when_another_of_its_names_is_read() -> None:
     whole = imported("double", "Kept")
     assert whole.part.CONSTANT == 7
-    assert is_read()
+    assert is_loaded()
     assert whole.part.READ is sys.modules["library.part"].READ
 
 
 @pytest.mark.usefixtures("library")
-def test_a_name_that_is_taken_though_it_was_not_expected_is_the_real_one() -> None:
-    """As after an update of the library: slower, and right."""
+def test_importing_an_unlisted_name_loads_the_module() -> None:
+    """As after an update of the library: slower, but correct."""
     with putting_off({"library.part": ("double",)}):
         from library.part import Kept  # type: ignore[import-not-found]
     assert isinstance(Kept, type)
-    assert is_read()
+    assert is_loaded()
 
 
 @pytest.mark.usefixtures("library")
-def test_afterwards_others_import_the_real_part() -> None:
+def test_later_imports_get_the_real_module() -> None:
     imported("double", "Kept")
     from library.part import CONSTANT
 
@@ -95,7 +95,7 @@ def test_afterwards_others_import_the_real_part() -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_a_part_that_was_read_before_stays() -> None:
+def test_a_module_that_is_already_loaded_is_used() -> None:
     import library.part
 
     real = library.part
@@ -105,17 +105,17 @@ def test_a_part_that_was_read_before_stays() -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_inspecting_what_stands_in_reads_nothing() -> None:
+def test_inspecting_a_placeholder_loads_nothing() -> None:
     whole = imported("double", "Kept")
     assert not hasattr(whole.Kept, "__wrapped__")
     assert not hasattr(whole.part, "__path__")
     assert not hasattr(whole.WORD, "__wrapped__")
     assert isinstance(whole.part, ModuleType)
-    assert not is_read()
+    assert not is_loaded()
 
 
 @pytest.mark.usefixtures("library")
-def test_patterns_are_compiled_at_their_first_use_and_once() -> None:
+def test_patterns_are_compiled_once_on_first_use() -> None:
     whole = imported("double", "Kept")
     assert not isinstance(whole.WORD, re.Pattern)
     assert whole.is_word("abc")
@@ -134,7 +134,7 @@ def test_an_invalid_pattern_raises_when_it_is_used() -> None:
         wrong.match("x")
 
 
-def test_patterns_are_compiled_at_once_again_after_a_failure() -> None:
+def test_patterns_are_compiled_immediately_again_after_a_failure() -> None:
     with pytest.raises(RuntimeError), putting_off(patterns=True):
         raise RuntimeError
     assert isinstance(re.compile("a"), re.Pattern)
@@ -175,7 +175,7 @@ def test_a_module_is_imported_without_what_its_package_would_import() -> None:
 
 
 @pytest.mark.usefixtures("package")
-def test_modules_of_a_package_may_ask_it_for_others() -> None:
+def test_modules_of_a_package_can_import_others_from_it() -> None:
     initialize_later("package", "apart")
     from package.front import whole  # type: ignore[import-not-found]
 
@@ -184,7 +184,7 @@ def test_modules_of_a_package_may_ask_it_for_others() -> None:
 
 
 @pytest.mark.usefixtures("package")
-def test_a_package_that_was_imported_or_is_not_there_stays_as_it_is() -> None:
+def test_an_imported_or_missing_package_is_left_unchanged() -> None:
     import package
 
     initialize_later("package")
@@ -195,7 +195,7 @@ def test_a_package_that_was_imported_or_is_not_there_stays_as_it_is() -> None:
 
 
 @pytest.mark.usefixtures("library")
-def test_a_part_is_found_by_its_full_name_too() -> None:
+def test_a_module_is_found_by_its_full_name() -> None:
     import library  # type: ignore[import-not-found]
 
     with putting_off({"library.part": ()}):

@@ -1,4 +1,4 @@
-"""A table that is checked in one test fails with every row that is wrong, by name."""
+"""A table that is checked in one test reports every failing row by name."""
 
 from types import SimpleNamespace
 
@@ -25,7 +25,7 @@ async def test_all_rows_are_checked_and_those_that_fail_are_named() -> None:
         await every_row(ROWS)(odd_later)()
 
 
-def test_what_pytest_reports_itself_is_a_failure_of_the_row() -> None:
+def test_a_failure_that_pytest_itself_reports_counts_for_the_row() -> None:
     def refuses(row: SimpleNamespace) -> None:
         with pytest.raises(KeyError):
             assert row

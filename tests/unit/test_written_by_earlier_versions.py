@@ -1,6 +1,6 @@
-"""What earlier versions have written in clusters and on nodes is read for ever: an upgrade finds it, and running pods keep what they have.
+"""Data that earlier versions wrote to clusters and nodes stays readable: after an upgrade, running pods keep their shares.
 
-``tests/fixtures/record.py`` wrote it down, version by version, and nothing of it is ever changed.
+``tests/fixtures/record.py`` recorded it for each version; the recordings are never changed.
 """
 
 import json
@@ -32,12 +32,12 @@ WRITTEN = Path(__file__).parents[1] / "fixtures" / "written"
 CLUSTERS = sorted(path.parent for path in WRITTEN.glob("*/*/nodes.json"))
 
 
-def of(cluster: Path) -> str:
+def id_of(cluster: Path) -> str:
     return "/".join(cluster.parts[-2:])
 
 
-def read(cluster: Path, what: str) -> Any:
-    return json.loads((cluster / f"{what}.json").read_text())
+def read(cluster: Path, name: str) -> Any:
+    return json.loads((cluster / f"{name}.json").read_text())
 
 
 def raw(items: list[dict[str, Any]]) -> list[bytes]:
@@ -45,13 +45,13 @@ def raw(items: list[dict[str, Any]]) -> list[bytes]:
 
 
 def rebuilt(cluster: Path, *, pods_first: bool = False) -> tuple[ClusterCache, Recorded]:
-    """The ledger of a scheduler that starts in the cluster; its two watches tell in any order."""
+    """The ledger of a scheduler that starts in the cluster; its two watches deliver in either order."""
     events = Recorded()
     view = ClusterCache(Ledger(), events, lambda uid: None)
     reader = NodeReader(unit=MemoryUnit.GIB, isolated_cap=16)
     nodes = [reader.read(decode_node(item)) for item in raw(read(cluster, "nodes"))]
     records = [decode_record(item) for item in raw(read(cluster, "pods"))]
-    assert None not in records, "each of them has to do with GPUs"
+    assert None not in records, "each of them concerns GPUs"
     steps = [lambda one=one: view.upsert_node(one) for one in nodes]
     more = [lambda one=one: view.upsert_pod(one[1]) for one in records if one is not None]
     for step in (*more, *steps) if pods_first else (*steps, *more):
@@ -59,12 +59,12 @@ def rebuilt(cluster: Path, *, pods_first: bool = False) -> tuple[ClusterCache, R
     return view, events
 
 
-def test_what_the_first_version_writes_is_kept() -> None:
-    assert {of(cluster) for cluster in CLUSTERS} >= {"0.1.0/gib", "0.1.0/mib128", "0.1.0/moves"}
+def test_recordings_of_the_first_version_exist() -> None:
+    assert {id_of(cluster) for cluster in CLUSTERS} >= {"0.1.0/gib", "0.1.0/mib128", "0.1.0/moves"}
 
 
 @pytest.mark.parametrize("pods_first", [False, True])
-@pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=id_of)
 def test_the_ledger_is_rebuilt_as_it_was(cluster: Path, pods_first: bool) -> None:
     view, events = rebuilt(cluster, pods_first=pods_first)
     assert (view.malformed, events.notes) == ({}, [])
@@ -99,7 +99,7 @@ def test_the_ledger_is_rebuilt_as_it_was(cluster: Path, pods_first: bool) -> Non
     assert used == by_gpu
 
 
-def test_modes_caps_placement_and_cordons_of_nodes_are_read_as_they_were_meant() -> None:
+def test_modes_caps_placement_and_cordons_of_nodes_are_read() -> None:
     view, _ = rebuilt(WRITTEN / "0.1.0" / "gib")
     nodes = {name: view.ledger.node(name) for name in ("single", "many", "core", "isles")}
     assert {name: node and (node.mode.value, node.max_pods) for name, node in nodes.items()} == {
@@ -114,13 +114,13 @@ def test_modes_caps_placement_and_cordons_of_nodes_are_read_as_they_were_meant()
     assert [gpu.in_service for gpu in many.devices] == [True, True, True, False]
     assert isles is not None
     assert isles.near
-    (waits,) = view.waiting.values()
-    assert waits.request is not None
-    assert (waits.pod, waits.request.memory_units) == ("default/waits", 15)
-    assert view.ledger.filter(waits.request, list(nodes)).fits == []
+    (pending,) = view.waiting.values()
+    assert pending.request is not None
+    assert (pending.pod, pending.request.memory_units) == ("default/waits", 15)
+    assert view.ledger.filter(pending.request, list(nodes)).fits == []
 
 
-def test_pods_of_an_mps_node_a_gang_that_waits_and_moved_pods_are_read_as_they_were_meant() -> None:
+def test_pods_of_an_mps_node_a_pending_gang_and_moved_pods_are_read() -> None:
     cluster = WRITTEN / "0.1.0" / "moves"
     view, _ = rebuilt(cluster)
     served = view.ledger.node("served")
@@ -130,13 +130,13 @@ def test_pods_of_an_mps_node_a_gang_that_waits_and_moved_pods_are_read_as_they_w
     held = {name: record for name, uid in uids.items() if (record := view.ledger.held(uid)) is not None}
     by_mps = [held[name] for name in ("by-mps-0", "by-mps-1")]
     assert [(one.node, one.allocation.units) for one in by_mps] == [("served", 3), ("served", 5)]
-    # One of four was moved off its node, for a pod that has now what it left.
+    # One of four was moved off its node, for the pod that now has its memory.
     moved = {name: record.node for name, record in held.items() if name.startswith("moves-")}
     assert sorted(moved.values()) == ["four", "four", "four", "single"]
     assert (held["wide"].node, held["wide"].allocation.units) == ("four", 14)
-    # Of a pod with a GPU for each container each has its own.
+    # Each container of this pod has a GPU of its own.
     assert held["pair"].allocation.containers_by_gpu() == (("main",), ("second",))
-    # Two of the three pods that have to run together wait: for neither there is a place alone.
+    # Two of the three pods of the gang are pending: neither may be placed alone.
     waiting = {record.pod.removeprefix("default/"): record for record in view.waiting.values()}
     assert waiting.keys() == {"gang-0", "gang-1"}
     for record in waiting.values():
@@ -144,8 +144,8 @@ def test_pods_of_an_mps_node_a_gang_that_waits_and_moved_pods_are_read_as_they_w
         assert (record.gang.key, record.gang.least) == ("default/gang", 3)
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
-def test_what_kubelets_allocated_is_on_the_gpus_of_the_records(cluster: Path) -> None:
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=id_of)
+def test_allocations_of_kubelets_are_on_the_recorded_gpus(cluster: Path) -> None:
     view, _ = rebuilt(cluster)
     expected = {f"default/{name}": one for name, one in read(cluster, "expected").items()}
     checked = 0
@@ -161,15 +161,15 @@ def test_what_kubelets_allocated_is_on_the_gpus_of_the_records(cluster: Path) ->
     assert checked >= sum(bool(one["gpus"]) for one in expected.values())
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
-def test_what_agents_keep_of_containers_is_found_by_what_the_kubelet_gave(cluster: Path) -> None:
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=id_of)
+def test_container_files_of_agents_match_the_kubelets_allocations(cluster: Path) -> None:
     expected, kubelets = read(cluster, "expected"), read(cluster, "kubelets")
-    for node, kept in read(cluster, "containers").items():
-        for files in kept:
+    for node, container_files in read(cluster, "containers").items():
+        for files in container_files:
             claim = read_claim(files[CLAIM].encode())
             assert claim is not None
             if claim.pod not in kubelets[node][names.GPU_MEM]:
-                continue  # its pod is gone, and it is kept for a while
+                continue  # its pod is gone, and the files are retained for a while
             ids = kubelets[node][names.GPU_MEM][claim.pod][claim.container]
             assert claim.ids == fingerprint(ids)
             (share,) = [
@@ -178,28 +178,28 @@ def test_what_agents_keep_of_containers_is_found_by_what_the_kubelet_gave(cluste
                 if one["uuid"] == claim.gpu
             ]
             assert (claim.mib_by_gpu[claim.gpu], claim.core_percent) == (share["mib"], share.get("core", 0))
-            assert files[LIMITS].startswith("gpushare-limits 1."), "of a major number that libraries read"
+            assert files[LIMITS].startswith("gpushare-limits 1."), "of a major version that libraries read"
 
 
-def test_containers_of_the_isolated_nodes_are_among_what_agents_keep() -> None:
+def test_agents_have_files_of_containers_on_isolated_nodes() -> None:
     cluster = WRITTEN / "0.1.0" / "gib"
     claims = {
-        node: {claim.pod for files in kept if (claim := read_claim(files[CLAIM].encode()))}
-        for node, kept in read(cluster, "containers").items()
+        node: {claim.pod for files in container_files if (claim := read_claim(files[CLAIM].encode()))}
+        for node, container_files in read(cluster, "containers").items()
     }
     assert claims["many"] >= {"default/two-gpus", "default/whole", "default/gang-0", "default/gang-1"}
     assert claims["core"] == {"default/compute", "default/by-policy"}
 
 
-@pytest.mark.parametrize("cluster", CLUSTERS, ids=of)
-def test_the_kubectl_plugin_shows_it_without_a_warning(cluster: Path) -> None:
+@pytest.mark.parametrize("cluster", CLUSTERS, ids=id_of)
+def test_the_kubectl_plugin_shows_the_allocations_without_a_warning(cluster: Path) -> None:
     nodes = [decode_node(item) for item in raw(read(cluster, "nodes"))]
     pods = [decode_pod(item) for item in raw(read(cluster, "pods"))]
     usage = usage_of(nodes, pods)
     assert usage.warnings == ()
     shown = {pod.name: sum(share.units for share in pod.shares) for node in usage.nodes for pod in node.pods}
     held = {name: sum(one["units"] for one in its["gpus"]) for name, its in read(cluster, "expected").items()}
-    # Nodes that give whole GPUs have no memory to show.
+    # Nodes that allocate whole GPUs have no memory to show.
     assert shown == {name: units for name, units in held.items() if units and name != "by-number"}
 
 
@@ -214,12 +214,12 @@ def test_policies_quotas_and_the_lease_are_read_as_they_were() -> None:
         policies.upsert_pod(policy_pod_of(decode_pod(item)))
     (book,) = policies.census.books()
     assert book.pods_in() == [1, 0]
-    assert not policies.census.costly, "its deletion cost is what it should be"
+    assert not policies.census.costly, "its deletion cost is right already"
 
     (written,) = read(cluster, "elasticquotatrees")
     tree = decode_quota_tree(msgspec.json.encode(written))
     assert (tree.problem, tree.tree is not None) == ("", True)
-    # A leader that finds it changed into one that contradicts itself learns from its status what was in force.
+    # If the tree has become inconsistent, a leader reads the last valid one from its status.
     written["spec"]["root"]["max"] = {names.GPU_MEM: 1}
     wrong = decode_quota_tree(msgspec.json.encode(written))
     assert (bool(wrong.problem), wrong.tree, wrong.earlier) == (True, None, tree.tree)

@@ -1,4 +1,4 @@
-"""A cluster on the board, fed as informers would, with a clock that tests turn and agents that answer from a table."""
+"""A cluster on the board, fed as by informers, with a clock that tests advance and agents that respond from a table."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def waiter(name: str, units: int = 2, **more: Any) -> PodRecord:
 
 
 def exposed(**labelled: tuple[int, int]) -> bytes:
-    """An agent's figures: ``pod=(MiB, percent)`` of GPU 0 of node ``a``."""
+    """An agent's metrics: ``pod=(MiB, percent)`` of GPU 0 of node ``a``."""
     lines = []
     for pod, (used, busy) in labelled.items():
         labels = f'namespace="default",pod="{pod}",container="main",node="a",gpu="0",UUID="GPU-a-0"'
@@ -55,42 +55,42 @@ def exposed(**labelled: tuple[int, int]) -> bytes:
     return "\n".join(lines).encode()
 
 
-class Answering:
-    """Answers by URL; what is missing cannot be asked, ``None`` is not kept."""
+class FakeHttp:
+    """Responds by URL: missing ones are unreachable, ``None`` is not found."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, bytes | None] = {}
-        self.asked: list[str] = []
+        self.responses: dict[str, bytes | None] = {}
+        self.requested: list[str] = []
         self.tokens: list[str] = []
 
     async def get(self, url: str, token: str = "") -> bytes:
-        self.asked.append(url)
+        self.requested.append(url)
         self.tokens.append(token)
-        if url not in self.answers:
+        if url not in self.responses:
             raise RequestFailed(f"{url}: no such server")
-        answer = self.answers[url]
-        if answer is None:
+        response = self.responses[url]
+        if response is None:
             raise NotFound(url)
-        return answer
+        return response
 
 
 class Shown:
-    """All that stands behind the page, but for sockets."""
+    """Everything behind the page, except sockets."""
 
     def __init__(self) -> None:
         self.clock = TurnedClock()
-        self.asks = Answering()
+        self.http = FakeHttp()
         self.cluster = Cluster()
         self.stream = Stream("e")
         self.addresses: dict[str, str] = {}
         self.agents = Agents(
-            self.asks,
+            self.http,
             lambda node: self.addresses.get(node, ""),
             self.cluster.gpu_uuids,
             self.cluster.board.put_real,
             self.clock,
         )
-        self.source = Source(self.asks, "http://scheduler", self.clock)
+        self.source = Source(self.http, "http://scheduler", self.clock)
         self.history = History()
         self.live = Live(self.cluster, self.agents, self.source, self.stream, self.history, self.clock)
 

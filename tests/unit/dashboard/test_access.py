@@ -23,7 +23,7 @@ def cookie_of(header: bytes) -> bytes:
     return header.partition(b";")[0]
 
 
-def test_the_token_lets_in_and_nothing_like_it() -> None:
+def test_only_the_exact_token_grants_access() -> None:
     one = guard()
     assert one.admits([(b"authorization", b"Bearer " + TOKEN)])
     assert one.admits([(b"authorization", b"bearer  " + TOKEN)])
@@ -32,7 +32,7 @@ def test_the_token_lets_in_and_nothing_like_it() -> None:
     assert not one.admits([])
 
 
-def test_a_cookie_lets_in_until_its_time_is_over_or_the_token_is_another(
+def test_a_cookie_grants_access_until_it_expires_or_the_token_changes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = guard()
@@ -41,11 +41,11 @@ def test_a_cookie_lets_in_until_its_time_is_over_or_the_token_is_another(
     assert b"Secure" not in header
     assert TOKEN not in header
     assert one.cookie(secure=True).endswith(b"; Secure")
-    shown = [(b"cookie", b"other=1; " + cookie_of(header))]
-    assert one.admits(shown)
-    assert not guard(b"another-token-entirely").admits(shown)
+    headers = [(b"cookie", b"other=1; " + cookie_of(header))]
+    assert one.admits(headers)
+    assert not guard(b"another-token-entirely").admits(headers)
     monkeypatch.setattr(Time, "now_s", 1000.0 + LOGIN_LIFETIME_S)
-    assert not one.admits(shown)
+    assert not one.admits(headers)
 
 
 @pytest.mark.parametrize(
@@ -68,8 +68,8 @@ def test_a_forged_cookie_is_refused(value: str) -> None:
 
 def test_a_cookie_with_a_changed_expiry_is_refused() -> None:
     one = guard()
-    ends, _, signature = cookie_of(one.cookie(secure=False)).decode().partition("=")[2].partition(".")
-    assert not one.admits([(b"cookie", f"{COOKIE}={int(ends) + 1}.{signature}".encode())])
+    expiry, _, signature = cookie_of(one.cookie(secure=False)).decode().partition("=")[2].partition(".")
+    assert not one.admits([(b"cookie", f"{COOKIE}={int(expiry) + 1}.{signature}".encode())])
     assert COOKIE.encode() in one.no_cookie()
 
 
@@ -84,7 +84,7 @@ def test_a_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 5000])
-def test_a_token_that_is_none_is_refused_with_a_word(text: str, tmp_path: Path) -> None:
+def test_an_invalid_token_is_refused_with_a_suggestion(text: str, tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(text)
     with pytest.raises(InvalidSetting, match="openssl rand"):

@@ -36,7 +36,7 @@ def read_snapshot(raw: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray[Any,
 
 
 class Page:
-    """What a page knows: a snapshot, then deltas."""
+    """The state of a page: a snapshot, then deltas."""
 
     def __init__(self, raw: bytes) -> None:
         header, columns = read_snapshot(raw)
@@ -65,7 +65,7 @@ class Page:
         }
 
 
-async def test_a_snapshot_shows_what_each_gpu_has_gives_and_is() -> None:
+async def test_a_snapshot_shows_memory_allocations_and_state_of_each_gpu() -> None:
     shown = Shown()
     shown.add(
         described(

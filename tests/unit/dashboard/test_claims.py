@@ -1,4 +1,4 @@
-"""What pages see of GPUs that are shared through ResourceClaims."""
+"""GPUs that are shared through ResourceClaims, as pages show them."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from gpushare.dashboard.data.records import decode_seen
 from gpushare.dashboard.server.app import Query
 from tests.unit.dashboard.live_pages import MIB, Shown, described, exposed, gpu, holder, share
 from tests.unit.dashboard.test_board import Page
-from tests.unit.dashboard.test_live import ask, refused
+from tests.unit.dashboard.test_live import fetch, refused
 
 
 def claim(
@@ -98,7 +98,7 @@ async def board(shown: Shown) -> Any:
     return Page((await shown.live.answer("snapshot", Query({})))[1]).seen()["a"]
 
 
-async def test_what_claims_hold_is_on_the_map_and_goes_with_them() -> None:
+async def test_allocations_of_claims_are_on_the_map_and_removed_with_them() -> None:
     shown = await dra_cluster()
     seen = await board(shown)
     assert seen["allocated_mib"] == [3072, 0]
@@ -114,16 +114,17 @@ async def test_what_claims_hold_is_on_the_map_and_goes_with_them() -> None:
     assert (await board(shown))["allocated_mib"] == [0, 1024]
 
 
-async def test_a_pod_with_a_share_by_extended_resource_waits_and_then_holds_the_claim_that_was_made_for_it() -> (
-    None
-):
+async def test_a_pod_with_an_extended_resource_is_pending_and_then_holds_the_claim_made_for_it() -> None:
     shown = await dra_cluster()
     plain = pod("plain", "", condition_message="0/1 nodes are available")
     del plain["spec"]["resourceClaims"], plain["status"]["resourceClaimStatuses"]
     plain["spec"]["containers"] = [{"name": "main", "resources": {"limits": {"gpushare.dev/share": "2"}}}]
     put(shown, plain)
-    (waits,) = shown.cluster.claims.waiting()
-    assert (waits.pod, shown.cluster.claims.asks_of(waits)) == ("default/plain", "2 of gpushare.dev/share")
+    (pending,) = shown.cluster.claims.waiting()
+    assert (pending.pod, shown.cluster.claims.asks_of(pending)) == (
+        "default/plain",
+        "2 of gpushare.dev/share",
+    )
     plain["spec"]["nodeName"] = "a"
     plain["status"] = {
         "phase": "Running",
@@ -137,15 +138,15 @@ async def test_a_pod_with_a_share_by_extended_resource_waits_and_then_holds_the_
     put(shown, claim("plain-extended-resources-x", ("gpu-a-1", "2Gi", 0), pods=("plain",)), plain)
     await shown.live.tick()
     assert not list(shown.cluster.claims.waiting())
-    found = await ask(shown, "pod", key="default/plain")
+    found = await fetch(shown, "pod", key="default/plain")
     assert [(one["index"], one["mib"]) for one in found["shares"]] == [(1, 2048)]
 
 
-async def test_a_gpu_lists_its_claims_with_the_pods_that_use_them_and_what_these_use() -> None:
+async def test_a_gpu_lists_its_claims_with_their_pods_and_the_usage_of_these() -> None:
     shown = await dra_cluster()
     shown.addresses["a"] = "agent"
-    shown.asks.answers["http://agent/metrics"] = exposed(one=(2000, 10), two=(1000, 20))
-    node = await ask(shown, "node", name="a")
+    shown.http.responses["http://agent/metrics"] = exposed(one=(2000, 10), two=(1000, 20))
+    node = await fetch(shown, "node", name="a")
     assert node["gives_core"]
     (held,) = node["gpus"][0]["pods"]
     assert (held["pod"], held["claim"], held["users"]) == (
@@ -160,18 +161,18 @@ async def test_a_gpu_lists_its_claims_with_the_pods_that_use_them_and_what_these
 
 async def test_a_pods_page_shows_what_its_claim_holds() -> None:
     shown = await dra_cluster()
-    found = await ask(shown, "pod", key="default/one")
+    found = await fetch(shown, "pod", key="default/one")
     assert (found["node"], found["asks"]) == ("a", "3Gi and 30% compute of a GPU through claim shared")
     assert [(one["index"], one["mib"], one["claim"]) for one in found["shares"]] == [
         (0, 3072, "default/shared")
     ]
-    assert "default/one" in [one["name"] for one in await ask(shown, "search", q="one")]
-    # A pod whose claims are all of other drivers does not concern us.
+    assert "default/one" in [one["name"] for one in await fetch(shown, "search", q="one")]
+    # A pod that has only claims of other drivers is not shown.
     put(shown, claim("nic", device_class="nics"), pod("other", "nic", "a"))
     assert (await refused(shown, "pod", key="default/other"))[0] == 404
 
 
-async def test_pods_whose_claim_is_not_allocated_wait_with_kube_schedulers_reason() -> None:
+async def test_pods_whose_claim_is_not_allocated_are_pending_with_kube_schedulers_reason() -> None:
     shown = await dra_cluster()
     condition_message = "0/1 nodes are available: 1 cannot allocate all claims."
     put(
@@ -181,12 +182,12 @@ async def test_pods_whose_claim_is_not_allocated_wait_with_kube_schedulers_reaso
         claim("nic", device_class="nics"),
         pod("x", "nic"),
     )
-    shown.asks.answers["http://scheduler/gpushare/decisions"] = json.dumps(
+    shown.http.responses["http://scheduler/gpushare/decisions"] = json.dumps(
         {"waiting": [], "scheduler": {"name": "s"}}
     ).encode()
     await shown.live.tick()
-    assert (await ask(shown, "pod", key="default/late"))["reason"] == condition_message
-    line = await ask(shown, "waiting")
+    assert (await fetch(shown, "pod", key="default/late"))["reason"] == condition_message
+    line = await fetch(shown, "waiting")
     assert [(one["key"], one["reason"], one["asks"]) for one in line["pods"]] == [
         ("default/late", condition_message, "3Gi and 30% compute of a GPU through claim large")
     ]
@@ -200,7 +201,7 @@ async def test_pods_whose_claim_is_not_allocated_wait_with_kube_schedulers_reaso
     found = decode_class(raw.encode())
     assert found is not None
     shown.cluster.claims.classes.upsert(found[1])
-    assert [one["key"] for one in (await ask(shown, "waiting"))["pods"]] == ["default/late", "default/x"]
+    assert [one["key"] for one in (await fetch(shown, "waiting"))["pods"]] == ["default/late", "default/x"]
     assert decode_class(raw.replace("gpushare.dev", "nic.dev").encode()) is None
 
 
@@ -209,7 +210,7 @@ async def test_pods_of_an_earlier_mode_and_claims_add_up() -> None:
     shown.add(holder("old", "a", share("a", 0, 2)))
     await shown.live.tick()
     assert (await board(shown))["allocated_mib"] == [3072 + 2048, 0]
-    node = await ask(shown, "node", name="a")
+    node = await fetch(shown, "node", name="a")
     assert {one["pod"] or one["claim"] for one in node["gpus"][0]["pods"]} == {
         "default/old",
         "default/shared",

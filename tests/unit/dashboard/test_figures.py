@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpushare.dashboard.data import agent_client as asking_agents
+from gpushare.dashboard.data import agent_client
 from gpushare.dashboard.data.agent_client import Agents
 from gpushare.dashboard.data.heatmap import UNKNOWN, Real
 from gpushare.dashboard.data.history import Sample
@@ -30,7 +30,7 @@ def test_containers_and_reasons_of_a_degraded_node_are_read_as_the_agent_writes_
     assert figures.of_gpu("GPU-a-1") == Real(UNKNOWN, UNKNOWN)
 
 
-def test_the_reason_of_a_degraded_node_is_read_of_an_agent_of_0_1_0_too() -> None:
+def test_the_reason_of_a_degraded_node_is_read_from_agents_of_0_1_0_too() -> None:
     text = (
         'gpushare_nodeagent_trouble{reason="NoGPU"} 1\n'
         'gpushare_nodeagent_trouble{reason="CDIUnavailable"} 0\n'
@@ -38,7 +38,7 @@ def test_the_reason_of_a_degraded_node_is_read_of_an_agent_of_0_1_0_too() -> Non
     assert read(text).troubles == ("NoGPU",)
 
 
-def test_what_the_driver_says_of_a_whole_gpu_goes_before_sums() -> None:
+def test_the_drivers_figures_of_a_whole_gpu_take_precedence_over_sums() -> None:
     text = exposed(one=(300, 30)).decode() + (
         '\ngpushare_gpu_memory_used_bytes{node="a \\"b\\" \\\\ c",gpu="0",UUID="GPU-a-0"} 536870912 1700000000000\n'
         'gpushare_gpu_utilization_ratio{gpu="0",UUID="GPU-a-0"} 0.456\n'
@@ -71,7 +71,7 @@ def test_a_container_that_uses_nothing_is_listed_next_to_one_that_does() -> None
 
 
 @given(st.text())
-def test_no_text_breaks_the_reading(text: str) -> None:
+def test_any_text_can_be_read(text: str) -> None:
     read(text)
     read(f'gpushare_gpu_memory_used_bytes{{UUID="{text}"}} 5\ngpushare_nodeagent_degraded{{{text}}} 1')
 
@@ -87,24 +87,24 @@ async def shown_node() -> Shown:
 URL = "http://10.0.0.1:9452/metrics"
 
 
-async def test_an_agent_is_asked_once_for_all_who_look_and_not_again_at_once() -> None:
+async def test_an_agent_is_queried_once_for_all_readers_and_not_again_immediately() -> None:
     shown = await shown_node()
-    shown.asks.answers[URL] = exposed(one=(300, 30))
+    shown.http.responses[URL] = exposed(one=(300, 30))
     found = await asyncio.gather(*(shown.agents.read("a") for _ in range(5)))
     assert [figures is not None for figures, _ in found] == [True] * 5
     await shown.agents.read("a")
-    assert len(shown.asks.asked) == 1
-    await shown.clock.turn(asking_agents.FRESH_S)
+    assert len(shown.http.requested) == 1
+    await shown.clock.turn(agent_client.FRESH_S)
     await shown.agents.read("a")
-    assert len(shown.asks.asked) == 2
+    assert len(shown.http.requested) == 2
     assert shown.cluster.board.plane("used_mib")[0, 0] == 300
 
 
-async def test_a_node_that_stops_answering_has_no_figures_and_says_why() -> None:
+async def test_a_node_that_stops_responding_has_no_figures_but_a_reason() -> None:
     shown = await shown_node()
-    shown.asks.answers[URL] = exposed(one=(300, 30))
+    shown.http.responses[URL] = exposed(one=(300, 30))
     await shown.agents.read("a")
-    del shown.asks.answers[URL]
+    del shown.http.responses[URL]
     await shown.clock.turn(60)
     figures, why = await shown.agents.read("a")
     assert figures is None
@@ -119,10 +119,10 @@ async def test_agents_are_scraped_in_turn_and_only_while_a_page_is_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shown = await shown_node()
-    shown.asks.answers[URL] = exposed(one=(300, 30))
-    looking = False
+    shown.http.responses[URL] = exposed(one=(300, 30))
+    page_is_open = False
     names = ["a", *(f"n{number}" for number in range(20))]
-    sweep = asyncio.create_task(shown.agents.sweep(lambda: names, lambda: looking))
+    sweep = asyncio.create_task(shown.agents.sweep(lambda: names, lambda: page_is_open))
 
     async def turn(seconds: float) -> None:
         await shown.clock.turn(seconds)
@@ -130,28 +130,28 @@ async def test_agents_are_scraped_in_turn_and_only_while_a_page_is_open(
             await asyncio.sleep(0)
 
     await turn(10)
-    assert shown.asks.asked == []
-    looking = True
-    await turn(asking_agents.IDLE_S)
-    assert shown.asks.asked == [URL]
+    assert shown.http.requested == []
+    page_is_open = True
+    await turn(agent_client.IDLE_S)
+    assert shown.http.requested == [URL]
     await turn(0.1)
-    assert len(shown.asks.asked) == 1
+    assert len(shown.http.requested) == 1
     names[:] = ["a"]
     for _ in range(8):
-        await turn(asking_agents.ROUND_S)
-    assert len(shown.asks.asked) > 3
-    looking = False
-    await turn(asking_agents.ROUND_S)
-    asked = len(shown.asks.asked)
+        await turn(agent_client.ROUND_S)
+    assert len(shown.http.requested) > 3
+    page_is_open = False
+    await turn(agent_client.ROUND_S)
+    requests = len(shown.http.requested)
     await turn(60)
-    assert len(shown.asks.asked) == asked
+    assert len(shown.http.requested) == requests
     sweep.cancel()
     await asyncio.gather(sweep, return_exceptions=True)
 
 
-async def test_while_no_page_is_open_use_is_unknown_and_no_history_is_made_of_old_figures() -> None:
+async def test_while_no_page_is_open_usage_is_unknown_and_not_in_the_history() -> None:
     shown = await shown_node()
-    shown.asks.answers[URL] = exposed(one=(300, 30))
+    shown.http.responses[URL] = exposed(one=(300, 30))
     page = shown.stream.listen("")
     sweep = asyncio.create_task(shown.agents.sweep(lambda: ["a"], lambda: shown.stream.pages > 0))
 
@@ -162,16 +162,16 @@ async def test_while_no_page_is_open_use_is_unknown_and_no_history_is_made_of_ol
         await shown.live.tick()
         return shown.history.samples()[-1]
 
-    assert (await turn(asking_agents.ROUND_S)).used_mib == 300
-    # A page that is reopened at once still finds the metrics.
+    assert (await turn(agent_client.ROUND_S)).used_mib == 300
+    # A page that is reopened immediately still finds the metrics.
     shown.stream.leave(page)
-    assert (await turn(asking_agents.ROUND_S)).used_mib == 300
+    assert (await turn(agent_client.ROUND_S)).used_mib == 300
     for _ in range(3):
-        last = await turn(asking_agents.ROUND_S)
+        last = await turn(agent_client.ROUND_S)
     assert (last.used_mib, last.reporting_gpus) == (UNKNOWN, 0)
-    assert len(shown.asks.asked) < 4
+    assert len(shown.http.requested) < 4
     shown.stream.listen("")
-    assert (await turn(asking_agents.ROUND_S)).used_mib == 300
+    assert (await turn(agent_client.ROUND_S)).used_mib == 300
     sweep.cancel()
     await asyncio.gather(sweep, return_exceptions=True)
 
@@ -182,10 +182,10 @@ class Slow:
     def __init__(self, dead: int) -> None:
         self.dead = dead
         self.under_way = self.most = 0
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     async def get(self, url: str, token: str = "") -> bytes:
-        self.asked.append(url)
+        self.requested.append(url)
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         try:
@@ -196,25 +196,25 @@ class Slow:
             self.under_way -= 1
 
 
-async def test_agents_that_do_not_answer_hold_up_no_others_and_so_many_are_asked_at_once_as_may() -> None:
+async def test_unresponsive_agents_delay_no_others_and_parallel_requests_are_limited() -> None:
     clock = TurnedClock()
-    asks = Slow(dead=asking_agents.MAX_PARALLEL - 1)
+    http = Slow(dead=agent_client.MAX_PARALLEL - 1)
     names = [str(number) for number in range(300)]
-    agents = Agents(asks, lambda node: node, lambda node: [], lambda node, figures: None, clock)
+    agents = Agents(http, lambda node: node, lambda node: [], lambda node, figures: None, clock)
     sweep = asyncio.create_task(agents.sweep(lambda: names, lambda: True))
     for _ in range(60):
         await clock.turn(0.2)
         for _ in range(50):
             await asyncio.sleep(0)
-    assert set(asks.asked) == {f"http://{name}/metrics" for name in names}
-    assert asks.most == asking_agents.MAX_PARALLEL
+    assert set(http.requested) == {f"http://{name}/metrics" for name in names}
+    assert http.most == agent_client.MAX_PARALLEL
     sweep.cancel()
     await asyncio.gather(sweep, return_exceptions=True)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
         task.cancel()
 
 
-async def test_nodes_that_pods_hold_something_of_come_first() -> None:
+async def test_nodes_with_allocations_come_first() -> None:
     shown = Shown()
     shown.add(*(described(name, gpu(name, 0)) for name in ("a", "b", "c")))
     shown.add(holder("one", "b", share("b", 0, 3)))

@@ -1,4 +1,4 @@
-"""What pages see of a cluster: sums, nodes, pods, findings, fragments, and news when something changes."""
+"""What pages see of a cluster: sums, nodes, pods, search results, fragments, and events when something changes."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ from tests.unit.dashboard.live_pages import Shown, described, exposed, gpu, hold
 from tests.unit.dashboard.test_board import Page, read_snapshot
 
 
-async def ask(shown: Shown, path: str, **parameters: str) -> Any:
+async def fetch(shown: Shown, path: str, **parameters: str) -> Any:
     return json.loads((await shown.live.answer(path, Query(parameters)))[1])
 
 
@@ -58,13 +58,13 @@ async def shown_cluster() -> Shown:
     return shown
 
 
-async def test_nothing_is_shown_before_all_was_read() -> None:
+async def test_nothing_is_shown_before_everything_was_read() -> None:
     shown = Shown()
     for path in ("snapshot", "search", "history"):
         assert (await refused(shown, path, q=""))[0] == 503
 
 
-async def test_a_page_that_loads_and_listens_on_misses_nothing() -> None:
+async def test_a_page_that_loads_and_then_listens_misses_nothing() -> None:
     shown = await shown_cluster()
     raw = (await shown.live.answer("snapshot", Query({})))[1]
     header, _ = read_snapshot(raw)
@@ -102,7 +102,7 @@ async def test_a_large_change_is_sent_in_parts_with_the_sums_in_the_last() -> No
     assert page.seen() == Page((await shown.live.answer("snapshot", Query({})))[1]).seen()
 
 
-async def test_compute_is_a_part_of_those_gpus_that_count_it() -> None:
+async def test_compute_is_summed_over_gpus_that_count_it() -> None:
     shown = await shown_cluster()
     (sample,) = shown.history.samples()
     assert (sample.gpus, sample.core_gpus, sample.allocated_core) == (3, 2, 30)
@@ -120,11 +120,11 @@ async def test_nothing_is_sent_when_nothing_changed() -> None:
     assert [event for event, _ in await sent(shown, f"e-{number}")] == ["sample"]
 
 
-async def test_a_node_is_sent_with_its_gpus_their_pods_and_the_pods_use() -> None:
+async def test_a_node_is_sent_with_its_gpus_their_pods_and_the_pods_usage() -> None:
     shown = await shown_cluster()
     shown.addresses["a"] = "10.0.0.1:9452"
-    shown.asks.answers["http://10.0.0.1:9452/metrics"] = exposed(one=(900, 25))
-    node = await ask(shown, "node", name="a")
+    shown.http.responses["http://10.0.0.1:9452/metrics"] = exposed(one=(900, 25))
+    node = await fetch(shown, "node", name="a")
     first, second = node["gpus"]
     assert (first["allocated_mib"], first["allocated_core"], first["used_mib"], first["busy_percent"]) == (
         3072,
@@ -136,19 +136,19 @@ async def test_a_node_is_sent_with_its_gpus_their_pods_and_the_pods_use() -> Non
     use = {"container": "main", "used_mib": 900, "busy_percent": 25, "limit_mib": 0}
     assert first["pods"][0]["containers"] == [use]
     assert (second["used_mib"], second["pods"]) == (-1, [])
-    # Agents name containers that have processes on the GPU: of an idle one each part is idle.
-    shown.asks.answers["http://10.0.0.1:9452/metrics"] = b"\n".join(
+    # Agents report only containers with processes on the GPU: on an idle GPU each share is idle.
+    shown.http.responses["http://10.0.0.1:9452/metrics"] = b"\n".join(
         (
             b'gpushare_gpu_memory_used_bytes{UUID="GPU-a-0"} 0',
             b'gpushare_gpu_utilization_ratio{UUID="GPU-a-0"} 0',
         )
     )
     await shown.clock.turn(60)
-    (share_of_idle,) = (await ask(shown, "node", name="a"))["gpus"][0]["pods"]
+    (share_of_idle,) = (await fetch(shown, "node", name="a"))["gpus"][0]["pods"]
     assert share_of_idle["containers"] == [
         {"container": "", "used_mib": 0, "busy_percent": 0, "limit_mib": 0}
     ]
-    other = await ask(shown, "node", name="b")
+    other = await fetch(shown, "node", name="b")
     assert (other["gpus"][0]["healthy"], other["gpus"][0]["reason"]) == (False, "XID 79")
     assert "no node agent" in other["usage_unknown"]
     assert (await refused(shown, "node", name="c"))[0] == 404
@@ -157,16 +157,20 @@ async def test_a_node_is_sent_with_its_gpus_their_pods_and_the_pods_use() -> Non
 async def test_a_share_of_a_missing_gpu_is_listed_separately() -> None:
     shown = await shown_cluster()
     shown.add(holder("lost", "a", share("a", 7, 2)))
-    node = await ask(shown, "node", name="a")
+    node = await fetch(shown, "node", name="a")
     assert [one["pod"] for one in node["pending"]] == ["default/lost"]
 
 
 async def test_allocated_and_pending_pods_are_sent() -> None:
     shown = await shown_cluster()
-    pod = await ask(shown, "pod", key="default/one")
+    pod = await fetch(shown, "pod", key="default/one")
     assert (pod["node"], pod["priority"], [one["mib"] for one in pod["shares"]]) == ("a", 5, [3072])
-    waits = await ask(shown, "pod", key="default/big")
-    assert (waits["node"], waits["asks"], waits["shares"]) == ("", "aliyun.com/gpu-mem: 40 (40 GiB)", [])
+    waiting = await fetch(shown, "pod", key="default/big")
+    assert (waiting["node"], waiting["asks"], waiting["shares"]) == (
+        "",
+        "aliyun.com/gpu-mem: 40 (40 GiB)",
+        [],
+    )
     assert (await refused(shown, "pod", key="default/none"))[0] == 404
     shown.remove(waiter("big", 40))
     assert (await refused(shown, "pod", key="default/big"))[0] == 404
@@ -175,32 +179,32 @@ async def test_allocated_and_pending_pods_are_sent() -> None:
 async def test_a_pods_share_of_a_broken_gpu_is_marked() -> None:
     shown = await shown_cluster()
     shown.add(holder("hurt", "b", share("b", 0, 2)))
-    for key, wanted in (("default/hurt", (False, "XID 79")), ("default/one", (True, ""))):
-        (its,) = (await ask(shown, "pod", key=key))["shares"]
-        assert (its["healthy"], its["reason"]) == wanted
-        (its,) = (await ask(shown, "node", name=its["uuid"].split("-")[1]))["gpus"][0]["pods"]
-        assert (its["healthy"], its["reason"]) == wanted, "its node's page says the same"
+    for key, expected in (("default/hurt", (False, "XID 79")), ("default/one", (True, ""))):
+        (its,) = (await fetch(shown, "pod", key=key))["shares"]
+        assert (its["healthy"], its["reason"]) == expected
+        (its,) = (await fetch(shown, "node", name=its["uuid"].split("-")[1]))["gpus"][0]["pods"]
+        assert (its["healthy"], its["reason"]) == expected, "its node's page shows the same"
 
 
-async def test_memory_that_is_used_without_an_allocation_comes_with_what_uses_it() -> None:
+async def test_memory_that_is_used_without_an_allocation_is_sent_with_its_user() -> None:
     shown = await shown_cluster()
     shown.add(described("k", gpu("k", 0, foreign_mib=9024, foreign_by="process 4711 (in no pod)")))
-    (its,) = (await ask(shown, "node", name="k"))["gpus"]
+    (its,) = (await fetch(shown, "node", name="k"))["gpus"]
     assert (its["foreign_mib"], its["foreign_by"]) == (9024, "process 4711 (in no pod)")
 
 
-async def test_a_gpu_that_waits_for_the_pod_that_holds_it_is_well() -> None:
+async def test_a_gpu_that_a_pod_holds_whole_is_shown_as_healthy() -> None:
     shown = await shown_cluster()
     why = "held whole by pod default/whole until it ends"
     shown.add(described("k", gpu("k", 0, healthy=False, kept_back=True, reason=why)))
     shown.add(holder("whole", "k", share("k", 0, 16)))
-    (its,) = (await ask(shown, "node", name="k"))["gpus"]
+    (its,) = (await fetch(shown, "node", name="k"))["gpus"]
     assert (its["healthy"], its["reason"], its["pods"][0]["healthy"]) == (True, why, True)
-    (share_of_it,) = (await ask(shown, "pod", key="default/whole"))["shares"]
+    (share_of_it,) = (await fetch(shown, "pod", key="default/whole"))["shares"]
     assert (share_of_it["healthy"], share_of_it["reason"]) == (True, "")
 
 
-async def test_a_placed_pod_says_what_it_asks_for() -> None:
+async def test_a_placed_pod_is_sent_with_its_request() -> None:
     shown = await shown_cluster()
     for name, amounts, shares in (
         ("one", {names.GPU_MEM: 3000, names.GPU_CORE: 30000}, [share("a", 0, 3, 30)]),
@@ -210,11 +214,11 @@ async def test_a_placed_pod_says_what_it_asks_for() -> None:
         ("none", {}, [share("a", 0, 2)]),
     ):
         shown.add(holder(name, "a", *shares, amounts=amounts, whole_device=name == "card"))
-    asks = {
-        name: (await ask(shown, "pod", key=f"default/{name}"))["asks"]
+    requests = {
+        name: (await fetch(shown, "pod", key=f"default/{name}"))["asks"]
         for name in ("one", "two", "whole", "card", "none")
     }
-    assert asks == {
+    assert requests == {
         "one": "aliyun.com/gpu-mem: 3 (3 GiB), aliyun.com/gpu-core.percentage: 30",
         "two": "aliyun.com/gpu-mem: 4 (4 GiB), of 2 GPUs together",
         "whole": "aliyun.com/gpu: 2",
@@ -223,19 +227,19 @@ async def test_a_placed_pod_says_what_it_asks_for() -> None:
     }
 
 
-async def test_a_placed_pod_says_whether_it_is_held_to_its_share() -> None:
+async def test_a_placed_pod_is_sent_with_whether_its_share_is_enforced() -> None:
     shown = await shown_cluster()
-    assert (await ask(shown, "pod", key="default/big"))["not_held"] == ""
+    assert (await fetch(shown, "pod", key="default/big"))["not_held"] == ""
     shown.add(described("a", gpu("a", 0), gpu("a", 1)))
-    assert (await ask(shown, "pod", key="default/one"))["not_held"] == (
+    assert (await fetch(shown, "pod", key="default/one"))["not_held"] == (
         "mode share trusts containers to keep to their share"
     )
     held = described("a", gpu("a", 0), gpu("a", 1), mode=NodeMode.CGPU)
     shown.add(held)
-    assert (await ask(shown, "pod", key="default/one"))["not_held"] == ""
+    assert (await fetch(shown, "pod", key="default/one"))["not_held"] == ""
     off = msgspec.structs.replace(held.devices, isolation="none: it is switched off")
     shown.add(msgspec.structs.replace(held, devices=off))
-    assert (await ask(shown, "pod", key="default/one"))["not_held"] == "it is switched off"
+    assert (await fetch(shown, "pod", key="default/one"))["not_held"] == "it is switched off"
 
 
 async def test_a_pending_pod_is_sent_with_reason_and_suggestion() -> None:
@@ -243,63 +247,67 @@ async def test_a_pending_pod_is_sent_with_reason_and_suggestion() -> None:
 
     async def why() -> tuple[str, str, str]:
         await shown.clock.turn(pending.FRESH_S)
-        pod = await ask(shown, "pod", key="default/big")
+        pod = await fetch(shown, "pod", key="default/big")
         return pod["reason"], pod["suggestion"], pod["reason_unknown"]
 
     big = Waiting("default/big", 5.0, "40", "memory", "no GPU is so large", "ask for less")
     other = [Waiting(f"default/p{n}", 1.0, "1", "memory", "no", "") for n in range(pending.MOST_SHOWN)]
     url = "http://scheduler/gpushare/decisions"
     assert "cannot be asked" in (await why())[2]
-    shown.asks.answers[url] = msgspec.json.encode(other)
-    shown.asks.answers[f"{url}/default/big"] = None
-    assert await why() == ("", "", ""), "the scheduler does not know it yet"
-    shown.asks.answers[url] = msgspec.json.encode([big])
+    shown.http.responses[url] = msgspec.json.encode(other)
+    shown.http.responses[f"{url}/default/big"] = None
+    assert await why() == ("", "", ""), "the scheduler does not have it yet"
+    shown.http.responses[url] = msgspec.json.encode([big])
     assert await why() == ("no GPU is so large", "ask for less", "")
-    # Behind those that are shown.
-    shown.asks.answers[url] = msgspec.json.encode([*other, big])
+    # After the pods that are shown.
+    shown.http.responses[url] = msgspec.json.encode([*other, big])
     assert await why() == ("", "", "")
-    shown.asks.answers[f"{url}/default/big"] = b'{"state":"waiting","waiting":%s}' % msgspec.json.encode(big)
-    asked = len(shown.asks.asked)
+    shown.http.responses[f"{url}/default/big"] = b'{"state":"waiting","waiting":%s}' % msgspec.json.encode(
+        big
+    )
+    requests = len(shown.http.requested)
     assert await why() == ("no GPU is so large", "ask for less", "")
-    await ask(shown, "pod", key="default/big")
-    assert len(shown.asks.asked) == asked + 2, "the line and the pod, once each"
-    shown.asks.answers[f"{url}/default/big"] = b"{"
+    await fetch(shown, "pod", key="default/big")
+    assert len(shown.http.requested) == requests + 2, "the line and the pod, once each"
+    shown.http.responses[f"{url}/default/big"] = b"{"
     assert "of another version" in (await why())[2]
-    del shown.asks.answers[f"{url}/default/big"]
+    del shown.http.responses[f"{url}/default/big"]
     assert "no such server" in (await why())[2]
 
 
-async def test_a_pod_of_the_same_name_takes_the_place_of_the_one_before() -> None:
+async def test_a_pod_of_the_same_name_replaces_the_one_before() -> None:
     shown = await shown_cluster()
-    again = waiter("one", 1)
-    shown.add(again.__class__("uid-again", again.pod, "", False, request=again.request))
+    recreated = waiter("one", 1)
+    shown.add(recreated.__class__("uid-again", recreated.pod, "", False, request=recreated.request))
     shown.remove(holder("one", "a", share("a", 0, 3, 30)))
-    assert (await ask(shown, "pod", key="default/one"))["uid"] == "uid-again"
-    finished = again.__class__("uid-again", again.pod, "", True, request=again.request)
+    assert (await fetch(shown, "pod", key="default/one"))["uid"] == "uid-again"
+    finished = recreated.__class__("uid-again", recreated.pod, "", True, request=recreated.request)
     shown.add(finished)
     assert (await refused(shown, "pod", key="default/one"))[0] == 404
     shown.add(finished)
-    bystander = again.__class__("uid-by", "default/by", "", False, gang=Gang("default/g", 2), bystander=True)
+    bystander = recreated.__class__(
+        "uid-by", "default/by", "", False, gang=Gang("default/g", 2), bystander=True
+    )
     shown.add(bystander)
     shown.remove(bystander)
 
 
 async def test_searches_find_nodes_pods_and_gpus() -> None:
     shown = await shown_cluster()
-    kinds = [(one["kind"], one["name"]) for one in await ask(shown, "search", q="GPU-A")]
+    kinds = [(one["kind"], one["name"]) for one in await fetch(shown, "search", q="GPU-A")]
     assert kinds == [("gpu", "GPU-a-0"), ("gpu", "GPU-a-1")]
-    assert [one["note"] for one in await ask(shown, "search", q="default/")] == ["pending", "on a"]
-    assert (await ask(shown, "search", q="b"))[0]["kind"] == "node"
-    assert await ask(shown, "search", q=" ") == []
+    assert [one["note"] for one in await fetch(shown, "search", q="default/")] == ["pending", "on a"]
+    assert (await fetch(shown, "search", q="b"))[0]["kind"] == "node"
+    assert await fetch(shown, "search", q=" ") == []
 
 
-async def test_of_many_findings_each_kind_has_its_part() -> None:
+async def test_many_search_results_include_each_kind() -> None:
     shown = Shown()
     for number in range(100):
         shown.add(described(f"x{number}", gpu(f"x{number}", 0)))
         shown.add(waiter(f"x{number}", 1))
     await shown.live.tick()
-    found = await ask(shown, "search", q="x")
+    found = await fetch(shown, "search", q="x")
     assert {one["kind"] for one in found} == {"node", "pod"}
     assert len(found) <= details.MAX_FOUND
 
@@ -309,17 +317,17 @@ async def test_requests_of_pending_pods_are_shown_in_gib_where_all_nodes_have_th
     url = "http://scheduler/gpushare/decisions"
     big = Waiting("default/big", 5.0, "aliyun.com/gpu-mem: 40", "memory", "no", "", uid="uid-big")
     other = msgspec.structs.replace(big, key="default/not-seen-here", uid="uid-other")
-    shown.asks.answers[url] = msgspec.json.encode([big, other])
+    shown.http.responses[url] = msgspec.json.encode([big, other])
 
-    async def asks() -> list[str]:
-        return [one["asks"] for one in (await ask(shown, "waiting"))["pods"]]
+    async def requests() -> list[str]:
+        return [one["asks"] for one in (await fetch(shown, "waiting"))["pods"]]
 
-    assert await asks() == ["aliyun.com/gpu-mem: 40 (40 GiB)", "aliyun.com/gpu-mem: 40"]
+    assert await requests() == ["aliyun.com/gpu-mem: 40 (40 GiB)", "aliyun.com/gpu-mem: 40"]
     small = NodeDevices("small", NodeMode.SHARE, MemoryUnit.MIB_128, (gpu("small", 0),))
     shown.add(NodeRecord(small, ""))
     await shown.live.tick()
-    assert await asks() == ["aliyun.com/gpu-mem: 40", "aliyun.com/gpu-mem: 40"]
-    assert (await ask(shown, "pod", key="default/big"))["asks"] == "aliyun.com/gpu-mem: 40"
+    assert await requests() == ["aliyun.com/gpu-mem: 40", "aliyun.com/gpu-mem: 40"]
+    assert (await fetch(shown, "pod", key="default/big"))["asks"] == "aliyun.com/gpu-mem: 40"
 
 
 async def test_fragments_are_sent_with_the_pods_that_would_have_to_move() -> None:
@@ -334,7 +342,7 @@ async def test_fragments_are_sent_with_the_pods_that_would_have_to_move() -> Non
         waiter("several", 2, gpu_count=2),
     )
     await shown.live.tick()
-    report = await ask(shown, "fragmentation")
+    report = await fetch(shown, "fragmentation")
     ways = {one["pod"].partition("/")[2]: one for one in report["ways"]}
     assert (report["free_mib"], report["free_gpus"], report["largest_mib"]) == (18432, 2, 12288)
     assert report["pieces"][0] == {"mib": 1024, "gpus": 2, "pods": 18}
@@ -342,7 +350,7 @@ async def test_fragments_are_sent_with_the_pods_that_would_have_to_move() -> Non
     assert ways["moves"]["moves"] == ["default/two (4 GiB) from GPU 1 of a to GPU 0 of a"]
     assert "no move" in ways["never"]["note"]
     assert "not examined" in ways["several"]["note"]
-    assert await ask(shown, "fragmentation") == report
+    assert await fetch(shown, "fragmentation") == report
 
 
 async def test_a_pod_that_would_fit_once_another_moved_is_sent_with_that_move() -> None:
@@ -354,7 +362,7 @@ async def test_a_pod_that_would_fit_once_another_moved_is_sent_with_that_move() 
         waiter("wide", 14),
     )
     await shown.live.tick()
-    [way] = (await ask(shown, "fragmentation"))["ways"]
+    [way] = (await fetch(shown, "fragmentation"))["ways"]
     assert way["goes_to"] == "GPU 0 of a"
     assert way["moves"] == ["default/one (4 GiB) from GPU 0 of a to GPU 1 of a"]
 
@@ -370,7 +378,7 @@ async def test_other_reasons_than_capacity_are_sent_next_to_a_pods_moves() -> No
         waiter("room", 15),
     )
     gates = "scheduling gates block it: example.com/wait"
-    shown.asks.answers["http://scheduler/gpushare/decisions"] = msgspec.json.encode(
+    shown.http.responses["http://scheduler/gpushare/decisions"] = msgspec.json.encode(
         [
             Waiting("default/wide", 1.0, "", "quota", "elastic quota a: its max of 4 is used up", ""),
             Waiting("default/gated", 2.0, "", "gates", gates, ""),
@@ -378,19 +386,19 @@ async def test_other_reasons_than_capacity_are_sent_next_to_a_pods_moves() -> No
         ]
     )
     await shown.live.tick()
-    ways = {one["pod"].partition("/")[2]: one for one in (await ask(shown, "fragmentation"))["ways"]}
+    ways = {one["pod"].partition("/")[2]: one for one in (await fetch(shown, "fragmentation"))["ways"]}
     assert len(ways["wide"]["moves"]) == 1
     assert ways["wide"]["note"] == ("something else blocks it, too: elastic quota a: its max of 4 is used up")
     assert ways["gated"]["note"] == f"it fits: something else blocks it: {gates}"
     assert (len(ways["room"]["moves"]), ways["room"]["note"]) == (1, "")
 
 
-async def test_more_who_wait_than_are_looked_at_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pending_pods_that_are_not_examined_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fragmentation, "MAX_EXAMINED", 1)
     shown = Shown()
     shown.add(described("a", gpu("a", 0)), waiter("x", 20), waiter("y", 20))
     await shown.live.tick()
-    report = await ask(shown, "fragmentation")
+    report = await fetch(shown, "fragmentation")
     assert (len(report["ways"]), report["not_looked_at"]) == (1, 1)
 
 
@@ -398,22 +406,22 @@ def test_fragments_are_none_before_anything_arrived() -> None:
     assert Ledger().fragments_mib() == 0
 
 
-async def test_what_no_pod_of_the_mix_could_use_counts_as_fragments() -> None:
+async def test_memory_that_no_pod_of_the_mix_could_use_counts_as_fragments() -> None:
     shown = Shown()
     shown.add(described("a", gpu("a", 0), gpu("a", 1)), waiter("x", 10))
     assert shown.cluster.ledger.fragments_mib() == 0
     shown.add(holder("one", "a", share("a", 0, 10)))
-    # The mix is of two pods with 10 units each: the 6 that are left on GPU 0 help neither.
+    # The mix has two pods with 10 units each: the 6 that are left on GPU 0 are enough for neither.
     assert shown.cluster.ledger.fragments_mib() == 6 * 1024
     shown.add(described("b", gpu("b", 0, healthy=False)), described("c", gpu("c", 0), refusal="away"))
     assert shown.cluster.ledger.fragments_mib() == 6 * 1024
 
 
-async def test_who_waits_is_pushed_when_it_changes() -> None:
+async def test_pending_pods_are_pushed_when_they_change() -> None:
     shown = await shown_cluster()
     number = shown.stream.number
     url = "http://scheduler/gpushare/decisions"
-    shown.asks.answers[url] = (
+    shown.http.responses[url] = (
         b'[{"key":"default/big","since":5.0,"asks":"40","category":"memory","reason":"no","suggestion":"less"}]'
     )
     await shown.live.send_pending()
@@ -421,30 +429,30 @@ async def test_who_waits_is_pushed_when_it_changes() -> None:
     assert await sent(shown, f"e-{number}") == [
         ("waiting", {"count": 1, "problem": "", "by_category": {"memory": 1}, "kept": []})
     ]
-    line = await ask(shown, "waiting")
+    line = await fetch(shown, "waiting")
     assert line["pods"][0]["reason"] == "no"
 
 
 async def test_without_a_scheduler_pending_pods_are_shown_without_reasons() -> None:
     shown = await shown_cluster()
-    line = await ask(shown, "waiting")
+    line = await fetch(shown, "waiting")
     assert "cannot be asked" in line["problem"]
     assert [(one["key"], one["reason"], one["since"]) for one in line["pods"]] == [
         ("default/big", "", 1767323045.0)
     ]
     shown.add(waiter("odd").__class__("uid-odd", "default/odd", "", False, problem="7% is no multiple of 5"))
-    [odd, _] = (await ask(shown, "waiting"))["pods"]
+    [odd, _] = (await fetch(shown, "waiting"))["pods"]
     assert (odd["reason"], odd["since"], odd["asks"]) == ("7% is no multiple of 5", 0.0, "")
 
 
-async def test_the_schedulers_record_is_passed_on_or_the_reason_why_not() -> None:
+async def test_the_schedulers_record_is_forwarded_or_the_reason_why_not() -> None:
     shown = await shown_cluster()
     assert (await refused(shown, "decision", pod="default/big"))[0] == 502
     url = "http://scheduler/gpushare/decisions/default/big/nodes"
-    shown.asks.answers[url] = None
+    shown.http.responses[url] = None
     assert (await refused(shown, "decision", pod="default/big"))[0] == 404
-    shown.asks.answers[url] = b'{"said":"x"}'
-    assert await ask(shown, "decision", pod="default/big") == {"said": "x"}
+    shown.http.responses[url] = b'{"said":"x"}'
+    assert await fetch(shown, "decision", pod="default/big") == {"said": "x"}
     assert (await refused(shown, "nothing"))[0] == 404
 
 
@@ -463,4 +471,4 @@ async def test_history_is_bounded_and_keeps_the_newest_and_the_whole_span() -> N
     assert [one.at_s for one in samples] == sorted(one.at_s for one in samples)
     assert histories.MOST_SAMPLES >= 1000
     shown = await shown_cluster()
-    assert len((await ask(shown, "history"))["samples"]) == 1
+    assert len((await fetch(shown, "history"))["samples"]) == 1

@@ -33,8 +33,8 @@ def nodes_with_hosts() -> list[Node]:
     return nodes
 
 
-def tell(shown: Shown, *objects: Node | Pod) -> None:
-    """As the watches tell of them."""
+def feed(shown: Shown, *objects: Node | Pod) -> None:
+    """Adds objects as the watches do."""
     for one in objects:
         raw = msgspec.json.encode(one)
         found = DECODE_NODE(raw) if isinstance(one, Node) else decode_seen(raw)
@@ -43,7 +43,7 @@ def tell(shown: Shown, *objects: Node | Pod) -> None:
 
 
 async def way(shown: Shown) -> tuple[str, list[str]]:
-    """Whether the pod that waits fits, and which pods move for it."""
+    """Whether the pending pod fits, and which pods move for it."""
     await shown.live.tick()
     await shown.clock.turn(60)
     _, body = await shown.live.answer("fragmentation", Query({}))
@@ -54,7 +54,7 @@ async def way(shown: Shown) -> tuple[str, list[str]]:
 
 async def ways(nodes: Sequence[Node], pods: Sequence[Pod], waiting: Pod) -> tuple[str, list[str]]:
     shown = Shown()
-    tell(shown, *nodes, *pods, waiting)
+    feed(shown, *nodes, *pods, waiting)
     return await way(shown)
 
 
@@ -63,43 +63,43 @@ def shown_by_kubectl(nodes: Sequence[Node], pods: Sequence[Pod], waiting: Pod) -
     return pod["fits"], [move["pod"] for move in pod["moves"]]
 
 
-async def test_a_node_that_is_labelled_otherwise_is_one_that_others_want() -> None:
+async def test_a_node_whose_labels_change_matches_other_pods() -> None:
     nodes, shown = nodes_with_hosts()[:1], Shown()
-    tell(shown, *nodes, waiting := pod("waits", "", 12, node_selector={"pool": "x"}))
+    feed(shown, *nodes, waiting := pod("waits", "", 12, node_selector={"pool": "x"}))
     assert await way(shown) == ("not", [])
     nodes[0].metadata.labels = {**(nodes[0].metadata.labels or {}), "pool": "x"}
-    tell(shown, *nodes)
+    feed(shown, *nodes)
     assert await way(shown) == ("now", [])
     waiting.spec.node_selector = {"pool": "y"}
-    tell(shown, waiting)
+    feed(shown, waiting)
     assert await way(shown) == ("not", [])
 
 
-def wishes() -> st.SearchStrategy[Affinity | None]:
-    def asked(operator: str, names: list[str]) -> Affinity:
+def affinities() -> st.SearchStrategy[Affinity | None]:
+    def affinity(operator: str, names: list[str]) -> Affinity:
         return required({"matchExpressions": [{"key": HOST, "operator": operator, "values": names}]})
 
     some = st.lists(st.sampled_from(NAMES), min_size=1, max_size=2, unique=True)
-    return st.none() | st.builds(asked, st.sampled_from(["In", "NotIn"]), some)
+    return st.none() | st.builds(affinity, st.sampled_from(["In", "NotIn"]), some)
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9), wishes()), max_size=8),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 9), affinities()), max_size=8),
     st.integers(1, 15),
-    wishes(),
+    affinities(),
 )
 async def test_the_page_and_kubectl_agree(
-    held: list[tuple[int, int, Affinity | None]], units: int, wish: Affinity | None
+    held: list[tuple[int, int, Affinity | None]], units: int, wanted: Affinity | None
 ) -> None:
     nodes, on = nodes_with_hosts(), {0: "n", 2: "n", 1: "m", 3: "o", 4: "o"}
     pods: list[Pod] = []
     left = dict.fromkeys(on, 15)
-    for number, (gpu, size, his) in enumerate(held):
+    for number, (gpu, size, affinity) in enumerate(held):
         if size <= left[gpu]:
             left[gpu] -= size
             pods.append(placed(f"p{number}", on[gpu], device(gpu), size))
-            pods[-1].spec.affinity = his
-    waiting = pod("waits", "", units, affinity=wish)
+            pods[-1].spec.affinity = affinity
+    waiting = pod("waits", "", units, affinity=wanted)
     fits, moves = shown_by_kubectl(nodes, pods, waiting)
     found, moved = await ways(nodes, pods, waiting)
     assert (found, len(moved)) == (fits, len(moves))

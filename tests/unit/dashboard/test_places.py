@@ -1,4 +1,4 @@
-"""Where parts of ours are: pods by what the charts write on them, or a file."""
+"""Addresses of our components: of pods by the labels that the charts set, or from a file."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_a_scheduler_is_read_at_its_decisions_port_and_an_agent_at_its_metrics_p
     assert (places.scheduler("kube-system/s"), places.agent("a")) == ("10.0.0.1:11", "10.0.0.1:9")
 
 
-def test_an_agent_that_goes_after_its_successor_came_takes_nothing_away() -> None:
+def test_removing_an_agent_after_its_successor_came_changes_nothing() -> None:
     places = Places()
     old = place(pod("old", "gpushare-device-plugin"))
     places.upsert(old)
@@ -70,28 +70,28 @@ def test_an_agent_that_goes_after_its_successor_came_takes_nothing_away() -> Non
     assert places.agent("a") == ""
 
 
-def test_updates_of_an_ending_agent_do_not_hide_its_successor() -> None:
+def test_updates_of_a_terminating_agent_do_not_hide_its_successor() -> None:
     places = Places()
     old = place(pod("old", "gpushare-device-plugin"))
     places.upsert(old)
     places.upsert(place(pod("new", "gpushare-device-plugin", "10.0.0.2")))
-    # Its end is asked for, then its containers have ended: the new one has nothing to tell meanwhile.
+    # Its deletion is requested, then its containers terminate: the new one has no updates meanwhile.
     places.upsert(old)
     assert places.agent("a") == "10.0.0.2:9452"
-    ended = place(pod("old", "gpushare-device-plugin", phase="Succeeded"))
-    places.upsert(ended)
-    places.remove("kube-system/old", ended)
+    terminated = place(pod("old", "gpushare-device-plugin", phase="Succeeded"))
+    places.upsert(terminated)
+    places.remove("kube-system/old", terminated)
     assert places.agent("a") == "10.0.0.2:9452"
 
 
-def test_an_agent_that_has_ended_is_not_asked() -> None:
+def test_a_terminated_agent_is_not_queried() -> None:
     places = Places()
     places.upsert(place(pod("old", "gpushare-device-plugin")))
     places.upsert(place(pod("old", "gpushare-device-plugin", phase="Failed")))
     assert places.agent("a") == ""
 
 
-def test_pods_that_do_not_run_and_pods_of_others_are_not_asked() -> None:
+def test_pods_that_do_not_run_and_pods_of_others_are_not_queried() -> None:
     assert decode_place(pod("x", "webhook")) is None
     places = Places()
     places.upsert(place(pod("agent", "gpushare-device-plugin", phase="Pending")))
@@ -110,7 +110,7 @@ def test_a_file_lists_the_agents_and_is_read_again_when_it_changes(tmp_path: Pat
     assert agents.agent("a") == "127.0.0.1:3"
 
 
-def test_a_file_that_is_none_is_refused_with_a_word(tmp_path: Path) -> None:
+def test_an_invalid_file_is_refused_with_the_expected_format(tmp_path: Path) -> None:
     file = tmp_path / "agents"
     with pytest.raises(InvalidSetting, match="No such file"):
         AgentsFile(file)

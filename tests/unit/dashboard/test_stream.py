@@ -1,4 +1,4 @@
-"""News: numbered, replayed to who comes back, bounded for who is slow."""
+"""Events: numbered, replayed to pages that reconnect, bounded for slow pages."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ async def received(page: Page) -> bytes | None:
     return await page.next(0.01)
 
 
-async def test_a_page_hears_what_comes_after_it_listens() -> None:
+async def test_a_page_receives_events_that_follow_its_subscription() -> None:
     stream = Stream("e")
     stream.send("delta", b"{}")
     page = stream.listen(stream.last_id)
@@ -25,7 +25,7 @@ async def test_a_page_hears_what_comes_after_it_listens() -> None:
     assert stream.pages == 0
 
 
-async def test_who_comes_back_hears_what_was_missed_and_nothing_twice() -> None:
+async def test_a_page_that_reconnects_receives_missed_events_and_none_twice() -> None:
     stream = Stream("e")
     for number in range(5):
         stream.send("delta", b"%d" % number)
@@ -60,14 +60,14 @@ async def test_a_page_that_missed_one_dropped_event_starts_over(monkeypatch: pyt
     stream = Stream("e")
     for _ in range(20):
         stream.send("delta", b"{}")
-    # 18, 19 and 20 are kept.
+    # 18, 19 and 20 are retained.
     complete = stream.listen("e-17")
     assert not complete.needs_snapshot
     assert (await received(complete) or b"").startswith(b"id: e-18")
     assert stream.listen("e-16").needs_snapshot
 
 
-async def test_a_page_that_takes_nothing_is_cut_off_and_holds_nothing(
+async def test_a_page_that_reads_nothing_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streams, "MAX_QUEUED_BYTES", 1000)
@@ -83,7 +83,7 @@ async def test_a_page_that_takes_nothing_is_cut_off_and_holds_nothing(
     assert await received(quick) is None
 
 
-async def test_more_pages_than_may_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_above_the_limit_are_not_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "MAX_PAGES", 2)
     stream = Stream("e")
     first = stream.listen("e-0")

@@ -6,7 +6,7 @@ import pytest
 from gpushare.dashboard.data import pending
 from gpushare.dashboard.data.pending import ReservedShare, Source, Waiting
 from gpushare.kube.client.errors import Unreachable
-from tests.unit.dashboard.live_pages import Answering
+from tests.unit.dashboard.live_pages import FakeHttp
 from tests.unit.scheduler.world import TurnedClock
 
 HERE = "http://10.0.0.1:9452/gpushare/decisions"
@@ -18,14 +18,14 @@ TWO = Waiting("default/two", 10.0, "1 unit", "compute", "no node gives compute",
 
 
 class Replicas:
-    """Two schedulers, of which ``kube-system/a`` leads."""
+    """Two schedulers; ``kube-system/a`` leads."""
 
     def __init__(self) -> None:
-        self.asks, self.clock = Answering(), TurnedClock()
+        self.http, self.clock = FakeHttp(), TurnedClock()
         self.leads = "kube-system/a"
         self.addresses = {"kube-system/a": "10.0.0.1:9452", "kube-system/b": "10.0.0.2:9452"}
         self.source = Source(
-            self.asks,
+            self.http,
             "http://unused",
             self.clock,
             leader=self.leader,
@@ -38,9 +38,9 @@ class Replicas:
         return self.leads
 
 
-async def test_the_scheduler_that_leads_is_asked() -> None:
+async def test_the_leading_scheduler_is_queried() -> None:
     replicas = Replicas()
-    replicas.asks.answers[HERE] = msgspec.json.encode({"scheduler": {"name": "x"}, "waiting": [ONE, TWO]})
+    replicas.http.responses[HERE] = msgspec.json.encode({"scheduler": {"name": "x"}, "waiting": [ONE, TWO]})
     line = await replicas.source.line()
     assert [one.key for one in line.pods] == ["default/two", "default/one"]
     assert (line.count, line.problem, line.by_category) == (2, "", {"memory": 1, "compute": 1})
@@ -49,29 +49,29 @@ async def test_the_scheduler_that_leads_is_asked() -> None:
     assert await replicas.source.line() is not line
 
 
-async def test_a_plain_list_is_understood_too() -> None:
-    asks = Answering()
-    asks.answers[ALONE] = msgspec.json.encode([ONE])
-    assert (await Source(asks, "http://scheduler", TurnedClock()).line()).pods == (ONE,)
+async def test_a_plain_list_is_accepted_too() -> None:
+    http = FakeHttp()
+    http.responses[ALONE] = msgspec.json.encode([ONE])
+    assert (await Source(http, "http://scheduler", TurnedClock()).line()).pods == (ONE,)
 
 
-async def test_another_is_asked_once_another_leads() -> None:
+async def test_another_scheduler_is_queried_once_it_leads() -> None:
     replicas = Replicas()
-    replicas.asks.answers[HERE] = msgspec.json.encode([ONE, TWO])
+    replicas.http.responses[HERE] = msgspec.json.encode([ONE, TWO])
     assert (await replicas.source.line()).answered_by == "kube-system/a"
     replicas.leads = "kube-system/b"
-    replicas.asks.answers[THERE] = msgspec.json.encode([ONE])
+    replicas.http.responses[THERE] = msgspec.json.encode([ONE])
     await replicas.clock.turn(LEADER_FRESH_S)
     line = await replicas.source.line()
     assert (line.pods, line.answered_by) == ((ONE,), "kube-system/b")
-    replicas.asks.answers[f"{THERE}/default/one/nodes"] = b'{"said":""}'
+    replicas.http.responses[f"{THERE}/default/one/nodes"] = b'{"said":""}'
     assert await replicas.source.decision("default/one") == (b'{"said":""}', "")
-    replicas.asks.answers[f"{THERE}/default/one"] = b'{"said":"short"}'
+    replicas.http.responses[f"{THERE}/default/one"] = b'{"said":"short"}'
     assert await replicas.source.decision("default/one", nodes=False) == (b'{"said":"short"}', "")
 
 
 @pytest.mark.parametrize(
-    ("leads", "words"),
+    ("leads", "problem"),
     [
         ("", "no scheduler leads"),
         ("kube-system/c", "its address is unknown"),
@@ -79,38 +79,42 @@ async def test_another_is_asked_once_another_leads() -> None:
         ("kube-system/b", "cannot be asked"),
     ],
 )
-async def test_without_an_answering_leader_it_says_so_and_shows_no_pods(leads: str, words: str) -> None:
+async def test_without_a_responding_leader_the_problem_is_reported_and_no_pods(
+    leads: str, problem: str
+) -> None:
     replicas = Replicas()
     replicas.leads = leads
     line = await replicas.source.line()
-    assert words in line.problem
+    assert problem in line.problem
     assert line.pods == ()
-    body, problem = await replicas.source.decision("default/one")
+    body, reported = await replicas.source.decision("default/one")
     assert body == b""
-    assert problem
+    assert reported
 
 
 async def test_an_older_scheduler_and_a_malformed_answer_are_reported_differently() -> None:
     replicas = Replicas()
-    replicas.asks.answers[HERE] = None
+    replicas.http.responses[HERE] = None
     assert "older version" in (await replicas.source.line()).problem
     await replicas.clock.turn(pending.FRESH_S)
-    replicas.asks.answers[HERE] = b"{"
+    replicas.http.responses[HERE] = b"{"
     assert "of another version" in (await replicas.source.line()).problem
-    replicas.asks.answers[f"{HERE}/default/one/nodes"] = None
+    replicas.http.responses[f"{HERE}/default/one/nodes"] = None
     assert await replicas.source.decision("default/one") == (b"", "")
 
 
-async def test_of_very_many_only_some_are_shown_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_of_many_pods_only_some_are_shown_but_all_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pending, "MOST_SHOWN", 1)
-    asks = Answering()
-    asks.answers[ALONE] = msgspec.json.encode([ONE, TWO])
-    line = await Source(asks, "http://scheduler", TurnedClock()).line()
+    http = FakeHttp()
+    http.responses[ALONE] = msgspec.json.encode([ONE, TWO])
+    line = await Source(http, "http://scheduler", TurnedClock()).line()
     assert (len(line.pods), line.count) == (1, 2)
 
 
-async def test_a_token_to_read_with_is_shown_and_renewed_before_it_ends() -> None:
-    asks, clock, made = Answering(), TurnedClock(), []
+async def test_a_token_for_reading_is_sent_and_renewed_before_it_expires() -> None:
+    http, clock, made = FakeHttp(), TurnedClock(), []
 
     async def token() -> str:
         made.append(f"token-{len(made)}")
@@ -118,24 +122,24 @@ async def test_a_token_to_read_with_is_shown_and_renewed_before_it_ends() -> Non
             raise Unreachable("/token", "no answer", sent=False)
         return made[-1]
 
-    asks.answers[ALONE] = msgspec.json.encode([ONE])
-    source = Source(asks, "http://scheduler", clock, token=token)
-    for shown in ("token-0", "token-0", "token-1"):
+    http.responses[ALONE] = msgspec.json.encode([ONE])
+    source = Source(http, "http://scheduler", clock, token=token)
+    for expected in ("token-0", "token-0", "token-1"):
         assert (await source.line()).problem == ""
-        assert asks.tokens[-1] == shown
+        assert http.tokens[-1] == expected
         await clock.turn(pending.TOKEN_S / 2 - pending.FRESH_S)
     await clock.turn(pending.TOKEN_S)
     assert "cannot get a token for reading: /token: no answer" in (await source.line()).problem
 
 
 async def test_reserved_capacity_comes_with_the_pending_pods_and_an_older_scheduler_has_none() -> None:
-    asks, clock = Answering(), TurnedClock()
-    source = Source(asks, "http://scheduler", clock)
+    http, clock = FakeHttp(), TurnedClock()
+    source = Source(http, "http://scheduler", clock)
     share = {"node": "a", "gpu": 1, "uuid": "GPU-a-1", "units": 2, "MiB": 2048, "corePercent": 30}
-    kept = [{"whom": "gang tenant/g", "shares": [share]}]
-    asks.answers[ALONE] = msgspec.json.encode({"scheduler": {}, "waiting": [], "kept": kept})
+    reserved = [{"whom": "gang tenant/g", "shares": [share]}]
+    http.responses[ALONE] = msgspec.json.encode({"scheduler": {}, "waiting": [], "kept": reserved})
     [one] = (await source.line()).kept
     assert (one.whom, one.shares) == ("gang tenant/g", (ReservedShare("a", 1, 2048, 30),))
     await clock.turn(pending.FRESH_S)
-    asks.answers[ALONE] = msgspec.json.encode({"scheduler": {}, "waiting": []})
+    http.responses[ALONE] = msgspec.json.encode({"scheduler": {}, "waiting": []})
     assert (await source.line()).kept == ()

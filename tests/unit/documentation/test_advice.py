@@ -1,4 +1,4 @@
-"""Commands in the product's texts are marked, and understood by what they start."""
+"""Commands in the product's messages are marked as code and valid."""
 
 import functools
 
@@ -16,16 +16,16 @@ def texts() -> list[Text]:
     return from_code(SOURCES)
 
 
-def test_every_suggested_command_is_marked_and_understood() -> None:
-    found = [f"{one.where}: {said}" for one in texts() for said in faults(one, PROJECT)]
+def test_every_suggested_command_is_marked_and_valid() -> None:
+    found = [f"{one.where}: {fault}" for one in texts() for fault in faults(one, PROJECT)]
     assert not found, "\n".join(found)
 
 
-def test_commands_are_found_in_the_rooms_that_give_advice() -> None:
+def test_commands_are_found_in_every_package_that_gives_advice() -> None:
     """A reader that finds nothing would pass every other test here."""
-    rooms = [one.where.partition("/")[0] for one in texts() for _ in one.commands]
-    for room, least in (("doctor", 40), ("reasons", 6), ("simulate", 5), ("inspect", 5), ("nodeagent", 2)):
-        assert rooms.count(room) >= least, room
+    packages = [one.where.partition("/")[0] for one in texts() for _ in one.commands]
+    for package, least in (("doctor", 40), ("reasons", 6), ("simulate", 5), ("inspect", 5), ("nodeagent", 2)):
+        assert packages.count(package) >= least, package
 
 
 SOURCE = '''\
@@ -41,7 +41,7 @@ def look(facts, chart, setting):
 '''
 
 
-def test_texts_are_as_printed_as_far_as_known() -> None:
+def test_texts_are_as_printed_with_placeholders_for_what_is_unknown() -> None:
     found = [one.commands for one in of_module("doctor/x.py", SOURCE)]
     assert [command for one in found for command in one] == [
         "kubectl -n … describe pods -l app.kubernetes.io/name=gpushare-admission",
@@ -51,7 +51,7 @@ def test_texts_are_as_printed_as_far_as_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "text", "said"),
+    ("where", "text", "expected"),
     [
         ("doctor/x.py:1", "kubectl get nodes says it", "`kubectl` is no code"),
         ("doctor/x.py:1", "nvidia-smi on the node", "`nvidia-smi` is no code"),
@@ -65,14 +65,14 @@ def test_texts_are_as_printed_as_far_as_known() -> None:
     ],
 )
 def test_advice_that_is_not_marked_up_or_not_a_real_command_is_reported(
-    where: str, text: str, said: str
+    where: str, text: str, expected: str
 ) -> None:
     found = list(faults(Text(where, text), PROJECT))
-    assert any(said in one for one in found) if said else found == []
+    assert any(expected in one for one in found) if expected else found == []
 
 
 @pytest.mark.parametrize(
-    ("marked", "said"),
+    ("marked", "expected"),
     [
         ("helm upgrade ack-co-scheduler charts/ack-co-scheduler", "without -n"),
         ("helm upgrade a charts/ack-co-scheduler -n x --set replicas=2", "without --reuse-values"),
@@ -90,6 +90,6 @@ def test_advice_that_is_not_marked_up_or_not_a_real_command_is_reported(
         ("enable_cdi = true", ""),
     ],
 )
-def test_advice_that_does_not_exist_is_found(marked: str, said: str) -> None:
+def test_advice_that_names_something_missing_is_reported(marked: str, expected: str) -> None:
     found = wrong(marked, PROJECT)
-    assert (said in found) if said else found == ""
+    assert (expected in found) if expected else found == ""

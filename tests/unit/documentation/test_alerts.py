@@ -1,4 +1,4 @@
-"""Every alert of the charts has its section on the page about alerts, whole and in order."""
+"""Every alert of the charts has a complete section on the page about alerts, in the same order."""
 
 from documentation.__main__ import DOCS, PROJECT
 from documentation.alerts import PAGE, PARTS, of_charts, parts, sections
@@ -7,12 +7,12 @@ ALERTS = of_charts(PROJECT / "charts")
 SECTIONS = sections((DOCS / PAGE).read_text())
 
 
-def test_every_alert_has_its_section_and_no_other_has_one() -> None:
+def test_every_alert_has_a_section_and_there_are_no_others() -> None:
     assert list(SECTIONS) == list(ALERTS), f"docs/{PAGE} has a section for each alert, in the charts' order"
     assert len(ALERTS) >= 10
 
 
-def test_every_section_says_what_it_means_and_what_to_do() -> None:
+def test_every_section_has_its_severity_and_all_parts() -> None:
     for alert, section in SECTIONS.items():
         assert parts(section) == PARTS, alert
         assert section.strip().startswith(f"*{ALERTS[alert]}"), f"{alert}: its severity is {ALERTS[alert]}"

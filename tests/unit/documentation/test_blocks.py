@@ -1,4 +1,4 @@
-"""What a page asks a reader to type, and how it is marked."""
+"""Commands that a page gives its readers to type, and their marks."""
 
 import pytest
 
@@ -32,7 +32,7 @@ $ nvidia-smi
 """
 
 
-def test_blocks_have_their_commands_and_what_is_to_come_out() -> None:
+def test_blocks_have_their_commands_and_expected_output() -> None:
     page = read_page("p.md", PAGE)
     manifest, typed, other = page.blocks
     assert page.playground == ("nodes=a=t4:share", "unit=128MiB")
@@ -46,13 +46,13 @@ def test_blocks_have_their_commands_and_what_is_to_come_out() -> None:
     assert third.expected == ("…",)
 
 
-def test_marks_hold_for_the_next_block_alone_and_words_to_the_end_of_the_page() -> None:
+def test_marks_apply_to_the_next_block_only_and_words_to_the_rest_of_the_page() -> None:
     _, typed, other = read_page("p.md", PAGE).blocks
     assert (typed.needs, typed.file) == ("", "")
     assert (other.first, other.words) == ((), (("NODE", "a"),))
 
 
-def test_a_block_says_where_it_is_typed_and_how_it_ends() -> None:
+def test_a_block_has_its_place_and_its_expected_end() -> None:
     page = read_page(
         "p.md",
         "<!-- real cluster: remove -->\n```console\n$ a\n```\n"
@@ -85,7 +85,7 @@ def test_varying_text_matches_anything_and_shortening_words_follow_each_command(
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("```console\n$ a\n", "is not closed"),
         (
@@ -108,13 +108,13 @@ def test_varying_text_matches_anything_and_shortening_words_follow_each_command(
         ),
     ],
 )
-def test_a_page_that_cannot_be_read_says_where(text: str, says: str) -> None:
-    with pytest.raises(BadPage, match=rf"^p\.md.*{says}"):
+def test_an_unreadable_page_is_reported_with_its_location(text: str, message: str) -> None:
+    with pytest.raises(BadPage, match=rf"^p\.md.*{message}"):
         read_page("p.md", text)
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         ("came out", "begins with a line"),
         ("", "begins with a line"),
@@ -122,9 +122,9 @@ def test_a_page_that_cannot_be_read_says_where(text: str, says: str) -> None:
         ("$ echo \\", "does not end"),
     ],
 )
-def test_a_block_that_cannot_be_typed_says_where(content: str, says: str) -> None:
+def test_a_block_that_cannot_be_typed_is_reported_with_its_line(content: str, message: str) -> None:
     page = read_page("p.md", f"```console\n{content}\n```\n")
-    with pytest.raises(BadPage, match=rf"^p\.md:\d+: .*{says}"):
+    with pytest.raises(BadPage, match=rf"^p\.md:\d+: .*{message}"):
         page.commands(page.blocks[0])
 
 
@@ -151,6 +151,6 @@ def test_placeholders_in_capitals_are_filled_in() -> None:
         ("text", "$ x", False),
     ],
 )
-def test_a_block_that_holds_commands_unmarked_is_found(language: str, line: str, typed: bool) -> None:
+def test_a_block_with_unmarked_commands_is_found(language: str, line: str, typed: bool) -> None:
     [block] = read_page("p.md", f"```{language}\n\n{line}\n```\n").blocks
     assert looks_typed(block) is typed

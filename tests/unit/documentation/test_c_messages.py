@@ -1,4 +1,4 @@
-"""What C sources say to people, read from their texts."""
+"""Messages of the C sources, read from their string literals."""
 
 from documentation.c_messages import of_source
 
@@ -22,7 +22,7 @@ void tell(int bytes, const char *path)
 """
 
 
-def test_a_message_is_a_text_of_several_words_with_what_is_filled_in() -> None:
+def test_a_message_is_a_text_of_several_words_with_placeholders() -> None:
     assert [(one.where, one.template) for one in of_source("x.c", SOURCE)] == [
         ("x.c:10", "… bytes of …: more than is left, 100% of it"),
         ("x.c:11", "arbiter: …/…: …; the container goes on"),

@@ -1,4 +1,4 @@
-"""What charts refuse and what their policies answer, as people read it."""
+"""Messages of the charts' refusals and policies, as users read them."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from documentation.chart_messages import from_charts, of_expression
 
 
-def test_a_chart_says_what_it_refuses_and_what_its_policies_say(tmp_path: Path) -> None:
+def test_messages_of_a_charts_refusals_and_policies_are_found(tmp_path: Path) -> None:
     folder = tmp_path / "c" / "templates"
     folder.mkdir(parents=True)
     (folder / "x.yaml").write_text(
@@ -46,5 +46,5 @@ def test_a_chart_says_what_it_refuses_and_what_its_policies_say(tmp_path: Path) 
         "a template",
     ],
 )
-def test_of_an_expression_its_texts_are_the_message(expression: str, messages: list[str]) -> None:
+def test_the_texts_of_an_expression_are_its_messages(expression: str, messages: list[str]) -> None:
     assert of_expression(expression) == messages

@@ -1,4 +1,4 @@
-"""The examples' table: what it says to type is typed by a page's test, or by the walk that ``make run`` takes."""
+"""Commands of the examples' table are typed by a page's test, or by the walk of ``make run``."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ PAGES = [*(f"docs/{name}" for name in in_order(DOCS)), "README.md"]
 
 
 def typed_commands() -> list[str]:
-    """The commands for kubectl of the table's second column."""
+    """The kubectl commands in the table's second column."""
     rows = [line.split(" | ")[1] for line in TABLE.read_text().splitlines() if line.startswith("| ")]
     return [command for cell in rows for command in re.findall(r"`(kubectl [^`]+)`", cell)]
 
@@ -31,7 +31,7 @@ def typed_by_pages() -> Iterator[str]:
 
 
 def typed_by_the_walk() -> Iterator[str]:
-    """Its texts that begin with kubectl; what is filled in stands as a word in capitals."""
+    """The walk's string literals; a placeholder becomes a word in capitals."""
     for path in walk.__path__:
         for source in sorted((PROJECT / path).glob("*.py")):
             for node in ast.walk(ast.parse(source.read_text())):
@@ -49,16 +49,16 @@ TYPED = [*typed_by_pages(), *typed_by_the_walk()]
 @pytest.mark.parametrize("command", dict.fromkeys(typed_commands()))
 def test_a_command_of_the_table_is_typed_by_a_test(command: str) -> None:
     words = [r"[A-Z_]+" if word == "NODE" else re.escape(word) for word in command.split()]
-    # A page's reader stands in the checkout, the table's and the walk's in its folder of examples.
+    # Commands of a page run in the checkout, those of the table and of the walk in its folder of examples.
     pattern = re.compile(
         r"(^|&& )" + r"\s+".join(words).replace(r"\-f\s+", r"\-f\s+(examples/)?") + r"(\s|$)"
     )
     assert any(pattern.search(one) for one in TYPED), f"no page's block and no walk types: {command}"
 
 
-def test_every_manifest_of_the_examples_is_in_the_table_or_is_a_bad_one() -> None:
-    """The bad ones are typed by pages, where what comes out is the point."""
-    there = {path.name for path in TABLE.parent.glob("*.yaml")}
+def test_every_manifest_of_the_examples_is_in_the_table_or_invalid_on_purpose() -> None:
+    """Pages apply the invalid ones, to show the errors."""
+    existing = {path.name for path in TABLE.parent.glob("*.yaml")}
     named = {word for command in typed_commands() for word in command.split() if word.endswith(".yaml")}
-    assert there - named == {"invalid-core.yaml", "too-large.yaml"}
-    assert not named - there
+    assert existing - named == {"invalid-core.yaml", "too-large.yaml"}
+    assert not named - existing

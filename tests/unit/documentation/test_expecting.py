@@ -1,4 +1,4 @@
-"""Whether what came out is what a page shows."""
+"""Comparison of a command's output with what a page shows."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from documentation.expecting import matches
 
 
 @pytest.mark.parametrize(
-    ("expected", "came_out", "same"),
+    ("expected", "output", "same"),
     [
         ("pod/x created", "pod/x created\n", True),
         ("pod/x created", "pod/y created\n", False),
@@ -26,5 +26,5 @@ from documentation.expecting import matches
         ("a.b", "axb", False),
     ],
 )
-def test_dots_match_anything_and_blanks_are_equal(expected: str, came_out: str, same: bool) -> None:
-    assert matches(expected.splitlines(), came_out) is same
+def test_dots_match_anything_and_blanks_are_equal(expected: str, output: str, same: bool) -> None:
+    assert matches(expected.splitlines(), output) is same

@@ -1,4 +1,4 @@
-"""Pages that come from the code."""
+"""Pages that are generated from the code."""
 
 from pathlib import Path
 
@@ -53,7 +53,7 @@ def test_help_is_the_same_on_every_machine_and_python() -> None:
     assert tidied(text, PROJECT) == "  -o, --output FORM  (default: charts/x)\n"
 
 
-def test_the_commands_of_a_role_have_sections_of_their_own() -> None:
+def test_each_command_of_a_role_has_a_section() -> None:
     text = "usage: x\n\npositional arguments:\n  COMMAND\n    show      what holds for\n              it\n    check     x\n\noptions:\n    -h\n"
     assert list(command_line.commands(text)) == ["show", "check"]
     page = (DOCS / "reference" / "command-line.md").read_text()
@@ -61,7 +61,7 @@ def test_the_commands_of_a_role_have_sections_of_their_own() -> None:
         assert f"## `gpushare config {command}`\n\n```text\nusage: gpushare config {command} " in page
 
 
-def test_a_role_without_help_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_role_without_help_is_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_line, "ROLES", {"nobody": ("x", "y")})
     with pytest.raises(HelpFailed, match="gpushare nobody --help ended with 2: gpushare: no role 'nobody'"):
         command_line.page(Path(PROJECT))

@@ -1,4 +1,4 @@
-"""Whether a reader can type a page from its top to its bottom."""
+"""A reader can type a page from top to bottom: it hides no step and no setting."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from documentation.blocks import read_page
 from documentation.in_sight import EXCEPTIONS, SHOWN, unsaid
 from documentation.navigation import in_order
 
-#: Records of what was measured and decided then, not for readers to type.
+#: Records of measurements and decisions, not for readers to type.
 _RECORDS = ("docs/measurements/", "docs/decisions/")
 PAGES = [
     name
@@ -34,7 +34,7 @@ BLOCK = "```console\n$ kubectl get pods\n```\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (f"<!-- first: kubectl run a --image=busybox -->\n{BLOCK}", "p.md:2: hidden: kubectl run a"),
         (f"<!-- first: kubectl get pods && kubectl delete pod a -->\n{BLOCK}", "hidden: kubectl get pods &&"),
@@ -49,9 +49,9 @@ BLOCK = "```console\n$ kubectl get pods\n```\n"
         ("<!-- with: NODE=n1 -->\n```console\n$ kubectl get node NODE\n```\n", "NODE is n1"),
     ],
 )
-def test_what_a_reader_cannot_know_is_found(text: str, says: str) -> None:
+def test_what_a_reader_cannot_know_is_reported(text: str, message: str) -> None:
     [found] = unsaid("p.md", text)
-    assert says in found
+    assert message in found
 
 
 def test_stated_settings_are_not_reported() -> None:

@@ -1,4 +1,4 @@
-"""The commands that are named in a page's sentences and tables."""
+"""Commands in a page's sentences and tables."""
 
 from documentation.inline import inline_commands
 
@@ -43,7 +43,7 @@ def test_a_table_row_with_a_lone_backtick_hides_no_other_row() -> None:
     assert (3, "make test") in found("docs/p.md", rows)
 
 
-def test_first_cells_of_troubleshooting_are_messages_and_what_these_say_to_type_is_a_command() -> None:
+def test_first_cells_of_troubleshooting_are_messages_and_may_contain_commands() -> None:
     table = "| `kubectl could not read …` ``… type `make fakegpu` `` | why | `kubectl get nodes` |\n"
     assert found("docs/troubleshooting/p.md", table) == [(1, "make fakegpu"), (1, "kubectl get nodes")]
     assert found("docs/troubleshooting/index.md", "| `kubectl get pods` | |\n") == [(1, "kubectl get pods")]

@@ -1,4 +1,4 @@
-"""The commands in the pages' sentences and tables: each is one that exists and would be understood."""
+"""Commands in the pages' sentences and tables exist and are valid."""
 
 from typing import Final
 
@@ -17,8 +17,10 @@ def commands(page: str) -> list[Inline]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_in_a_pages_text_would_be_understood(page: str) -> None:
+def test_every_command_in_a_pages_text_is_valid(page: str) -> None:
     wrong = [
-        f"{one.where}: `{one.text}`: {said}" for one in commands(page) if (said := fault(one.text, PROJECT))
+        f"{one.where}: `{one.text}`: {problem}"
+        for one in commands(page)
+        if (problem := fault(one.text, PROJECT))
     ]
     assert not wrong, "\n".join(wrong)

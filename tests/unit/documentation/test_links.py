@@ -62,7 +62,7 @@ def test_a_good_site_has_no_fault(tmp_path: Path, body: str) -> None:
         ),
     ],
 )
-def test_a_fault_is_named_with_its_place(tmp_path: Path, body: str, fault: str) -> None:
+def test_a_fault_is_reported_with_its_location(tmp_path: Path, body: str, fault: str) -> None:
     assert site(tmp_path, body) == [fault]
 
 
@@ -72,10 +72,10 @@ def test_nothing_is_loaded_or_reached_from_another_host(tmp_path: Path, kind: st
     assert site(tmp_path, "", head) == ["index.html:1: loads https://fonts.example/x from another host"]
 
 
-def test_a_style_sheet_that_loads_from_another_host_is_named(tmp_path: Path) -> None:
+def test_a_style_sheet_that_loads_from_another_host_is_reported(tmp_path: Path) -> None:
     (tmp_path / "bad.css").write_text("@font-face { src: url('https://fonts.example/x.woff2') }")
     assert site(tmp_path, "") == ["bad.css: loads https://fonts.example/x.woff2 from another host"]
 
 
-def test_a_site_without_pages_is_no_site(tmp_path: Path) -> None:
+def test_a_site_without_pages_is_reported(tmp_path: Path) -> None:
     assert broken(tmp_path) == [f"{tmp_path}: no page was built"]

@@ -1,4 +1,4 @@
-"""Lines of the levels warning and error, as they can be looked up."""
+"""Log lines at the levels warning and error, as users look them up."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Every message of the product has its entry on the pages about messages, and the other way round."""
+"""Every message of the product has an entry on the pages about messages, and vice versa."""
 
 import functools
 import re
@@ -23,10 +23,10 @@ ENTRIES = list(entries(DOCS / "troubleshooting"))
 
 
 class Found:
-    """The messages of all sources, which are read when a test asks, not when tests are collected: it takes long."""
+    """The messages of all sources. Read on first use, not while tests are collected, because it takes long."""
 
     @functools.cached_property
-    def answers(self) -> list[Message]:
+    def messages(self) -> list[Message]:
         return [*from_code(SOURCES), *from_charts(PROJECT / "charts"), *from_builders(PROJECT)]
 
     @functools.cached_property
@@ -34,21 +34,21 @@ class Found:
         return from_logs(SOURCES)
 
     @functools.cached_property
-    def of_c(self) -> list[Message]:
+    def c_lines(self) -> list[Message]:
         return from_c(PROJECT / "isolation")
 
     @functools.cached_property
-    def of_stand_in(self) -> list[Message]:
+    def fake_driver_lines(self) -> list[Message]:
         return from_c(PROJECT / "fakegpu")
 
     @functools.cached_property
-    def of_scripts(self) -> list[Message]:
+    def script_lines(self) -> list[Message]:
         return from_scripts(SOURCES / "gpushare" / "dashboard" / "static")
 
     @property
     def lines(self) -> list[Message]:
-        """What people copy as it stands, and search for."""
-        return [*self.logs, *self.of_c, *self.of_stand_in, *self.of_scripts]
+        """Texts that users copy verbatim and search for."""
+        return [*self.logs, *self.c_lines, *self.fake_driver_lines, *self.script_lines]
 
 
 FOUND = Found()
@@ -60,7 +60,7 @@ def _listed(found: list[Message]) -> str:
 
 def test_every_message_has_an_entry() -> None:
     missing = [
-        *without_entry(FOUND.answers, ENTRIES),
+        *without_entry(FOUND.messages, ENTRIES),
         *without_entry(FOUND.lines, ENTRIES, to_the_letter=True),
     ]
     assert not missing, (
@@ -68,7 +68,7 @@ def test_every_message_has_an_entry() -> None:
     )
 
 
-def test_of_builders_what_stops_them_is_a_message_and_what_a_program_that_they_write_ends_with() -> None:
+def test_errors_of_builders_and_of_programs_that_they_write_are_messages() -> None:
     source = """
 PROGRAM = '''import sys; sys.exit("it needs an older Python than %d")'''
 def main():
@@ -82,7 +82,7 @@ def main():
 
 
 def test_no_entry_is_source_text() -> None:
-    """What a policy's expression puts together is shown as people read it."""
+    """The text of a policy's expression is shown as users read it."""
     assert [entry for entry in ENTRIES if "' + " in entry.text or " + '" in entry.text] == []
 
 
@@ -93,16 +93,16 @@ def test_every_reason_of_an_event_has_an_entry() -> None:
 
 
 def test_no_entry_is_about_a_message_that_is_gone() -> None:
-    gone = without_message(ENTRIES, [*FOUND.answers, *FOUND.lines])
+    gone = without_message(ENTRIES, [*FOUND.messages, *FOUND.lines])
     assert not gone, "\n".join(f"{entry.where}: {entry.text}" for entry in gone)
 
 
-def test_every_entry_says_why_and_what_to_do() -> None:
+def test_every_entry_has_a_cause_and_a_suggestion() -> None:
     empty = incomplete(ENTRIES)
     assert not empty, "\n".join(f"{entry.where}: {entry.text}" for entry in empty)
 
 
-def test_what_is_left_out_exists() -> None:
+def test_what_is_excluded_exists() -> None:
     for name in INTERNAL:
         file, _, constant = name.partition(":")
         texts = [path.read_text() for name_, path in modules(SOURCES) if fnmatch(name_, file)]
@@ -113,10 +113,10 @@ def test_what_is_left_out_exists() -> None:
         assert (PROJECT / "fakegpu" / name).is_file(), name
 
 
-def test_many_messages_are_found_in_every_room_that_speaks() -> None:
+def test_many_messages_are_found_in_every_package_that_has_some() -> None:
     """A collector that finds nothing would pass every other test here."""
-    rooms = [one.where.partition("/")[0] for one in FOUND.answers]
-    for room in (
+    packages = [one.where.partition("/")[0] for one in FOUND.messages]
+    for package in (
         "ledger",
         "api",
         "scheduler",
@@ -129,19 +129,19 @@ def test_many_messages_are_found_in_every_room_that_speaks() -> None:
         "simulate",
         "ack-ai-installer",
     ):
-        assert rooms.count(room) >= 15, room
+        assert packages.count(package) >= 15, package
     of_logs = [one.where.partition("/")[0] for one in FOUND.logs]
-    for room, least in (
+    for package, least in (
         ("scheduler", 15),
         ("nodeagent", 25),
         ("admission", 2),
         ("kube", 4),
         ("uninstall", 2),
     ):
-        assert of_logs.count(room) >= least, room
-    assert len(FOUND.of_c) >= 30
-    assert len(FOUND.of_stand_in) >= 30
-    assert len(FOUND.of_scripts) >= 30
+        assert of_logs.count(package) >= least, package
+    assert len(FOUND.c_lines) >= 30
+    assert len(FOUND.fake_driver_lines) >= 30
+    assert len(FOUND.script_lines) >= 30
 
 
 SOURCE = '''\
@@ -186,7 +186,7 @@ def kubelet(facts):
 """
 
 
-def test_of_a_finding_of_the_doctor_the_suggestion_is_no_message() -> None:
+def test_the_suggestion_of_a_doctors_finding_is_not_a_message() -> None:
     assert [one.template for one in of_module("doctor/x.py", FINDINGS)] == [
         "it has not answered for … s",
         "the kubelet here",
@@ -205,13 +205,13 @@ def test_messages_are_texts_for_people_and_nothing_else() -> None:
     ]
 
 
-def test_a_sentence_is_a_help_in_modules_of_metrics_alone() -> None:
+def test_a_sentence_is_a_help_text_only_in_modules_of_metrics() -> None:
     source = 'def f():\n    print("The whole cluster is gone.")\n'
     assert [one.template for one in of_module("playground/x.py", source)] == ["The whole cluster is gone."]
     assert of_module("scheduler/observability/metrics.py", source) == []
 
 
-def test_a_function_is_left_out_by_its_name() -> None:
+def test_a_function_is_excluded_by_its_name() -> None:
     source = 'def cookie():\n    return "three words here"\n\ndef said():\n    return "and three others"\n'
     assert [one.template for one in of_module("dashboard/server/auth.py", source)] == ["and three others"]
 
@@ -229,16 +229,14 @@ WIDE = Entry("p.md:2", "gang …: …", ("why it comes", "what to do"))
         ("gang …: something else entirely", False),
     ],
 )
-def test_an_entry_is_about_the_parts_of_its_message_but_not_about_everything(
-    template: str, known: bool
-) -> None:
+def test_an_entry_covers_the_parts_of_its_message_but_not_everything(template: str, known: bool) -> None:
     assert (without_entry([Message("x", template)], [ENTRY, WIDE]) == []) is known
 
 
-def test_a_wider_entry_does_not_do_for_a_line_that_people_copy() -> None:
-    wide, held = Message("x", "label a must be a number: it is …"), Message("x", "must be a number")
+def test_a_wider_entry_does_not_cover_a_line_that_must_match_verbatim() -> None:
+    wide, contained = Message("x", "label a must be a number: it is …"), Message("x", "must be a number")
     entry = Entry("p.md:1", "label … must be a number: …", ("why", "what"))
-    assert without_entry([wide, held], [entry], to_the_letter=True) == [wide]
+    assert without_entry([wide, contained], [entry], to_the_letter=True) == [wide]
 
 
 def test_an_entry_may_be_wider_than_a_message() -> None:
@@ -278,5 +276,5 @@ def test_an_entry_about_a_message_that_is_gone_is_named() -> None:
     others = Entry(
         "p.md:4", "what another program says in words", ("why it comes", "what to do"), of_others=True
     )
-    said = [Message("x", "no single GPU has … free "), Message("x", "gang …: something else entirely")]
-    assert without_message([ENTRY, WIDE, gone, others], said) == [gone]
+    existing = [Message("x", "no single GPU has … free "), Message("x", "gang …: something else entirely")]
+    assert without_message([ENTRY, WIDE, gone, others], existing) == [gone]

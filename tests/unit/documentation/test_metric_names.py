@@ -1,4 +1,4 @@
-"""Metrics are named by Prometheus' conventions, and a page that names one has a name of the reference, which is made from the code."""
+"""Metric names follow Prometheus' conventions, and pages use only names in the reference, which is generated from the code."""
 
 import re
 from collections import Counter
@@ -22,7 +22,7 @@ UNITS: Final = ("bytes", "seconds", "ratio", "celsius", "watts", "joules", "hert
 OTHER_UNITS: Final = re.compile(
     r"_(?:(?:[kmg]i?|kilo|mega|giga|mebi|gibi|kibi)_?bytes|mib|gib|percent|core|milli\w+|ms|minutes|mhz)(?:_|$)"
 )
-#: 1 or 0 by a state, or facts in labels: without a unit.
+#: States (1 or 0), or facts in labels: without a unit.
 STATES: Final = frozenset(
     (
         "container_runtime",
@@ -38,7 +38,7 @@ STATES: Final = frozenset(
     )
 )
 
-#: The page that may name what metrics were called before.
+#: The page that may use former names of metrics.
 UPGRADE = DOCS / "operation" / "operate.md"
 RENAMED = [
     (NAME.findall(before), NAME.findall(now))
@@ -70,7 +70,7 @@ def test_no_figure_has_two_units() -> None:
     assert [name for name, count in figures.items() if count > 1] == []
 
 
-def test_of_a_metric_that_was_renamed_the_old_name_is_gone_and_the_new_one_is_there() -> None:
+def test_a_renamed_metric_exists_under_its_new_name_only() -> None:
     assert len(RENAMED) > 30
     for before, now in RENAMED:
         assert not KNOWN & set(before)

@@ -1,4 +1,4 @@
-"""The order of the pages, and that none is forgotten."""
+"""The pages' order in the navigation, which has all of them."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def test_every_page_of_the_documentation_has_one_place() -> None:
     assert sorted(listed) == sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 
 
-def test_the_order_is_that_of_someone_who_begins() -> None:
+def test_the_order_is_that_of_a_beginner() -> None:
     titles = [section.title for section in SECTIONS]
     assert (
         titles.index("Tutorial")
@@ -47,13 +47,13 @@ def test_pages_of_a_folder_that_is_taken_whole_need_not_be_named(docs: Path) -> 
     ]
 
 
-def test_a_page_without_a_place_is_named(docs: Path) -> None:
+def test_a_page_without_a_place_is_reported(docs: Path) -> None:
     (docs / "lost.md").write_text("# Lost\n")
     with pytest.raises(Unlisted, match=r"without a place in the navigation: lost\.md; name them in"):
         pages(docs)
 
 
-def test_a_place_without_a_page_is_named(docs: Path) -> None:
+def test_a_place_without_a_page_is_reported(docs: Path) -> None:
     (docs / "index.md").unlink()
     with pytest.raises(Unlisted, match=r"names missing pages: index\.md"):
         pages(docs)

@@ -1,4 +1,4 @@
-"""What holds for every page, before anything is typed."""
+"""Checks of every page that type nothing."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from documentation.navigation import in_order
 from documentation.site import contents, settings, stage
 from pipelines import ci
 
-#: Records of what was measured and decided then, not for readers to type.
+#: Records of measurements and decisions, not for readers to type.
 _RECORDS = ("measurements/", "decisions/")
 
 
@@ -40,7 +40,7 @@ def test_blocks_marked_as_steps_of_ci_are_steps() -> None:
                 )
 
 
-def test_no_stage_of_a_real_cluster_is_without_a_block() -> None:
+def test_every_stage_of_a_real_cluster_has_a_block() -> None:
     pages = [read_page(name, (PROJECT / name).read_text()) for name in ALL]
     assert {block.stage for page in pages for block in page.blocks if block.stage} == set(STAGES)
 
@@ -66,7 +66,7 @@ def test_settings_name_every_page_in_order_and_no_fonts_of_another_host() -> Non
     assert read["nav"] == [{"A": [{'One "1"': "one.md"}]}, {"B": [{"Zwei …": "b/two.md"}]}]
     assert read["theme"]["font"] is False
     scripts = [one["path"] for one in read["extra"]["polyfills"]]
-    # Named like the one that the plugin would load from another host, so that it does not.
+    # Has the name of the script that the plugin would otherwise load from another host.
     assert ["iframe-worker" in one and "//" not in one for one in scripts] == [True]
 
 

@@ -1,4 +1,4 @@
-"""Commands of the pages' sentences and tables: each has one place where it is typed, and what is typed for it is what it says."""
+"""Commands in the pages' sentences and tables: each is typed in one place, in a form that matches its text."""
 
 import re
 
@@ -18,7 +18,7 @@ DOINGS = (*IN_A_PLAYGROUND, *IN_THE_CHECKOUT)
 def test_every_command_is_typed_by_a_test() -> None:
     first = {one.text: one for one in reversed(found())}
     assert not [
-        f"{first[text].where}: `{text}`: type it (tests/docs/doings.py), or say by what it is (tests/docs/sentences.py)"
+        f"{first[text].where}: `{text}`: type it (tests/docs/doings.py), or name the file that types it (tests/docs/sentences.py)"
         for text, typed in where_typed().items()
         if typed is None
     ]
@@ -31,31 +31,31 @@ def test_entries_of_the_tables_are_in_a_page_and_in_one_table() -> None:
     assert not [text for text in tables if is_harmless(text)]
 
 
-def test_every_other_end_that_is_right_is_that_of_a_command_that_is_typed() -> None:
+def test_other_expected_exit_codes_belong_to_commands_that_are_typed() -> None:
     assert ENDS.keys() <= {one.text for one in chosen(found())}
 
 
 @pytest.mark.parametrize("doing", DOINGS, ids=lambda doing: doing.text)
-def test_what_is_typed_for_a_command_is_what_it_says(doing: Doing) -> None:
+def test_what_is_typed_for_a_command_matches_its_text(doing: Doing) -> None:
     assert says(doing.text, doing.typed or doing.text)
 
 
 @pytest.mark.parametrize("path", dict.fromkeys(BY_ANOTHER.values()))
-def test_who_types_a_command_asks_for_it(path: str) -> None:
+def test_a_file_that_types_a_command_requests_it(path: str) -> None:
     source = (PROJECT / path).read_text()
     if path == STEPS:
         assert {text for text, by in BY_ANOTHER.items() if by == STEPS} <= {step.command for step in ci.STEPS}
     else:
-        assert asks(source), f"{path} does not say sentences_typed_by(__file__)"
+        assert asks(source), f"{path} does not call sentences_typed_by(__file__)"
         assert sentences_typed_by(str(PROJECT / path))
 
 
-def test_a_test_without_sentences_that_asks_fails() -> None:
+def test_requesting_sentences_without_having_any_fails() -> None:
     with pytest.raises(AssertionError, match=r"test_sentences\.py: BY_ANOTHER in .* has no command for it"):
         sentences_typed_by(__file__)
 
 
-def test_all_are_counted() -> None:
+def test_the_summary_counts_all_commands() -> None:
     (line,) = summary()
     assert line.startswith(
         f"{len(found())} commands in sentences and tables, {len(where_typed())} different ones: "
@@ -79,7 +79,7 @@ def test_all_are_counted() -> None:
         ("make gpu-check PYTHON=/path/to/python3", "make gpu-check PYTHON=$HERE DRIVER=fakegpu"),
     ],
 )
-def test_placeholders_are_reported_by_their_source(text: str, typed: str) -> None:
+def test_placeholders_match_concrete_words(text: str, typed: str) -> None:
     assert says(text, typed)
 
 
@@ -97,10 +97,10 @@ def test_placeholders_are_reported_by_their_source(text: str, typed: str) -> Non
         ("kubectl get pods", "kubectl get 'pods"),
     ],
 )
-def test_other_words_are_another_command(text: str, typed: str) -> None:
+def test_other_words_do_not_match(text: str, typed: str) -> None:
     assert not says(text, typed)
 
 
-def test_a_test_asks_by_its_own_file() -> None:
+def test_a_test_requests_the_sentences_of_its_own_file() -> None:
     assert asks("x = [sentences_typed_by(__file__)]")
     assert not asks("sentences_typed_by('tests/other.py')")

@@ -1,4 +1,4 @@
-"""Blocks that another test types than that of the playground: the test is there, and asks for them; and how blocks are counted."""
+"""Blocks typed by a test other than the playground's: the test exists and requests them; how blocks are counted."""
 
 import pytest
 
@@ -15,12 +15,12 @@ def pages() -> list[Page]:
     return [read_page(name, (PROJECT / name).read_text()) for name in NAMES]
 
 
-def test_a_test_that_a_page_names_is_there_and_asks_for_the_pages_commands() -> None:
+def test_a_test_that_a_page_names_exists_and_requests_the_pages_commands() -> None:
     named = {(block.typed_by, page.name) for page in pages() for block in page.blocks if block.typed_by}
     for path, page in sorted(named):
         assert (PROJECT / path).is_file(), f"{page}: 'typed by: {path}': there is no such file"
-        asked = set(pages_asked_for((PROJECT / path).read_text()))
-        assert page in asked, f"{path} does not say commands_typed_by(__file__, {page!r})"
+        requested = set(pages_asked_for((PROJECT / path).read_text()))
+        assert page in requested, f"{path} does not call commands_typed_by(__file__, {page!r})"
 
 
 def test_only_blocks_of_commands_are_marked_as_typed_elsewhere() -> None:
@@ -32,7 +32,7 @@ def test_only_blocks_of_commands_are_marked_as_typed_elsewhere() -> None:
     ] == []
 
 
-def test_the_places_that_are_named_are_there_and_type_each_stage() -> None:
+def test_the_named_places_exist_and_type_each_stage() -> None:
     assert (PROJECT / STEPS).is_file()
     for stage, path in ON_A_CLUSTER.items():
         assert f'pages.type("{stage}")' in (PROJECT / path).read_text()
@@ -86,14 +86,14 @@ def test_a_test_that_cites_a_page_which_does_not_name_it_is_reported() -> None:
         commands_typed_by(__file__, "docs/index.md")
 
 
-def test_what_a_test_asks_for_is_read_from_its_source() -> None:
+def test_the_pages_that_a_test_requests_are_read_from_its_source() -> None:
     source = 'x = commands_typed_by(__file__, "docs/a.md")\ncommands_typed_by(other, "docs/b.md")\nf("docs/c.md")\n'
     assert list(pages_asked_for(source)) == ["docs/a.md"]
 
 
 def test_each_block_is_listed_and_all_are_counted() -> None:
     places = [place_of(block) for block in read_page("docs/p.md", PAGE).blocks]
-    assert [said for _, _, said in places] == [
+    assert [description for _, _, description in places] == [
         "typed by tests/a.py, on a stand-in, in part",
         "typed by tests/docs/b.py",
         "typed by tests/a.py",

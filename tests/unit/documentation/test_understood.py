@@ -1,4 +1,4 @@
-"""Which commands would be understood as they stand, and what is said of those that would not."""
+"""Which commands are valid as written, and how mistakes in the others are reported."""
 
 import pytest
 
@@ -48,12 +48,12 @@ from documentation.understood import fault
         "curl -H \"Authorization: Bearer $TOKEN\" http://localhost:9453/api/node?name=NODE",
     ],
 )  # fmt: skip
-def test_a_command_that_is_right_has_no_fault(command: str) -> None:
+def test_a_valid_command_has_no_fault(command: str) -> None:
     assert fault(command, PROJECT) == ""
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "expected"),
     [
         ("make tset", "no target tset"),
         ("make run K8SS=1.28", "run does not use K8SS"),
@@ -105,5 +105,5 @@ def test_a_command_that_is_right_has_no_fault(command: str) -> None:
         ("kubectl get pods | gpushare docter", "no role docter"),
     ],
 )  # fmt: skip
-def test_a_wrong_command_is_reported_with_the_mistake(command: str, said: str) -> None:
-    assert said in fault(command, PROJECT)
+def test_a_wrong_command_is_reported_with_the_mistake(command: str, expected: str) -> None:
+    assert expected in fault(command, PROJECT)

@@ -1,4 +1,4 @@
-"""Whatever a peer sends to a server of ours, its connection ends, and the next one is answered."""
+"""Whatever a peer sends to one of our servers, its connection ends, and the next one is answered."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from gpushare.httpserver.small_http import TEXT, Answer, Get, SmallServer
 from tests.randomized import SOAK, rounds
 
 PROBE: Final = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-#: Seconds of a processor for what one peer sends, where it was looked at.
+#: Processor seconds for what one peer sends, checked in soak runs.
 _MOST_S: Final = 1.0
 _DEADLINE_S: Final = 60.0
 
@@ -36,13 +36,13 @@ pieces = st.one_of(
         ]
     ),
 )  # fmt: skip
-#: What is sent at one stroke, one after the other.
+#: Chunks, each sent with one write.
 sent = st.lists(st.lists(pieces, max_size=8).map(b"".join), min_size=1, max_size=4)
-tried = settings(max_examples=rounds(40, soak=2_000), deadline=None)
+repeated = settings(max_examples=rounds(40, soak=2_000), deadline=None)
 
 
 class App:
-    """The length of the body, by ASGI and past it."""
+    """Answers with the body's length, by ASGI and by the quick path."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -55,32 +55,32 @@ class App:
 
 
 async def answer(get: Get) -> Answer:
-    """What the smallest server answers."""
+    """The answer of the smallest server."""
     return Answer(200, TEXT, b"ok\n")
 
 
-async def converse(port: int, strokes: list[bytes]) -> bytes:
-    """What is answered until the server, or else we, hang up."""
+async def converse(port: int, chunks: list[bytes]) -> bytes:
+    """The server's output until either side closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     with contextlib.suppress(ConnectionError):
-        for one in strokes:
+        for one in chunks:
             writer.write(one)
             await writer.drain()
         writer.write_eof()
-    answered = b""
+    output = b""
     with contextlib.suppress(ConnectionError):
-        answered = await reader.read()
+        output = await reader.read()
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
-    return answered
+    return output
 
 
-async def survive(port: int, strokes: list[bytes]) -> None:
+async def survive(port: int, chunks: list[bytes]) -> None:
     """The peer's connection ends, and a probe is answered."""
     began_s = time.process_time()
     async with asyncio.timeout(_DEADLINE_S):
-        await converse(port, strokes)
+        await converse(port, chunks)
         assert (await converse(port, [PROBE])).startswith(b"HTTP/1.1 200 OK")
     if SOAK:
         assert time.process_time() - began_s < _MOST_S
@@ -88,7 +88,7 @@ async def survive(port: int, strokes: list[bytes]) -> None:
 
 @contextlib.contextmanager
 def serving(protocol: type[BoundedProtocol] | None) -> Iterator[Callable[[list[bytes]], None]]:
-    """What has a server, the smallest where no ``protocol`` is named, survive a peer."""
+    """Runs a server, the smallest without a ``protocol``; gives a function that lets a peer send to it."""
     with asyncio.Runner() as runner, closing(bind("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
 
@@ -100,10 +100,10 @@ def serving(protocol: type[BoundedProtocol] | None) -> Iterator[Callable[[list[b
             running = asyncio.create_task(server.serve(sockets=[listening]))
             while not server.started:
                 await asyncio.sleep(0)
-            return lambda: _ended(server, running)
+            return lambda: _stopped(server, running)
 
         end = runner.run(start())
-        yield lambda strokes: runner.run(survive(port, strokes))
+        yield lambda chunks: runner.run(survive(port, chunks))
         runner.run(end())
 
 
@@ -112,7 +112,7 @@ async def _closed(small: asyncio.Server) -> None:
     await small.wait_closed()
 
 
-async def _ended(server: Server, running: asyncio.Task[None]) -> None:
+async def _stopped(server: Server, running: asyncio.Task[None]) -> None:
     server.should_exit = True
     await running
 
@@ -121,12 +121,12 @@ async def _ended(server: Server, running: asyncio.Task[None]) -> None:
 @pytest.mark.parametrize(
     "protocol", [BoundedProtocol, QuickProtocol, None], ids=["by ASGI", "quick", "smallest"]
 )
-def test_to_a_server(protocol: type[BoundedProtocol] | None) -> None:
+def test_a_server_survives_whatever_a_peer_sends(protocol: type[BoundedProtocol] | None) -> None:
     with serving(protocol) as peer_sends:
 
-        @tried
+        @repeated
         @given(sent)
-        def each(strokes: list[bytes]) -> None:
-            peer_sends(strokes)
+        def each(chunks: list[bytes]) -> None:
+            peer_sends(chunks)
 
         each()

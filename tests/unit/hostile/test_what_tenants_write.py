@@ -1,6 +1,6 @@
-"""Whatever tenants write is read, or refused by the error that the reader's callers expect, and in time that follows its size.
+"""Whatever tenants write is read, or refused with an error that callers expect, in time proportional to its size.
 
-Each document is a good one in which values were replaced by others: of another kind, absurdly large, or text that means something
+Each document is a good one in which values were replaced: by other types, absurdly large values, or text that means something
 elsewhere. ``make soak`` tries thousands.
 """
 
@@ -39,7 +39,7 @@ from tests.randomized import SOAK, rounds
 from tests.unit.admission.reviews import Templates, review, reviewer
 from tests.unit.dashboard.live_pages import Shown, described, gpu
 
-#: Seconds of a processor for one document, where it was looked at: none is above 64 KiB.
+#: Processor seconds for one document, checked in soak runs: none is above 64 KiB.
 _MOST_S: Final = 1.0
 _ANNOTATIONS: Final = tuple(
     value for name, value in vars(names).items() if name.startswith("ANN_") and isinstance(value, str)
@@ -209,16 +209,16 @@ def places_of(item: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def put(item: Any, place: tuple[Any, ...], value: Any) -> None:
-    """Replace a value; not where an earlier replacement has left no such place."""
-    *way, last = place
+    """Replace a value, unless an earlier replacement removed its place."""
+    *parents, last = place
     with contextlib.suppress(KeyError, IndexError, TypeError):
-        for key in way:
+        for key in parents:
             item = item[key]
         item[last] = value
 
 
 @st.composite
-def spoilt(draw: st.DrawFn, good: Json) -> bytes:
+def mutated(draw: st.DrawFn, good: Json) -> bytes:
     """A good document with one to three values replaced, and keys of ours added."""
     made = copy.deepcopy(good)
     places = list(places_of(good))
@@ -228,12 +228,12 @@ def spoilt(draw: st.DrawFn, good: Json) -> bytes:
         found = made.get("metadata") if isinstance(made.get("metadata"), dict) else {}
         if isinstance(found, dict) and draw(st.booleans()):
             found[kind] = draw(st.dictionaries(st.sampled_from(keys), texts, max_size=3))
-    # As it would be sent: half a surrogate is no text in UTF-8.
+    # As it would be sent: a lone surrogate has no UTF-8 encoding.
     return json.dumps(made).encode()
 
 
 def read_as(read: Callable[[bytes], object], raw: bytes, *expected: type[Exception]) -> None:
-    """Read or refused; nothing else, and not for long."""
+    """Reads or refuses, raises nothing else, and does not take long."""
     began_s = time.process_time()
     with contextlib.suppress(expected):
         read(raw)
@@ -241,7 +241,7 @@ def read_as(read: Callable[[bytes], object], raw: bytes, *expected: type[Excepti
         assert time.process_time() - began_s < _MOST_S
 
 
-tried = settings(max_examples=rounds(60, soak=3_000), deadline=None)
+repeated = settings(max_examples=rounds(60, soak=3_000), deadline=None)
 
 
 def test_the_good_documents_are_accepted() -> None:
@@ -254,10 +254,10 @@ def test_the_good_documents_are_accepted() -> None:
         assert response["patch"]
 
 
-@tried
-@given(spoilt(POD))
+@repeated
+@given(mutated(POD))
 def test_a_pod(raw: bytes) -> None:
-    # What informers pass over with a line in the log.
+    # Informers skip these with a line in the log.
     for read in (
         decode_record,
         lambda one: counted_record_of(decode_pod(one)),
@@ -267,27 +267,27 @@ def test_a_pod(raw: bytes) -> None:
         read_as(read, raw, ValueError, RecursionError)
 
 
-@tried
-@given(spoilt(POLICY))
+@repeated
+@given(mutated(POLICY))
 def test_a_resource_policy(raw: bytes) -> None:
     read_as(decode_keyed_policy, raw, ValueError, RecursionError)
 
 
-@tried
-@given(spoilt(TREE))
+@repeated
+@given(mutated(TREE))
 def test_an_elastic_quota_tree(raw: bytes) -> None:
     read_as(decode_tree, raw, ValueError, RecursionError)
 
 
-@tried
-@given(spoilt(CLAIMING_POD))
+@repeated
+@given(mutated(CLAIMING_POD))
 def test_a_pod_that_uses_claims(raw: bytes) -> None:
     for read in (decode_seen, decode_agents_record):
         read_as(read, raw, ValueError, RecursionError)
 
 
-@tried
-@given(spoilt(CLAIM))
+@repeated
+@given(mutated(CLAIM))
 def test_a_claim_in_the_dashboard(raw: bytes) -> None:
     shown = Shown()
     shown.add(described("a", gpu("a", 0), gpu("a", 1)))
@@ -302,8 +302,8 @@ def test_a_claim_in_the_dashboard(raw: bytes) -> None:
     read_as(show, raw, ValueError, RecursionError)
 
 
-@tried
-@given(spoilt(CLAIM))
+@repeated
+@given(mutated(CLAIM))
 def test_a_claim_on_its_node(raw: bytes) -> None:
     claim = ClaimReference("team-a", "c", "u-3")
 
@@ -313,7 +313,7 @@ def test_a_claim_on_its_node(raw: bytes) -> None:
     read_as(prepare, raw, AllocationRefused)
 
 
-#: What patterns of lists of models and of UUIDs try in many ways, if they are careless.
+#: Values on which careless patterns for lists of models and UUIDs would backtrack.
 listed_values = st.builds(
     lambda piece, times, end: (piece * times)[:4096] + end,
     st.sampled_from(["A", "A ", "A,", "A ,", " ", ", ", "GPU-", "GPU-a,", "hopper,", "A-._", "A" + " " * 60]),
@@ -322,7 +322,7 @@ listed_values = st.builds(
 )
 
 
-@tried
+@repeated
 @given(st.dictionaries(st.sampled_from(sorted(FORMATS)), texts | listed_values, max_size=4))
 def test_annotations_that_select_gpus(annotations: dict[str, str]) -> None:
     def select(raw: bytes) -> None:
@@ -343,8 +343,8 @@ def test_annotations_that_select_gpus(annotations: dict[str, str]) -> None:
     ids=["filter", "bind", "preempt"],
 )
 def test_a_body_that_is_sent_to_the_extender(read: Callable[[bytes], object], good: Json) -> None:
-    @tried
-    @given(spoilt(good) | st.binary(max_size=200))
+    @repeated
+    @given(mutated(good) | st.binary(max_size=200))
     def each(raw: bytes) -> None:
         read_as(read, raw, WireError)
 
@@ -366,8 +366,8 @@ def test_a_body_that_is_sent_to_the_extender(read: Callable[[bytes], object], go
 def test_a_review(path: str, templates: Templates | None) -> None:
     app = ReviewApp(reviewer(accepted=tuple(PRODUCTS.values()), claim_templates=templates), Metrics())
 
-    @tried
-    @given(st.one_of(spoilt(POD), spoilt(HAMI_POD), spoilt(KAI_POD)), st.booleans())
+    @repeated
+    @given(st.one_of(mutated(POD), mutated(HAMI_POD), mutated(KAI_POD)), st.booleans())
     def each(raw: bytes, whole: bool) -> None:
         body = raw if whole else review("pods", json.loads(raw))
         sent: list[Any] = []

@@ -1,4 +1,4 @@
-"""Image names and the programs that they stand for."""
+"""Image names and the programs behind them."""
 
 import io
 import os
@@ -41,7 +41,7 @@ def test_names_are_compared_in_one_form(name, expected):
 
 
 @pytest.mark.parametrize("name", ["busybox", "busybox:1.36", "docker.io/library/ubuntu:22.04", "python:3.11"])
-def test_peoples_own_small_manifests_find_an_image(name):
+def test_images_of_small_manifests_are_found(name):
     assert Registry().find(name)
 
 
@@ -51,7 +51,7 @@ def test_an_unknown_image_is_reported_with_the_known_ones():
     assert "busybox:*" in caught.value.known
 
 
-def test_every_region_of_the_registry_answers():
+def test_every_region_of_the_registry_is_known():
     registry = Registry()
     assert registry.find(f"{SAMPLES}:tensorflow-1.5") is registry.find(
         "registry.cn-hangzhou.aliyuncs.com/ai-samples/gpushare-sample:tensorflow-1.5"
@@ -62,7 +62,7 @@ def test_every_region_of_the_registry_answers():
 def test_the_documented_commands_resolve_in_their_images(container, tmp_path):
     image = Registry().find(container["image"])
     commands = image.furnish(tmp_path)
-    image.furnish(tmp_path)  # a restart finds everything there
+    image.furnish(tmp_path)  # as at a restart, when everything exists
     line = container.get("command") or [*image.command, *image.args]
     cwd = inside_path(tmp_path, container.get("workingDir", image.workdir))
     cwd.mkdir(parents=True, exist_ok=True)
@@ -124,7 +124,7 @@ def test_the_share_is_container_by_device(container, device, expected):
     assert share(environment) == expected
 
 
-def test_a_container_without_a_share_says_nothing_of_one():
+def test_a_container_without_a_share_does_not_mention_one():
     out = io.StringIO()
     introduce("x", out, {})
     assert "share" not in out.getvalue()
@@ -167,7 +167,7 @@ def test_a_broken_description_is_reported_by_file_and_fault(tmp_path, text, faul
     assert caught.value.subject == str(tmp_path / "x.toml")
 
 
-def test_a_folder_of_images_must_be_there(tmp_path):
+def test_a_folder_of_images_must_exist(tmp_path):
     with pytest.raises(MalformedImage, match="is no folder"):
         Registry([tmp_path / "none"])
 

@@ -40,7 +40,7 @@ def test_amounts_are_exact_and_rounded_up() -> None:
     assert amounts_of({"cpu": "lots"}) == {}
 
 
-def test_a_pod_asks_for_the_most_that_runs_at_once() -> None:
+def test_a_pod_requests_the_most_that_runs_at_the_same_time() -> None:
     spec: dict[str, Any] = {
         "containers": containers({"x/y": "2"}, {"x/y": "3"}),
         "initContainers": [
@@ -53,7 +53,7 @@ def test_a_pod_asks_for_the_most_that_runs_at_once() -> None:
     assert requests_of({"metadata": {}, "spec": spec}) == {"x/y": 11}
 
 
-def test_what_a_pod_asks_for_as_a_whole_counts_in_place_of_what_its_containers_do() -> None:
+def test_requests_of_the_pod_replace_those_of_its_containers() -> None:
     spec: dict[str, Any] = {
         "containers": containers({"cpu": "2", "x/y": "3"}, {"cpu": "3"}),
         "resources": {"limits": {"cpu": "9", "memory": "1Ki"}, "requests": {"cpu": "4"}},
@@ -62,15 +62,15 @@ def test_what_a_pod_asks_for_as_a_whole_counts_in_place_of_what_its_containers_d
     assert requests_of({"metadata": {}, "spec": spec}) == {"cpu": 4250, "memory": 1024, "x/y": 3}
 
 
-def test_requests_win_over_limits_and_limits_placeholder_for_them() -> None:
+def test_requests_win_over_limits_and_default_to_them() -> None:
     resources = {"limits": {"cpu": "2", "x/y": "1"}, "requests": {"cpu": "1"}}
     pod = {"metadata": {}, "spec": {"containers": [{"name": "c", "resources": resources}]}}
     assert requests_of(pod) == {"cpu": 1000, "x/y": 1}
 
 
 def test_all_short_resources_are_named() -> None:
-    state = state_of(a_node(gpu_mem="15", pods="1"), a_pod("other", asks={"aliyun.com/gpu-mem": "8"}))
-    wanted = Wanted(a_pod(asks={"aliyun.com/gpu-mem": "8", "memory": "32Gi", "cpu": "9"}))
+    state = state_of(a_node(gpu_mem="15", pods="1"), a_pod("other", requests={"aliyun.com/gpu-mem": "8"}))
+    wanted = Wanted(a_pod(requests={"aliyun.com/gpu-mem": "8", "memory": "32Gi", "cpu": "9"}))
     assert wanted.refusals(state) == [
         "Too many pods",
         "Insufficient cpu",
@@ -80,9 +80,9 @@ def test_all_short_resources_are_named() -> None:
 
 
 def test_a_resource_that_the_node_does_not_have_is_insufficient() -> None:
-    assert Wanted(a_pod(asks={"x/y": "1"})).refusals(state_of(a_node())) == ["Insufficient x/y"]
-    assert Wanted(a_pod(asks={"x/y": "1"}), {"x/y"}).refusals(state_of(a_node())) == []
-    assert Wanted(a_pod(asks={"x/y": "0"})).refusals(state_of(a_node())) == []
+    assert Wanted(a_pod(requests={"x/y": "1"})).refusals(state_of(a_node())) == ["Insufficient x/y"]
+    assert Wanted(a_pod(requests={"x/y": "1"}), {"x/y"}).refusals(state_of(a_node())) == []
+    assert Wanted(a_pod(requests={"x/y": "0"})).refusals(state_of(a_node())) == []
 
 
 TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
@@ -100,7 +100,7 @@ TAINT = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
         ({"key": "other", "operator": "Exists"}, False),
     ],
 )
-def test_a_taint_keeps_out_who_does_not_tolerate_it(toleration: Json, fits: bool) -> None:
+def test_a_taint_keeps_out_pods_that_do_not_tolerate_it(toleration: Json, fits: bool) -> None:
     refusals = Wanted(a_pod(tolerations=[toleration])).refusals(state_of(a_node(taints=[TAINT])))
     assert refusals == ([] if fits else ["node(s) had untolerated taint(s)"])
 
@@ -110,7 +110,7 @@ def test_a_prefer_no_schedule_taint_keeps_no_pod_out() -> None:
     assert Wanted(a_pod()).refusals(state_of(a_node(taints=[taint]))) == []
 
 
-def test_a_cordoned_node_takes_only_who_tolerates_it() -> None:
+def test_a_cordoned_node_takes_only_pods_that_tolerate_it() -> None:
     node = a_node()
     node["spec"]["unschedulable"] = True
     assert Wanted(a_pod()).refusals(state_of(node)) == ["node(s) were unschedulable"]
@@ -165,7 +165,7 @@ def test_a_host_port_is_taken_once_per_address() -> None:
 
 def test_pods_come_and_go_and_the_sums_follow() -> None:
     nodes = occupancy(a_node(gpu_mem="15"))
-    pod = a_pod(asks={"aliyun.com/gpu-mem": "8"})
+    pod = a_pod(requests={"aliyun.com/gpu-mem": "8"})
     nodes.place(pod, "n1", assumed=True)
     assert nodes.is_assumed("uid-p")
     nodes.place({**pod, "spec": {**pod["spec"], "nodeName": "n1"}})
@@ -179,7 +179,7 @@ def test_pods_come_and_go_and_the_sums_follow() -> None:
 
 def test_pods_that_came_before_their_node_are_counted_when_it_comes() -> None:
     nodes = Occupancy()
-    nodes.place(a_pod(asks={"cpu": "2"}), "n1")
+    nodes.place(a_pod(requests={"cpu": "2"}), "n1")
     nodes.set_node(a_node())
     state = nodes.node("n1")
     assert state is not None
@@ -190,9 +190,9 @@ def test_pods_that_came_before_their_node_are_counted_when_it_comes() -> None:
 
 def test_the_emptier_node_and_the_preferred_one_score_higher() -> None:
     nodes = occupancy(a_node("a"), a_node("b"), a_node("c", labels={"fast": "yes"}))
-    nodes.place(a_pod("load", asks={"cpu": "4", "memory": "8Gi"}), "a")
+    nodes.place(a_pod("load", requests={"cpu": "4", "memory": "8Gi"}), "a")
     states = list(nodes)
-    points = score(Wanted(a_pod(asks={"cpu": "1"})), states)
+    points = score(Wanted(a_pod(requests={"cpu": "1"})), states)
     assert points[1] == points[2] > points[0]
     preferred = [{"weight": 10, "preference": {"matchExpressions": [{"key": "fast", "operator": "Exists"}]}}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
@@ -200,7 +200,7 @@ def test_the_emptier_node_and_the_preferred_one_score_higher() -> None:
     assert best(states, points, lambda: 0.99).name == "c"
 
 
-def test_equal_nodes_are_drawn_by_chance() -> None:
+def test_equal_nodes_are_chosen_at_random() -> None:
     states = list(occupancy(a_node("a"), a_node("b")))
     assert [best(states, [5, 5], lambda value=value: value).name for value in (0.0, 0.6, 1.0)] == [
         "a",

@@ -43,7 +43,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_tests_that_import_a_changed_module_follow_its_namesake_the_most_specific_first(root: Path) -> None:
+def test_tests_that_import_a_module_follow_its_namesake_most_specific_first(root: Path) -> None:
     assert closest_tests(root, ["src/gpushare/ledger/room.py"]) == [
         "tests/unit/ledger/test_room.py",
         "tests/unit/api/test_few.py",
@@ -73,11 +73,11 @@ def test_tests_that_import_a_changed_module_follow_its_namesake_the_most_specifi
         ("LICENSE", []),
     ],
 )
-def test_what_else_may_change_has_its_tests(root: Path, changed: str, tests: list[str]) -> None:
+def test_other_files_have_closest_tests_too(root: Path, changed: str, tests: list[str]) -> None:
     assert closest_tests(root, [changed]) == tests
 
 
-def test_what_was_changed_itself_comes_first(root: Path) -> None:
+def test_a_changed_test_comes_first(root: Path) -> None:
     changed = ["src/gpushare/ledger/room.py", "tests/unit/api/test_many.py"]
     assert closest_tests(root, changed)[:2] == [
         "tests/unit/api/test_many.py",
@@ -90,9 +90,9 @@ def git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
 
-    def run(*words: str) -> None:
-        who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
-        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+    def run(*arguments: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
 
     run("init", "-b", "main")
     return run
@@ -104,9 +104,7 @@ def commit(git: Callable[..., None], folder: Path, name: str) -> None:
     git("commit", "-m", name)
 
 
-def test_what_changed_since_main_counts_and_what_is_not_committed(
-    git: Callable[..., None], tmp_path: Path
-) -> None:
+def test_changes_since_main_count_whether_committed_or_not(git: Callable[..., None], tmp_path: Path) -> None:
     commit(git, tmp_path, "first")
     git("checkout", "-b", "branch")
     commit(git, tmp_path, "second")
@@ -121,7 +119,7 @@ def test_on_main_the_last_commit_counts(git: Callable[..., None], tmp_path: Path
     assert changed_files(tmp_path) == ("HEAD~1", ["second"])
 
 
-def test_what_is_gone_has_changed(git: Callable[..., None], tmp_path: Path) -> None:
+def test_a_deleted_file_counts_as_changed(git: Callable[..., None], tmp_path: Path) -> None:
     commit(git, tmp_path, "first")
     (tmp_path / "first").unlink()
     assert changed_files(tmp_path)[1] == ["first"]

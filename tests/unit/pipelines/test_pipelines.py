@@ -1,4 +1,4 @@
-"""The pipelines themselves: their steps fit together, and each command of make is one that there is."""
+"""The pipelines' steps fit together, and their make targets exist."""
 
 import re
 import shlex
@@ -25,11 +25,11 @@ def test_names_differ_and_needs_come_first(steps: Sequence[Step]) -> None:
 
 @ALL
 def test_targets_of_make_are_in_the_makefile(steps: Sequence[Step]) -> None:
-    there = read((PROJECT / "Makefile").read_text()).targets
+    existing = read((PROJECT / "Makefile").read_text()).targets
     for step in steps:
         for words in re.findall(r"\bmake ([^&;]*)", step.command):
             targets = [word for word in shlex.split(words) if not set("=/") & set(word) and word[0] != "-"]
-            assert set(targets) <= there.keys(), step.name
+            assert set(targets) <= existing.keys(), step.name
 
 
 @ALL
@@ -42,7 +42,7 @@ def test_ci_starts_the_pipeline() -> None:
     assert "exec python3 -m pipelines ci" in (PROJECT / ".ci" / "run").read_text()
 
 
-def test_a_run_says_how_it_went_and_ends_with_its_status(
+def test_a_run_reports_its_steps_and_returns_their_status(
     tmp_path: object, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipelines.signal, "signal", lambda *_: None)
@@ -61,8 +61,8 @@ def test_a_run_says_how_it_went_and_ends_with_its_status(
     ]
 
 
-def test_a_step_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
+def test_an_unknown_step_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
         pipelines.main(["ci", "tset"])
-    assert ended.value.code == 2
+    assert caught.value.code == 2
     assert "no step tset; there are install, " in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The quick check: its steps, and that tests end at their deadline."""
+"""The quick check: its steps, and the deadline of its tests."""
 
 import os
 import re
@@ -23,13 +23,13 @@ def test_the_closest_tests_run_until_a_deadline() -> None:
     )
 
 
-def test_without_tests_the_checks_are_all() -> None:
+def test_without_tests_only_the_checks_run() -> None:
     plan = Plan("main", [], [], [])
     assert [step.name for step in plan.steps(NOW_S)] == ["format", "lint", "imports", "types"]
     assert plan.said()[-1] == "  none"
 
 
-def test_what_is_left_out_from_the_beginning_is_reported() -> None:
+def test_tests_above_the_limit_are_reported() -> None:
     plan = Plan("main", [], ["tests/unit/test_a.py"], ["tests/unit/test_b.py", "tests/unit/test_c.py"])
     assert plan.said()[-1] == "left out: 2 more files, from tests/unit/test_b.py on"
     assert MOST_FILES > 1
@@ -48,7 +48,7 @@ def test_tests_that_have_not_begun_by_the_deadline_are_left_out_and_named(tmp_pa
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    said, closing = remarks(lines_of(done.stdout))
-    assert said == "left out: 2 tests of 1 files, as the time limit was reached:"
+    remark, closing = remarks(lines_of(done.stdout))
+    assert remark == "left out: 2 tests of 1 files, as the time limit was reached:"
     assert re.fullmatch(r"2 skipped in [\d.]+s", closing)
     assert "test_a.py: 2" in done.stdout

@@ -1,4 +1,4 @@
-"""A release: one version everywhere, a dated changelog, and refusals that say what to do; in a checkout of a few files."""
+"""A release: one version everywhere, a dated changelog, and refusals with suggestions; in a checkout of a few files."""
 
 import io
 import json
@@ -48,15 +48,15 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def with_steps(monkeypatch: pytest.MonkeyPatch, *commands: str) -> list[str]:
-    """Has these steps run in place of those of a release; returns the addresses that those would get."""
-    asked: list[str] = []
+    """Replaces the steps of a release by these; returns the addresses that they are called with."""
+    addresses: list[str] = []
 
-    def stand_ins(version: str, address: str, *, record: bool) -> Sequence[Step]:
-        asked.append(address)
+    def replacements(version: str, address: str, *, record: bool) -> Sequence[Step]:
+        addresses.append(address)
         return [Step(f"step-{number}", command, 60) for number, command in enumerate(commands)]
 
-    monkeypatch.setattr(__main__, "steps", stand_ins)
-    return asked
+    monkeypatch.setattr(__main__, "steps", replacements)
+    return addresses
 
 
 MAKES = (
@@ -67,7 +67,7 @@ MAKES = (
 RECORDS = f"mkdir -p tests/fixtures/written/{NEW} && echo {{}} >tests/fixtures/written/{NEW}/nodes.json"
 
 
-def test_a_release_sets_the_version_everywhere_dates_the_changelog_and_has_sums_of_all(
+def test_a_release_sets_the_version_dates_the_changelog_and_has_checksums(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with_steps(monkeypatch, MAKES, RECORDS)
@@ -75,7 +75,7 @@ def test_a_release_sets_the_version_everywhere_dates_the_changelog_and_has_sums_
     assert places.current(checkout) == NEW
     for place in places.PLACES:
         text = (checkout / place.path).read_text()
-        # Of what changed since a release there need not be any.
+        # Changes since a release are optional.
         assert place.becomes or place.text.format(NEW) in text
         assert place.text.format(OLD) not in text
     log = (checkout / "CHANGELOG.md").read_text()
@@ -103,7 +103,7 @@ def test_a_release_sets_the_version_everywhere_dates_the_changelog_and_has_sums_
     assert git(checkout, "tag") == ""
 
 
-def test_what_changed_since_the_last_release_came_with_this_one(
+def test_changes_since_the_last_release_belong_to_this_one(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = checkout / "docs" / "operation" / "operate.md"
@@ -114,29 +114,29 @@ def test_what_changed_since_the_last_release_came_with_this_one(
     assert page.read_text() == f"| {NEW} | `a` | `b` |\n"
 
 
-def test_asked_for_a_tag_it_commits_what_it_changed_and_tags_that(
+def test_with_a_tag_the_changes_are_committed_and_tagged(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = with_steps(monkeypatch, MAKES, RECORDS)
+    addresses = with_steps(monkeypatch, MAKES, RECORDS)
     assert __main__.main([NEW, "--tag"]) == 0
     assert git(checkout, "status", "--porcelain") == ""
     assert git(checkout, "tag", "--points-at", "HEAD") == f"v{NEW}\n"
     assert git(checkout, "log", "-1", "--format=%s") == f"Release {NEW}\n"
     assert f"tests/fixtures/written/{NEW}/nodes.json" in git(checkout, "show", "--stat=200", "HEAD")
-    # On the tag it can be built again, by the publisher.
+    # The publisher can build it again from the tag.
     assert __main__.main([]) == 0
     assert (checkout / "build" / "release" / NEW / "NOTES.md").read_text() == "### Added\n- A thing.\n"
-    assert asked == ["", ""]
+    assert addresses == ["", ""]
 
 
-def test_a_dry_run_says_what_would_change_and_leaves_the_checkout_as_it_is(
+def test_a_dry_run_shows_the_changes_and_leaves_the_checkout_as_it_is(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert __main__.main([NEW, "--dry-run", "--tag"]) == 0
-    said = capsys.readouterr().out
-    assert f'+__version__ = "{NEW}"' in said
-    assert f"+## {NEW} - " in said
-    assert "images    make images" in said
+    output = capsys.readouterr().out
+    assert f'+__version__ = "{NEW}"' in output
+    assert f"+## {NEW} - " in output
+    assert "images    make images" in output
     assert git(checkout, "status", "--porcelain", "--ignored") == ""
     assert git(checkout, "tag") == ""
 
@@ -152,7 +152,7 @@ def test_after_a_step_that_fails_the_checkout_is_as_before(
 
 
 @pytest.mark.parametrize(
-    ("version", "says"),
+    ("version", "message"),
     [
         (OLD, f"VERSION {OLD}: not greater than {OLD}, the present one; write "),
         ("0.0.9", "VERSION 0.0.9: not greater than "),
@@ -163,10 +163,10 @@ def test_after_a_step_that_fails_the_checkout_is_as_before(
     ],
 )
 def test_a_version_that_cannot_be_the_next_is_refused(
-    checkout: Path, capsys: pytest.CaptureFixture[str], version: str, says: str
+    checkout: Path, capsys: pytest.CaptureFixture[str], version: str, message: str
 ) -> None:
     assert __main__.main([version]) == 2
-    assert f"release: {says}" in capsys.readouterr().err
+    assert f"release: {message}" in capsys.readouterr().err
     assert git(checkout, "status", "--porcelain") == ""
 
 
@@ -175,11 +175,11 @@ def test_a_checkout_with_changes_is_refused_and_the_changes_named(
 ) -> None:
     (checkout / "new.txt").write_text("x")
     assert __main__.main([NEW, "--dry-run"]) == 2
-    said = capsys.readouterr().err
-    assert said == "release: the checkout has changes: commit or stash them first\n?? new.txt\n"
+    stderr = capsys.readouterr().err
+    assert stderr == "release: the checkout has changes: commit or stash them first\n?? new.txt\n"
 
 
-def test_a_version_that_was_tagged_is_not_made_again(
+def test_a_version_that_is_tagged_already_is_refused(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     git(checkout, "tag", f"v{NEW}")
@@ -188,7 +188,7 @@ def test_a_version_that_was_tagged_is_not_made_again(
 
 
 @pytest.mark.parametrize(
-    ("log", "says"),
+    ("log", "message"),
     [
         (
             "# Changelog\n\n## Unreleased\n\n## 0.0.1\n\n- A thing.\n",
@@ -201,8 +201,8 @@ def test_a_version_that_was_tagged_is_not_made_again(
         ("# Changelog\n\n## 0.0.1\n\n- A thing.\n", "no heading '## Unreleased': write it"),
     ],
 )
-def test_a_changelog_that_says_nothing_new_is_refused(log: str, says: str) -> None:
-    with pytest.raises(Refused, match=re.escape(says)):
+def test_a_changelog_without_a_new_entry_is_refused(log: str, message: str) -> None:
+    with pytest.raises(Refused, match=re.escape(message)):
         changelog.released(log, NEW, date(2030, 1, 2))
 
 
@@ -213,8 +213,8 @@ def test_a_place_that_names_another_version_is_refused_before_anything_is_writte
     chart.write_text(chart.read_text().replace(f'appVersion: "{OLD}"', 'appVersion: "0.0.0"'))
     git(checkout, "commit", "--quiet", "--all", "--message", "Wrong")
     assert __main__.main([NEW]) == 2
-    said = capsys.readouterr().err
-    assert f"charts/ack-co-scheduler/Chart.yaml does not have 'appVersion: \"{OLD}\"'" in said
+    stderr = capsys.readouterr().err
+    assert f"charts/ack-co-scheduler/Chart.yaml does not have 'appVersion: \"{OLD}\"'" in stderr
     assert git(checkout, "status", "--porcelain") == ""
 
 
@@ -226,7 +226,7 @@ def test_the_notes_of_a_version_end_at_the_next_heading() -> None:
     assert "## Unreleased\n\n## 7.8.9 - 2030-01-02\n" in text
 
 
-def test_no_file_that_users_get_names_the_version_in_a_place_that_a_release_forgets() -> None:
+def test_a_release_changes_every_mention_of_the_version_that_users_get() -> None:
     folders = (
         "src",
         "charts",
@@ -258,7 +258,7 @@ def test_no_file_that_users_get_names_the_version_in_a_place_that_a_release_forg
     assert not forgotten, "name each in pipelines/release/places.py, or write it without the version"
 
 
-def test_a_packed_chart_has_every_file_below_the_charts_name_and_is_the_same_twice() -> None:
+def test_a_packed_chart_has_every_file_below_its_name_and_is_reproducible() -> None:
     folder = PROJECT / "charts" / "ack-co-scheduler"
     packed = files.chart(folder)
     assert packed == files.chart(folder)
@@ -274,7 +274,7 @@ def test_a_packed_chart_has_every_file_below_the_charts_name_and_is_the_same_twi
 
 
 @pytest.mark.parametrize("address", ["", "https://example.com/v7.8.9"])
-def test_the_steps_of_a_release_are_commands_that_there_are(address: str) -> None:
+def test_the_steps_of_a_release_are_existing_commands(address: str) -> None:
     steps = __main__.steps(NEW, address, record=True)
     assert [fault(steps[at].command, PROJECT) for at in (1, 3)] == ["", ""]
     assert (f'ADDRESS="{address}/kubectl-inspect-cgpu.tar.gz"' in steps[3].command) is bool(address)

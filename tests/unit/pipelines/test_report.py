@@ -1,4 +1,4 @@
-"""A failed run ends with at most twenty lines: what failed, where, and how to rerun only that."""
+"""The report of a failed run has at most twenty lines: what failed, where, and how to rerun only that."""
 
 import re
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_closing_lines_are_as_pytest_writes_them(line: str) -> None:
     assert logs.closing_lines([f"===== {line} =====", line, f"it said {line}"]) == [line, line]
 
 
-def test_an_ending_says_what_failed_where_and_how_to_rerun_it(tmp_path: Path) -> None:
+def test_an_ending_names_the_failures_their_logs_and_how_to_rerun_them(tmp_path: Path) -> None:
     one = failed(tmp_path, "test", PYTEST_LOG, 'make test PYTEST_ARGS="-n0 {ids}"')
     passed = Result(Step("check", "make check", 60), State.PASSED)
     waiting = Result(Step("e2e", "make e2e", 60), State.NOT_RUN, reason="needs test")
@@ -64,7 +64,7 @@ def test_an_ending_says_what_failed_where_and_how_to_rerun_it(tmp_path: Path) ->
     ]
 
 
-def test_of_other_steps_the_last_lines_are_shown_and_the_whole_step_is_rerun(tmp_path: Path) -> None:
+def test_other_steps_are_shown_with_their_last_lines_and_rerun_as_a_whole(tmp_path: Path) -> None:
     one = failed(tmp_path, "check", "x.py:1: error: no\n\nFound 1 error\nmake: *** [check] Error 1\n")
     assert ending("ci", [one], tmp_path)[2:] == [
         "  x.py:1: error: no",
@@ -75,7 +75,7 @@ def test_of_other_steps_the_last_lines_are_shown_and_the_whole_step_is_rerun(tmp
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 6, 7, 30])
 @pytest.mark.parametrize("tests", [0, 1, 2, 4, 100])
-def test_an_ending_never_has_more_lines_than_it_may(tmp_path: Path, steps: int, tests: int) -> None:
+def test_an_ending_never_exceeds_its_limit_of_lines(tmp_path: Path, steps: int, tests: int) -> None:
     many = "".join(f"FAILED tests/unit/test_x.py::test_{number} - {'x' * 300}\n" for number in range(tests))
     log = f"some\noutput\n{'=' * 9} short test summary info {'=' * 9}\n{many}"
     results = [failed(tmp_path, f"step-{number}", log, "again {ids}") for number in range(steps)]
@@ -90,7 +90,7 @@ def test_an_ending_never_has_more_lines_than_it_may(tmp_path: Path, steps: int, 
         assert "again 'tests/unit/test_x.py::test_0'" in text
 
 
-def test_what_one_step_does_not_need_another_gets(tmp_path: Path) -> None:
+def test_lines_that_one_step_does_not_need_go_to_another(tmp_path: Path) -> None:
     many = "".join(f"FAILED tests/unit/test_x.py::test_{number}\n" for number in range(100))
     results = [
         failed(tmp_path, "test", f"{'=' * 9} short test summary info {'=' * 9}\n{many}"),
@@ -101,21 +101,21 @@ def test_what_one_step_does_not_need_another_gets(tmp_path: Path) -> None:
     assert "  ... and 87 more" in lines
 
 
-def test_that_make_finds_no_target_is_what_failed(tmp_path: Path) -> None:
-    said = "make: *** No rule to make target 'x'.  Stop."
-    assert f"  {said}" in ending("ci", [failed(tmp_path, "x", f"before\n{said}\n")], tmp_path)
+def test_makes_error_about_a_missing_target_is_shown(tmp_path: Path) -> None:
+    error = "make: *** No rule to make target 'x'.  Stop."
+    assert f"  {error}" in ending("ci", [failed(tmp_path, "x", f"before\n{error}\n")], tmp_path)
 
 
-def test_steps_that_there_is_no_room_for_are_named(tmp_path: Path) -> None:
+def test_steps_that_do_not_fit_are_named(tmp_path: Path) -> None:
     results = [failed(tmp_path, f"step-{number}", "no") for number in range(8)]
     assert ending("nightly", results, tmp_path)[-1].startswith("failed as well: step-6, step-7; logs in ")
 
 
-def test_a_step_without_output_says_so(tmp_path: Path) -> None:
+def test_a_step_without_output_is_marked_as_such(tmp_path: Path) -> None:
     assert "  (no output)" in ending("ci", [failed(tmp_path, "a", "")], tmp_path)
 
 
-def test_of_long_logs_the_end_is_shown(tmp_path: Path) -> None:
+def test_the_end_of_long_logs_is_shown(tmp_path: Path) -> None:
     log = "\n".join(f"line {number}" for number in range(1000))
     lines = failing_logs([failed(tmp_path, "a", log)], tmp_path)
     assert lines[1] == f"--- a: the last lines of {tmp_path}/a.log"
@@ -142,7 +142,7 @@ def test_ids_are_quoted_for_the_shell_and_make() -> None:
     )
 
 
-def test_where_paths_do_not_narrow_names_do() -> None:
+def test_where_tests_cannot_be_selected_by_path_names_are_used() -> None:
     step = Step("e2e", "make e2e", 1, rerun="make e2e E2E_ARGS=\"-k '{names}'\"")
     failing = ["tests/e2e/test_a.py::test_b[x]", "tests/e2e/test_a.py::test_b[y]", "tests/e2e/test_c.py"]
     assert step.rerun_command(failing) == "make e2e E2E_ARGS=\"-k 'test_b or test_c'\""

@@ -1,4 +1,4 @@
-"""The runner starts what may run, ends what takes too long, and goes on after a failure."""
+"""The runner starts steps when they may run, ends those that take too long, and continues after a failure."""
 
 import os
 import select
@@ -20,24 +20,24 @@ LONG_S = 60.0
 
 
 class Pipeline:
-    """Runs steps in a folder of their own and keeps what was said."""
+    """Runs steps in a folder of their own and records messages."""
 
-    on_saying: Callable[[str], None]
+    on_message: Callable[[str], None]
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.said: list[str] = []
-        self.on_saying: Callable[[str], None] = lambda _: None
+        self.messages: list[str] = []
+        self.on_message: Callable[[str], None] = lambda _: None
 
-    def say(self, line: str) -> None:
-        self.said.append(line)
-        self.on_saying(line)
+    def report(self, line: str) -> None:
+        self.messages.append(line)
+        self.on_message(line)
 
     def runner(self, *steps: Step, **options: Any) -> Runner:
         return Runner(
             steps,
             self.folder / "logs",
-            self.say,
+            self.report,
             **{"cores": 2, "folder": self.folder, "grace_s": 5} | options,
         )
 
@@ -45,8 +45,10 @@ class Pipeline:
         return {one.step.name: one for one in self.runner(*steps, **options).run()}
 
     def events(self) -> list[str]:
-        """What was said of steps, as ``EVENT NAME``."""
-        return [" ".join(line.partition("] ")[2].split()[:2]) for line in self.said if line.startswith("[")]
+        """Messages about steps, as ``EVENT NAME``."""
+        return [
+            " ".join(line.partition("] ")[2].split()[:2]) for line in self.messages if line.startswith("[")
+        ]
 
 
 @pytest.fixture
@@ -103,14 +105,14 @@ def test_a_step_starts_when_what_it_needs_has_passed(pipeline: Pipeline) -> None
     assert (pipeline.folder / "logs" / "b.log").read_text() == "made\n"
 
 
-def test_a_need_that_no_earlier_step_is_is_refused(pipeline: Pipeline) -> None:
+def test_a_need_that_is_no_earlier_step_is_refused(pipeline: Pipeline) -> None:
     with pytest.raises(UnknownStep, match="a needs b, which is no earlier step"):
         pipeline.run(Step("a", "true", LONG_S, needs=("b",)), Step("b", "true", LONG_S))
 
 
 @pytest.fixture
-def held(pipeline: Pipeline) -> Iterator[Callable[[], bool]]:
-    """A fifo ``held``; whether in the end no process has it open for writing."""
+def released(pipeline: Pipeline) -> Iterator[Callable[[], bool]]:
+    """Makes a fifo ``held``; returns whether it is closed at last by all processes that write to it."""
     path = pipeline.folder / "held"
     os.mkfifo(path)
     reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -121,40 +123,42 @@ def held(pipeline: Pipeline) -> Iterator[Callable[[], bool]]:
 
 
 def test_a_step_that_takes_too_long_is_killed_with_all_that_it_started(
-    pipeline: Pipeline, held: Callable[[], bool]
+    pipeline: Pipeline, released: Callable[[], bool]
 ) -> None:
-    # SIGTERM ends neither; a child that was not killed would hold the fifo open.
+    # Neither ends on SIGTERM; a child that was not killed would keep the fifo open.
     child = "exec 3> held; trap '' TERM; (while :; do read -r -t 1 < /dev/zero || :; done) & wait"
     results = pipeline.run(Step("a", child, 1), grace_s=0.2)
     assert (results["a"].state, results["a"].reason) == (State.FAILED, "killed: it took longer than 1 s")
-    assert held()
+    assert released()
 
 
-def test_a_limit_does_not_count_time_in_which_the_machine_is_short_of_processors(
+def test_a_time_limit_does_not_count_time_without_free_processors(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "starved_s", time.monotonic)
     monkeypatch.setattr(patience, "_MOST_TIMES", 1e6)
     os.mkfifo(pipeline.folder / "go")
     go_on = iter([lambda: (pipeline.folder / "go").write_text("go\n")])
-    pipeline.on_saying = lambda line: next(go_on, int)() if "running  a for" in line else None
-    # By the first heartbeat the limit is over by the clock.
+    pipeline.on_message = lambda line: next(go_on, int)() if "running  a for" in line else None
+    # At the first heartbeat the limit has passed on the clock.
     assert pipeline.run(Step("a", "read -r < go", 0.2), heartbeat_s=0.3)["a"].state is State.PASSED
 
 
-def test_what_a_step_leaves_behind_ends_with_it(pipeline: Pipeline, held: Callable[[], bool]) -> None:
+def test_processes_that_a_step_leaves_behind_are_killed(
+    pipeline: Pipeline, released: Callable[[], bool]
+) -> None:
     results = pipeline.run(Step("a", "exec 3> held; sleep 1000 &", LONG_S))
     assert results["a"].state is State.PASSED
-    assert held()
+    assert released()
 
 
-def test_who_stops_it_ends_what_runs_and_nothing_more_starts(pipeline: Pipeline) -> None:
+def test_stopping_ends_running_steps_and_starts_no_more(pipeline: Pipeline) -> None:
     runner = pipeline.runner(
         Step("a", "sleep 1000", LONG_S),
         Step("b", "true", LONG_S, needs=("a",)),
         Step("c", "true", 1, cores=2),
     )
-    pipeline.on_saying = lambda line: runner.stop() if "started  a" in line else None
+    pipeline.on_message = lambda line: runner.stop() if "started  a" in line else None
     assert [(one.state, one.reason) for one in runner.run()] == [
         (State.FAILED, "interrupted"),
         (State.NOT_RUN, "interrupted"),
@@ -162,7 +166,7 @@ def test_who_stops_it_ends_what_runs_and_nothing_more_starts(pipeline: Pipeline)
     ]
 
 
-def test_a_step_that_a_signal_ended_says_which(pipeline: Pipeline) -> None:
+def test_a_step_that_is_ended_by_a_signal_names_it(pipeline: Pipeline) -> None:
     results = pipeline.run(Step("a", "kill -KILL $$", LONG_S))
     assert results["a"].reason == f"ended by {signal.SIGKILL.name}"
 
@@ -171,12 +175,12 @@ def test_a_pipe_fails_with_any_of_its_parts(pipeline: Pipeline) -> None:
     assert pipeline.run(Step("a", "false | true", LONG_S))["a"].state is State.FAILED
 
 
-def test_pytests_closing_lines_are_separate(pipeline: Pipeline) -> None:
+def test_pytests_closing_line_is_reported(pipeline: Pipeline) -> None:
     pipeline.run(Step("a", "echo '=== 12 passed, 1 skipped in 3.20s ==='; echo more", LONG_S))
-    assert "12 passed, 1 skipped in 3.20s" in pipeline.said
+    assert "12 passed, 1 skipped in 3.20s" in pipeline.messages
 
 
-def test_a_step_may_say_that_it_skipped_itself(pipeline: Pipeline) -> None:
+def test_a_step_may_report_that_it_skipped_itself(pipeline: Pipeline) -> None:
     results = pipeline.run(
         Step("a", "echo 'skipped: there is no peer'", LONG_S), Step("b", "true", LONG_S, needs=("a",))
     )
@@ -184,27 +188,27 @@ def test_a_step_may_say_that_it_skipped_itself(pipeline: Pipeline) -> None:
     assert results["b"].state is State.PASSED
 
 
-def test_what_runs_is_named_while_it_runs(pipeline: Pipeline) -> None:
+def test_running_steps_are_named_while_they_run(pipeline: Pipeline) -> None:
     os.mkfifo(pipeline.folder / "go")
     reported = threading.Event()
 
-    def on_saying(line: str) -> None:
+    def on_message(line: str) -> None:
         if "running  a for" in line and not reported.is_set():
             reported.set()
             (pipeline.folder / "go").write_text("go\n")
 
-    pipeline.on_saying = on_saying
+    pipeline.on_message = on_message
     results = pipeline.run(Step("a", "read -r < go", LONG_S), heartbeat_s=0.05)
     assert results["a"].state is State.PASSED
     assert reported.is_set()
 
 
-def test_the_processors_seconds_are_those_of_the_steps_processes(pipeline: Pipeline) -> None:
+def test_processor_time_is_that_of_the_steps_processes(pipeline: Pipeline) -> None:
     busy = "python3 -c 'import time\nwhile time.process_time() < 0.3: pass'"
     assert 0.3 <= pipeline.run(Step("a", busy, LONG_S))["a"].processor_s < 5
 
 
-def test_flags_of_the_make_that_started_a_pipeline_are_not_handed_on(
+def test_flags_of_the_make_that_started_a_pipeline_are_not_inherited(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MAKEFLAGS", "--jobserver-auth=3,4 -- ARGS=bench")

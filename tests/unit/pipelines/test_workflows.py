@@ -1,4 +1,4 @@
-"""What the public host reads of ``.github``: workflows call make and ``.ci/run`` alone, and templates name what there is."""
+"""Files in ``.github``: workflows call only make and ``.ci/run``, and templates name what exists."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ GITHUB = PROJECT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").iterdir())
 FORMS = sorted(path for path in (GITHUB / "ISSUE_TEMPLATE").iterdir() if path.stem != "config")
 TEMPLATES = [*FORMS, GITHUB / "pull_request_template.md"]
-#: A version of the host's own actions, or a commit of anybody's.
+#: A version of an action of the host, or a commit of any other.
 PINNED = re.compile(r"actions/[a-z-]+@v\d+|[\w.-]+/[\w.-]+@[0-9a-f]{40}")
 KINDS = {"markdown", "textarea", "input", "dropdown", "checkboxes"}
 OURS = re.compile(r"(?<![\w./])(?:docs|tests|charts|examples|pipelines)/[\w./-]*\w|\b[A-Z]{4,}\.md\b")
@@ -47,7 +47,7 @@ def fault_of(command: str) -> str:
 
 
 @workflows
-def test_a_workflow_runs_targets_of_make_and_ci_alone(path: Path) -> None:
+def test_a_workflow_runs_only_targets_of_make_and_ci(path: Path) -> None:
     commands = [step["run"] for step in steps(path) if "run" in step]
     assert commands
     assert {command: fault_of(command) for command in commands} == dict.fromkeys(commands, "")
@@ -56,7 +56,7 @@ def test_a_workflow_runs_targets_of_make_and_ci_alone(path: Path) -> None:
 @pytest.mark.parametrize(
     "command", ["make tset", "make nightly STEPS=x", "pip install x", "make test; x", ".ci/ran"]
 )
-def test_a_command_that_is_no_target_is_found(command: str) -> None:
+def test_a_command_that_is_no_target_is_reported(command: str) -> None:
     assert fault_of(command)
 
 
@@ -69,16 +69,16 @@ def test_actions_are_pinned_and_no_file_names_an_address(path: Path) -> None:
 
 
 @workflows
-def test_a_workflow_ends_in_time_and_may_write_where_it_publishes_alone(path: Path) -> None:
+def test_a_workflow_has_a_time_limit_and_may_write_only_where_it_publishes(path: Path) -> None:
     assert read(path)["permissions"] == {"contents": "read"}
     for job in jobs(path):
         assert job["timeout-minutes"] <= 360
         writes = job.get("permissions", {}) != {}
-        # What may write runs nothing of the checkout.
+        # A job that may write runs nothing of the checkout.
         assert not (writes and any("run" in step for step in job["steps"]))
 
 
-def test_each_occasion_starts_what_belongs_to_it() -> None:
+def test_each_trigger_starts_its_commands() -> None:
     # YAML reads the key "on" as a truth value.
     started = {
         path.stem: (set(read(path)[True]), [step["run"] for step in steps(path) if "run" in step])
@@ -91,18 +91,18 @@ def test_each_occasion_starts_what_belongs_to_it() -> None:
     }
 
 
-def test_what_a_pipeline_writes_is_kept_from_where_it_writes_it() -> None:
-    kept = {
+def test_artifacts_are_uploaded_from_where_pipelines_write_them() -> None:
+    uploaded = {
         step["with"]["path"]
         for path in WORKFLOWS
         for step in steps(path)
         if "upload-artifact" in step.get("uses", "")
     }
-    assert kept == {str(pipelines.LOGS), str(pipelines.SUMMARY), "build/release/*/*"}
+    assert uploaded == {str(pipelines.LOGS), str(pipelines.SUMMARY), "build/release/*/*"}
 
 
 @templates
-def test_a_template_names_documents_and_commands_that_there_are(path: Path) -> None:
+def test_a_template_names_existing_documents_and_commands(path: Path) -> None:
     text = path.read_text()
     named = OURS.findall(text)
     assert named
@@ -112,7 +112,7 @@ def test_a_template_names_documents_and_commands_that_there_are(path: Path) -> N
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
-def test_a_form_is_one_that_the_host_shows(path: Path) -> None:
+def test_a_form_is_valid_for_the_host(path: Path) -> None:
     form = read(path)
     assert form.keys() == {"name", "description", "labels", "body"}
     fields = [one for one in form["body"] if one["type"] != "markdown"]

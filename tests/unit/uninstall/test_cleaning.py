@@ -1,4 +1,4 @@
-"""After an uninstall nodes are as before, though kubelets write for minutes what is removed."""
+"""Uninstalling restores nodes, although kubelets write removed resources again for minutes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from gpushare.kube.client.errors import ApiError, Unreachable
 from gpushare.uninstall.cleaner import Cleaner, Outcome, Pace
 from gpushare.uninstall.leftovers import advertised, is_described, used_up
 
-#: Seconds: how often a kubelet writes, and how long it remembers a plugin that ended.
+#: Seconds: how often a kubelet writes its status, and how long it remembers a plugin that has ended.
 TICK_S = 10
 MEMORY_S = 300
 FULL = {names.GPU_MEM: "60", names.GPU_CORE: "400", names.GPU_COUNT: "4"}
@@ -24,7 +24,7 @@ class World:
         self.now_s = 0.0
         self.agents_for_s = agents_for_s
         self.memory_s = memory_s
-        self.again_at_s = float("inf")
+        self.reinstalled_at_s = float("inf")
         self.silent_until_s = -1.0
         self.objects: dict[str, dict[str, Any]] = {}
         self.first_touched_s = float("inf")
@@ -80,7 +80,7 @@ class World:
 
     async def installed_in(self) -> str | None:
         self._answer()
-        return "kube-system" if self.now_s >= self.again_at_s else None
+        return "kube-system" if self.now_s >= self.reinstalled_at_s else None
 
     async def count_agents(self) -> int:
         self._answer()
@@ -135,15 +135,15 @@ class World:
         self.objects[name][part] = {key: value for key, value in merged.items() if value is not None}
 
 
-def shared(world: World, name: str) -> None:
+def add_shared(world: World, name: str) -> None:
     world.add(name, described=True, **FULL)
     world.objects[name]["plugin"] = {names.GPU_MEM: "60", names.GPU_CORE: "400"}
 
 
-async def test_nodes_are_as_before_once_their_kubelets_have_forgotten() -> None:
+async def test_nodes_are_restored_once_their_kubelets_have_forgotten() -> None:
     world = World(agents_for_s=25)
-    shared(world, "a")
-    shared(world, "b")
+    add_shared(world, "a")
+    add_shared(world, "b")
     world.add("plain", described=False)
     assert await Cleaner(world, world, Pace()).run() is Outcome.CLEAN
     assert world.first_touched_s >= 25  # agents that still run would write it again
@@ -156,14 +156,14 @@ async def test_nodes_are_as_before_once_their_kubelets_have_forgotten() -> None:
 
 async def test_a_kubelet_that_remembers_nothing_is_not_waited_for() -> None:
     world = World(memory_s=0)
-    shared(world, "a")
+    add_shared(world, "a")
     assert await Cleaner(world, world, Pace()).run() is Outcome.CLEAN
     assert world.now_s < 120
     await world.sleep(3600)
     assert world.objects["a"]["capacity"] == {"cpu": "8"}
 
 
-async def test_other_plugins_are_left_alone_and_what_is_used_up_is_not() -> None:
+async def test_resources_of_other_plugins_stay_and_expired_ones_are_removed() -> None:
     world = World()
     world.add("another-plugin", described=False, **FULL)
     world.add("shared-once", described=False, **{names.GPU_MEM: "0"})
@@ -173,39 +173,41 @@ async def test_other_plugins_are_left_alone_and_what_is_used_up_is_not() -> None
     assert world.now_s < 60  # no node of ours: nothing to wait for
 
 
-async def test_who_installs_again_keeps_what_the_new_agents_write() -> None:
+async def test_after_a_reinstall_the_new_agents_keep_what_they_write() -> None:
     world = World()
-    shared(world, "a")
-    world.again_at_s = 100
+    add_shared(world, "a")
+    world.reinstalled_at_s = 100
     cleaner = Cleaner(world, world, Pace())
     assert await cleaner.run() is Outcome.INSTALLED_AGAIN
     assert world.now_s <= 105
 
 
-async def test_agents_that_are_installed_already_are_not_fought(caplog: pytest.LogCaptureFixture) -> None:
+async def test_nothing_is_removed_where_agents_are_installed_already(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level("INFO")
     world = World()
-    shared(world, "a")
-    world.again_at_s = 0
+    add_shared(world, "a")
+    world.reinstalled_at_s = 0
     assert await Cleaner(world, world, Pace()).run() is Outcome.INSTALLED_AGAIN
     assert (world.now_s, world.first_touched_s) == (0, float("inf"))
     assert "the agents' DaemonSet is in namespace kube-system" in caplog.text
 
 
-async def test_who_installs_while_agents_end_keeps_the_nodes() -> None:
+async def test_a_reinstall_while_agents_end_leaves_nodes_alone() -> None:
     world = World(agents_for_s=60)
-    shared(world, "a")
-    world.again_at_s = 30
+    add_shared(world, "a")
+    world.reinstalled_at_s = 30
     assert await Cleaner(world, world, Pace()).run() is Outcome.INSTALLED_AGAIN
     assert world.first_touched_s == float("inf")
 
 
-async def test_a_write_that_failed_is_not_tried_again_on_agents_that_came_meanwhile() -> None:
+async def test_a_failed_write_is_not_retried_after_a_reinstall() -> None:
     world = World()
-    shared(world, "a")
+    add_shared(world, "a")
 
     async def refused(*_: Any, **__: Any) -> None:
-        world.again_at_s = world.now_s
+        world.reinstalled_at_s = world.now_s
         raise ApiError(500, "InternalError", "no", "/api/v1/nodes/a/status")
 
     world.patch_node_capacity = refused  # type: ignore[method-assign]
@@ -213,9 +215,9 @@ async def test_a_write_that_failed_is_not_tried_again_on_agents_that_came_meanwh
     assert world.first_touched_s == float("inf")
 
 
-async def test_a_killed_cleaner_is_followed_by_one_that_knows_the_nodes() -> None:
+async def test_the_next_cleaner_after_a_killed_one_finds_the_nodes() -> None:
     world = World()
-    shared(world, "a")
+    add_shared(world, "a")
     cleaner = Cleaner(world, world, Pace())
     await cleaner._undescribe()
     await world.sleep(20)
@@ -225,17 +227,17 @@ async def test_a_killed_cleaner_is_followed_by_one_that_knows_the_nodes() -> Non
     assert world.bare("a")
 
 
-async def test_an_api_server_that_is_away_is_waited_for() -> None:
+async def test_an_unavailable_api_server_is_waited_for() -> None:
     world = World()
-    shared(world, "a")
+    add_shared(world, "a")
     world.silent_until_s = 45
     assert await Cleaner(world, world, Pace()).run() is Outcome.CLEAN
     assert world.bare("a")
 
 
-async def test_a_node_that_goes_meanwhile_is_done_with() -> None:
+async def test_a_node_that_is_deleted_meanwhile_is_done() -> None:
     world = World()
-    shared(world, "a")
+    add_shared(world, "a")
 
     class Going(World):
         async def annotate_node(self, name: str, *_: Any, **__: Any) -> None:
@@ -247,11 +249,11 @@ async def test_a_node_that_goes_meanwhile_is_done_with() -> None:
     assert not world.objects
 
 
-async def test_agents_on_lost_nodes_and_kubelets_that_never_forget_do_not_hold_it_for_ever(
+async def test_lost_nodes_and_kubelets_that_never_forget_do_not_block_it_forever(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world = World(agents_for_s=float("inf"), memory_s=float("inf"))
-    shared(world, "a")
+    add_shared(world, "a")
     assert await Cleaner(world, world, Pace(patience_s=900)).run() is Outcome.UNFINISHED
     assert world.now_s <= 900
     assert "agents that have not ended after 120 s (nodes that are lost?): 3" in caplog.text
@@ -260,7 +262,7 @@ async def test_agents_on_lost_nodes_and_kubelets_that_never_forget_do_not_hold_i
     )
 
 
-def test_what_is_left_is_read_from_capacity_and_allocatable() -> None:
+def test_leftovers_are_read_from_capacity_and_allocatable() -> None:
     node = decode_node({"metadata": {"name": "n"}, "status": {"allocatable": {names.GPU_WHOLE: "0"}}})
     assert (is_described(node), advertised(node), used_up(node)) == (
         False,

@@ -1,4 +1,4 @@
-"""An API server without its wires, to write to directly, with the product's admission."""
+"""An API server without HTTP, to write to directly, with the product's admission."""
 
 import time
 
@@ -14,7 +14,7 @@ from tests.admission_words import COUNTING
 from tests.admission_writes import OBJECTS, WRITES, Write
 
 AGENT = agent_on("n1")
-#: The rest is about tokens that say their node, which the embedded API server has none of, and about deletion.
+#: The others are deletions, or need tokens that name a node, which the embedded API server does not have.
 HERE = [
     write
     for write in WRITES
@@ -32,11 +32,11 @@ class Plane:
         self.registry = Registry()
         admission = Admission.guarded([SCHEDULER.name, AGENT.name], lambda: COUNTING)
         self.writer = Writer(self.store, self.registry, admission, utc_now)
-        self.space("default", {})
+        self.add_namespace("default", {})
 
-    def space(self, name: str, labels: dict[str, str]) -> None:
-        spaces = self.resource("v1", "namespaces")
-        self.writer.create(spaces, "", {"metadata": {"name": name, "labels": labels}}, WriteOptions())
+    def add_namespace(self, name: str, labels: dict[str, str]) -> None:
+        namespaces = self.resource("v1", "namespaces")
+        self.writer.create(namespaces, "", {"metadata": {"name": name, "labels": labels}}, WriteOptions())
 
     def resource(self, api_version: str, plural: str) -> Resource:
         group, _, version = api_version.rpartition("/")
@@ -53,7 +53,7 @@ class Plane:
         return self.writer.replace(resource, metadata["namespace"], metadata["name"], obj, WriteOptions())
 
     def fill(self) -> None:
-        """Put the objects of the table there."""
+        """Create the objects of the table."""
         for (plural, _), obj in OBJECTS.items():
             self.create(plural, obj, SCHEDULER.name)
 

@@ -1,4 +1,4 @@
-"""The embedded API server's admission against the one table of what admission takes and refuses."""
+"""The embedded API server's admission decides as the table of accepted and refused objects says."""
 
 import copy
 from typing import Any
@@ -23,7 +23,7 @@ def plane() -> Plane:
 
 
 def agrees(case: PodCase, act: Any, ending: str) -> Outcome | None:
-    """That ``act`` ends as the table says of ``case``; gives what it returns."""
+    """Check that ``act`` ends as the table says for ``case``; returns its outcome."""
     if case.refused:
         with pytest.raises(ApiError) as caught:
             act()
@@ -44,7 +44,7 @@ def agrees(case: PodCase, act: Any, ending: str) -> Outcome | None:
 def test_a_pod(case: PodCase) -> None:
     plane = Plane()
     namespace = "labelled" if case.namespace_labels else "default"
-    plane.space("labelled", dict(case.namespace_labels))
+    plane.add_namespace("labelled", dict(case.namespace_labels))
     outcome = agrees(case, lambda: plane.create("pods", pod(case, "p", namespace)), "")
     if outcome is not None:
         assert outcome.record.obj["spec"]["schedulerName"] == case.scheduler
@@ -73,7 +73,7 @@ def test_mistakes_in_a_template_are_reported_on_each_change_and_those_of_a_pod_o
     assert plane.replace("pods", labelled).warnings == []
 
 
-def test_a_label_that_is_read_when_a_pod_is_placed_is_warned_about_once_it_is(plane: Plane) -> None:
+def test_a_label_that_matters_for_placement_is_warned_about_once_a_pod_is_bound(plane: Plane) -> None:
     case = next(case for case in PODS if case.id == "memory")
     one = plane.create("pods", pod(case, "p")).record.obj
     bound = copy.deepcopy(one)

@@ -85,7 +85,7 @@ def test_field_selectors(text, obj, expected):
     assert matches(obj) is expected
 
 
-def test_fields_that_cannot_be_selected_by_are_named():
+def test_fields_that_cannot_be_selected_by_are_reported_by_name():
     with pytest.raises(ApiError, match=r"field label not supported: spec\.color"):
         predicate("", "spec.color=red", "pods")
     with pytest.raises(ApiError, match="invalid field selector"):
@@ -93,5 +93,5 @@ def test_fields_that_cannot_be_selected_by_are_named():
     assert predicate("", "spec.color=red", "widgets.example.dev", ("spec.color",)) is not None
 
 
-def test_no_selector_is_no_test():
+def test_no_selector_gives_no_predicate():
     assert predicate("", "", "pods") is None

@@ -1,4 +1,4 @@
-"""The fields table: what it says of kinds, canonical quantities, unknown and mistyped fields, protobuf."""
+"""The fields table: kinds, canonical quantities, unknown and mistyped fields, protobuf."""
 
 import contextlib
 
@@ -134,7 +134,7 @@ def test_a_protobuf_body_is_read_by_field_numbers():
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_make_the_protobuf_reader_fail_otherwise_than_by_refusing(content):
+def test_the_protobuf_reader_reads_or_refuses_any_bytes(content):
     for body in (content, b"k8s\x00" + content, config_map(content)):
         with contextlib.suppress(ApiError):
             assert isinstance(protobuf.decode(body, Registry().schema_of), dict)

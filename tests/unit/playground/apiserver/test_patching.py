@@ -78,6 +78,6 @@ _JSON = st.recursive(
 
 @settings(max_examples=rounds(40, soak=100))
 @given(target=_JSON, patch=_JSON)
-def test_a_merge_patch_twice_is_a_merge_patch_once(target, patch):
+def test_a_merge_patch_is_idempotent(target, patch):
     once = merge_patch(target, patch)
     assert merge_patch(once, patch) == once

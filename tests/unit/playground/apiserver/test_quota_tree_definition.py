@@ -35,7 +35,7 @@ def test_its_names_are_those_of_the_documentation() -> None:
     assert resource.namespaced
     assert resource.has_status
     assert DEFINITION["metadata"]["name"] == f"{resource.plural}.{resource.group}"
-    # Groups under k8s.io are protected: without this the API server takes no such definition.
+    # Groups under k8s.io are protected: without this the API server refuses the definition.
     assert DEFINITION["metadata"]["annotations"]["api-approved.kubernetes.io"].startswith("unapproved")
     # The documented table is NAME and AGE; the rest is for -o wide.
     assert [column["name"] for column in resource.columns if not column.get("priority")] == ["Age"]
@@ -49,7 +49,7 @@ def test_it_is_plain_and_structural() -> None:
         assert not ("properties" in schema and "additionalProperties" in schema), path
 
 
-def test_a_tree_is_not_looked_at_until_the_scheduler_does() -> None:
+def test_a_new_tree_has_the_status_not_looked_at() -> None:
     (resource,) = resources_of(DEFINITION)
     tree = {
         "apiVersion": names.QUOTA_GROUP,
@@ -66,7 +66,7 @@ def test_a_tree_is_not_looked_at_until_the_scheduler_does() -> None:
     assert check_custom(resource, made) == []
 
 
-def test_rules_in_cel_are_where_the_api_server_can_afford_them() -> None:
+def test_cel_rules_are_only_where_the_api_server_accepts_their_cost() -> None:
     version = DEFINITION["spec"]["versions"][0]
     ruled = [
         path
@@ -76,7 +76,7 @@ def test_rules_in_cel_are_where_the_api_server_can_afford_them() -> None:
     assert ruled == [".spec.root", ".spec.root.children[]"]
 
 
-def test_levels_below_the_written_ones_are_kept_and_amounts_may_be_numbers_or_texts() -> None:
+def test_levels_below_the_defined_ones_stay_and_amounts_may_be_numbers_or_texts() -> None:
     (resource,) = resources_of(DEFINITION)
     deep: dict[str, Any] = {"name": "level-6", "min": {"cpu": 1}}
     for level in range(5, 0, -1):

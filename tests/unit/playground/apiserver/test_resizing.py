@@ -1,4 +1,4 @@
-"""A pod that is there asks for more or less of processors and memory, by its own subresource, and for nothing else."""
+"""The resize subresource changes a pod's requests for CPU and memory, and nothing else."""
 
 import copy
 from typing import Any
@@ -11,7 +11,7 @@ from gpushare_playground.apiserver.writes.patching import merge_patch
 from gpushare_playground.apiserver.writes.writing import Outcome, WriteOptions
 from tests.unit.playground.apiserver.plane import Plane
 
-ASKED = {"limits": {"cpu": "2", names.GPU_MEM: "3"}, "requests": {"cpu": "1", names.GPU_MEM: "3"}}
+RESOURCES = {"limits": {"cpu": "2", names.GPU_MEM: "3"}, "requests": {"cpu": "1", names.GPU_MEM: "3"}}
 
 
 def plane() -> Plane:
@@ -26,7 +26,7 @@ def plane() -> Plane:
             "spec": {
                 "initContainers": [early],
                 "containers": [
-                    {"name": "main", "image": "i", "resources": copy.deepcopy(ASKED)},
+                    {"name": "main", "image": "i", "resources": copy.deepcopy(RESOURCES)},
                     {"name": "plain", "image": "i"},
                 ],
             },
@@ -46,16 +46,19 @@ def resize(made: Plane, *, part: str = "resize", meta: Any = None, **containers:
     return made.writer.patch(pods, "default", "p", patched, WriteOptions(), part)
 
 
-def refused(made: Plane, **how: Any) -> str:
+def refused(made: Plane, **change: Any) -> str:
     with pytest.raises(ApiError) as error:
-        resize(made, **how)
+        resize(made, **change)
     assert error.value.code == 422
     return str(error.value)
 
 
-def test_processors_and_memory_change_and_all_else_is_passed_over() -> None:
+def test_cpu_and_memory_change_and_everything_else_is_ignored() -> None:
     made = plane()
-    more = {"limits": {**ASKED["limits"], "cpu": "4"}, "requests": {**ASKED["requests"], "memory": "1Gi"}}
+    more = {
+        "limits": {**RESOURCES["limits"], "cpu": "4"},
+        "requests": {**RESOURCES["requests"], "memory": "1Gi"},
+    }
     found = resize(
         made,
         meta={"labels": {"app": "b"}},
@@ -71,16 +74,16 @@ def test_processors_and_memory_change_and_all_else_is_passed_over() -> None:
     assert resize(made).record.obj["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
 
 
-def test_gpu_memory_does_not_change_nor_what_kind_of_pod_it_is() -> None:
+def test_gpu_memory_and_the_qos_class_cannot_change() -> None:
     made = plane()
-    gpus = {which: {**amounts, names.GPU_MEM: "4"} for which, amounts in ASKED.items()}
+    gpus = {which: {**amounts, names.GPU_MEM: "4"} for which, amounts in RESOURCES.items()}
     assert "only cpu and memory resources are mutable" in refused(made, main={"resources": gpus})
     assert "only cpu and memory resources are mutable" in refused(made, main={"resources": None})
-    without = {which: {names.GPU_MEM: "3"} for which in ASKED}
+    without = {which: {names.GPU_MEM: "3"} for which in RESOURCES}
     nothing = refused(made, main={"resources": without}, early={"resources": {}})
     assert "Pod QOS Class may not change as a result of resizing" in nothing
 
 
-def test_otherwise_than_by_the_subresource_nothing_is_resized() -> None:
-    less = {"limits": ASKED["limits"], "requests": {**ASKED["requests"], "cpu": "500m"}}
+def test_nothing_is_resized_except_by_the_subresource() -> None:
+    less = {"limits": RESOURCES["limits"], "requests": {**RESOURCES["requests"], "cpu": "500m"}}
     assert "pod updates may not change fields" in refused(plane(), part="", main={"resources": less})

@@ -1,4 +1,4 @@
-"""What the pods of a namespace ask for together stays within its ResourceQuotas, as Kubernetes counts it and says it."""
+"""Requests of the pods in a namespace stay within its ResourceQuotas, counted and reported as by Kubernetes."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ class Team(Plane):
 
     def __init__(self, **quotas: dict[str, Any]) -> None:
         super().__init__()
-        self.space("team", {})
+        self.add_namespace("team", {})
         for name, hard in quotas.items():
             self.quota(name, {"hard": hard})
 
@@ -31,19 +31,19 @@ class Team(Plane):
         )
 
     def pod(
-        self, name: str, space: str = "team", *, spec: dict[str, Any] | None = None, **limits: Any
+        self, name: str, namespace: str = "team", *, spec: dict[str, Any] | None = None, **limits: Any
     ) -> None:
-        asked = {key.replace("gpu_mem", names.GPU_MEM): str(text) for key, text in limits.items()}
+        requested = {key.replace("gpu_mem", names.GPU_MEM): str(text) for key, text in limits.items()}
         made = {
-            "containers": [{"name": "main", "image": "i", "resources": {"limits": asked}}],
+            "containers": [{"name": "main", "image": "i", "resources": {"limits": requested}}],
             **(spec or {}),
         }
-        meta = {"name": name, "namespace": space}
+        meta = {"name": name, "namespace": namespace}
         self.create("pods", {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": made})
 
-    def refused(self, name: str, **asked: Any) -> str:
+    def refused(self, name: str, **limits: Any) -> str:
         with pytest.raises(ApiError) as error:
-            self.pod(name, **asked)
+            self.pod(name, **limits)
         assert error.value.code == 403
         return str(error.value)
 
@@ -55,17 +55,17 @@ class Team(Plane):
         assert record is not None
         return record.obj
 
-    def ends(self, name: str) -> None:
+    def complete(self, name: str) -> None:
         pods = self.resource("v1", "pods")
-        over = lambda obj: merge_patch(obj, {"status": {"phase": "Succeeded"}})  # noqa: E731
-        self.writer.patch(pods, "team", name, over, WriteOptions(), "status")
+        completed = lambda obj: merge_patch(obj, {"status": {"phase": "Succeeded"}})  # noqa: E731
+        self.writer.patch(pods, "team", name, completed, WriteOptions(), "status")
 
     def delete(self, plural: str, name: str) -> None:
         deleter = Deleter(self.store, utc_now)
         deleter.delete(self.resource("v1", plural), "team", name, DeleteOptions())
 
 
-def test_a_pod_above_the_quota_is_refused_with_the_figures_until_others_have_ended() -> None:
+def test_a_pod_above_the_quota_is_refused_with_the_figures_until_others_complete() -> None:
     team = Team(gpu={MEM: "16", CORE: "150"})
     assert team.used() == {MEM: "0", CORE: "0"}
     team.pod("a", gpu_mem=12)
@@ -75,7 +75,7 @@ def test_a_pod_above_the_quota_is_refused_with_the_figures_until_others_have_end
     )
     team.pod("elsewhere", "default", gpu_mem=100)
     team.pod("plain")
-    team.ends("a")
+    team.complete("a")
     team.pod("b", gpu_mem=8)
     team.delete("pods", "b")
     assert team.used() == {MEM: "0", CORE: "0"}
@@ -83,7 +83,7 @@ def test_a_pod_above_the_quota_is_refused_with_the_figures_until_others_have_end
     team.pod("large", gpu_mem=100)
 
 
-def test_of_several_quotas_each_holds_and_a_changed_one_at_once() -> None:
+def test_each_of_several_quotas_applies_and_a_changed_one_immediately() -> None:
     team = Team(few={"pods": "2"}, gpu={MEM: 8})
     for name in ("a", "b"):
         team.pod(name, gpu_mem=1)
@@ -102,7 +102,7 @@ def test_init_containers_count_as_kubernetes_counts_them() -> None:
     assert team.used() == {MEM: "9"}
 
 
-def test_processors_and_memory_have_to_be_named_where_they_are_counted() -> None:
+def test_cpu_and_memory_have_to_be_specified_where_a_quota_counts_them() -> None:
     team = Team(compute={"limits.cpu": "4", "requests.memory": "2Gi", "cpu": "3"})
     assert team.refused("a").endswith(
         "failed quota: compute: must specify cpu for: main; limits.cpu for: main; requests.memory for: main"
@@ -114,7 +114,7 @@ def test_processors_and_memory_have_to_be_named_where_they_are_counted() -> None
     )
 
 
-def test_uncounted_resources_hold_no_pod_back() -> None:
+def test_resources_that_are_not_counted_refuse_no_pod() -> None:
     team = Team(other={"services": "0", MEM: "8"})
     team.quota("scoped", {"hard": {"pods": "0"}, "scopes": ["BestEffort"]})
     team.pod("a", gpu_mem=2)
@@ -122,7 +122,7 @@ def test_uncounted_resources_hold_no_pod_back() -> None:
     assert not team.present("resourcequotas", "scoped").get("status")
 
 
-def test_a_trial_counts_nothing() -> None:
+def test_a_dry_run_counts_nothing() -> None:
     team = Team(gpu={MEM: "8"})
     pod = {
         "metadata": {"name": "a", "namespace": "team"},

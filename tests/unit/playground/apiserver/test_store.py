@@ -104,7 +104,7 @@ def test_a_cursor_before_the_history_is_refused_with_the_oldest_revision():
     assert len(store.watch("pods", 16).pending()) == 5
 
 
-def test_a_cursor_that_falls_behind_learns_so():
+def test_a_cursor_that_falls_behind_raises_an_error():
     store = make(history=5)
     cursor = store.watch("pods", store.revision)
     for number in range(30):
@@ -155,7 +155,7 @@ async def test_waiting_ends_with_the_next_change_of_the_same_collection():
     assert await cursor.wait(0)
 
 
-async def test_a_waiter_that_goes_away_leaves_nothing_behind():
+async def test_a_cancelled_wait_leaves_nothing_behind():
     store = make()
     cursor = store.watch("pods", store.revision)
     waiting = asyncio.ensure_future(cursor.wait(10))
@@ -167,7 +167,7 @@ async def test_a_waiter_that_goes_away_leaves_nothing_behind():
     assert len(cursor.pending()) == 1
 
 
-def test_listeners_hear_of_each_write_inside_it():
+def test_listeners_are_called_during_each_write():
     store = make()
     changes = []
     store.listen(lambda collection, change: changes.append((collection, change.kind, store.revision)))

@@ -63,7 +63,7 @@ def test_a_map_is_replaced_or_deleted_by_directive():
     assert "labels" not in deleted["metadata"]
 
 
-def test_scalars_unite_and_are_deleted_from_a_set():
+def test_scalars_are_added_to_and_deleted_from_a_set():
     live = pod(finalizers=["a", "b"])
     merged = strategic_merge("Pod", live, {"metadata": {"finalizers": ["c", "a"]}})
     assert merged["metadata"]["finalizers"] == ["a", "b", "c"]
@@ -84,7 +84,7 @@ def test_the_order_of_elements_can_be_set():
     assert [one["name"] for one in containers(merged)] == ["c", "a", "b"]
 
 
-def test_keys_that_are_not_retained_go():
+def test_keys_that_are_not_retained_are_removed():
     live = {
         "metadata": {"name": "d"},
         "spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}},
@@ -133,7 +133,7 @@ _PODS = st.builds(
 
 
 @given(live=_PODS, patch=_PODS)
-def test_a_merge_changes_neither_side_and_doing_it_twice_is_doing_it_once(live, patch):
+def test_a_merge_is_idempotent_and_changes_neither_side(live, patch):
     live_before, patch_before = copy.deepcopy(live), copy.deepcopy(patch)
     once = strategic_merge("Pod", live, patch)
     assert (live, patch) == (live_before, patch_before)
@@ -141,7 +141,7 @@ def test_a_merge_changes_neither_side_and_doing_it_twice_is_doing_it_once(live, 
 
 
 @given(live=_PODS, patch=_PODS)
-def test_what_a_patch_says_holds_afterwards_and_what_it_does_not_say_stays(live, patch):
+def test_fields_of_a_patch_take_effect_and_all_others_stay(live, patch):
     merged = strategic_merge("Pod", live, patch)
     assert merged["metadata"]["labels"] == live["metadata"]["labels"] | patch["metadata"]["labels"]
     before = {one["name"]: one for one in live["spec"]["containers"]}

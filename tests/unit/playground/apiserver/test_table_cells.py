@@ -24,7 +24,7 @@ NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
         (9 * 86400, "9d"), (800 * 86400, "2y70d"), (9 * 365 * 86400, "9y"),
     ],
 )  # fmt: skip
-def test_spans_are_shown_in_two_units_while_they_matter(seconds, text):
+def test_durations_are_shown_in_two_units_while_these_matter(seconds, text):
     assert short_duration(seconds) == text
 
 
@@ -92,9 +92,9 @@ def test_sidecars_count_as_containers():
     assert ready_count(found, NOW) == "2/3"
 
 
-def test_restarts_say_when_the_last_one_was():
-    ended = {"terminated": {"finishedAt": "2026-01-01T11:55:00Z"}}
-    found = pod("Running", main=[{"restartCount": 2, "lastState": ended}])
+def test_restarts_include_the_time_of_the_last_one():
+    last_state = {"terminated": {"finishedAt": "2026-01-01T11:55:00Z"}}
+    found = pod("Running", main=[{"restartCount": 2, "lastState": last_state}])
     assert restarts(found, NOW) == "2 (5m ago)"
     assert restarts(pod("Running", main=[{"restartCount": 0}]), NOW) == "0"
 
@@ -152,5 +152,5 @@ def test_custom_columns_follow_a_json_path(path, expected):
         ),
     ],
 )
-def test_a_nodes_kubelet_is_where_its_status_says(status, address):
+def test_a_kubelets_address_is_that_of_the_nodes_status(status, address):
     assert kubelet_address({"status": status}) == address

@@ -11,7 +11,7 @@ from tests.unit.playground.controllers.memory_api import Events, MemoryApi, quie
 
 @dataclass
 class Cluster:
-    """An API in memory with the controllers at work, and a kubelet played by hand."""
+    """An API in memory with running controllers; tests act as the kubelet."""
 
     api: MemoryApi
     controllers: Controllers
@@ -23,8 +23,8 @@ class Cluster:
     async def settled(self) -> None:
         await quiet(lambda: self.controllers.is_idle)
 
-    def runs(self, name: str, *, ready: bool = True) -> None:
-        """The kubelet has started a pod."""
+    def start(self, name: str, *, ready: bool = True) -> None:
+        """Mark a pod as started, as the kubelet does."""
         condition = {
             "type": "Ready",
             "status": "True" if ready else "False",
@@ -33,8 +33,8 @@ class Cluster:
         status = {"phase": "Running", "conditions": [condition]}
         self.api.change(PODS, f"default/{name}", spec={"nodeName": "n1"}, status=status)
 
-    def ends(self, name: str, phase: str = "Succeeded", finished_at: str = "2020-01-01T00:00:00Z") -> None:
-        """A pod's containers have ended."""
+    def finish(self, name: str, phase: str = "Succeeded", finished_at: str = "2020-01-01T00:00:00Z") -> None:
+        """Mark a pod's containers as terminated."""
         state = {"state": {"terminated": {"finishedAt": finished_at}}}
         self.api.change(
             PODS,
@@ -53,7 +53,7 @@ class Cluster:
             if not waiting and not going:
                 return
             for pod in waiting:
-                self.runs(pod["metadata"]["name"])
+                self.start(pod["metadata"]["name"])
             for pod in going:
                 self.api.drop("pods", f"default/{pod['metadata']['name']}")
 

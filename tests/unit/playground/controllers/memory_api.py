@@ -18,7 +18,7 @@ NOW = "2026-01-01T00:00:00Z"
 
 
 class MemoryApi:
-    """``lagging`` keeps watch events back until ``deliver``; ``lose_next_answer`` acts but does not answer."""
+    """``lagging`` holds watch events back until ``deliver``; ``lose_next_answer`` handles a request but loses its response."""
 
     def __init__(self, kinds: tuple[Kind, ...]) -> None:
         self.caches: dict[Kind, Cache] = {kind: Cache() for kind in kinds}
@@ -102,8 +102,8 @@ class MemoryApi:
         metadata = dict(item["metadata"])
         finalizers = list(metadata.get("finalizers") or ())
         running = plural == "pods" and (item.get("spec") or {}).get("nodeName")
-        ended = (item.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-        graceful = running and not ended and options.get("gracePeriodSeconds") != 0
+        finished = (item.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        graceful = running and not finished and options.get("gracePeriodSeconds") != 0
         if finalizers or graceful:
             metadata |= {"deletionTimestamp": NOW, "finalizers": finalizers}
             metadata["deletionGracePeriodSeconds"] = 30 if graceful else 0
@@ -140,12 +140,12 @@ class MemoryApi:
         metadata["resourceVersion"] = str(number)
         stored = {**item, "metadata": metadata}
         self.items[plural][key_of(stored)] = stored
-        self._tell(plural, stored, gone=False)
+        self._notify(plural, stored, gone=False)
         return stored
 
     def drop(self, plural: str, key: str) -> None:
         """Take an object away."""
-        self._tell(plural, self.items[plural].pop(key), gone=True)
+        self._notify(plural, self.items[plural].pop(key), gone=True)
 
     def add(self, kind: Kind, item: Json) -> Json:
         """Store an object of ``kind`` in namespace default (or of the whole cluster)."""
@@ -164,7 +164,7 @@ class MemoryApi:
         """The object ``name`` in namespace default (or of the whole cluster)."""
         return self.items[kind.plural][f"default/{name}" if kind.namespaced else name]
 
-    def _tell(self, plural: str, item: Json, *, gone: bool) -> None:
+    def _notify(self, plural: str, item: Json, *, gone: bool) -> None:
         self._undelivered.append((plural, item, gone))
         if not self.lagging:
             self.deliver()
@@ -221,7 +221,7 @@ async def until(condition: Callable[[], object], *, within_s: float = 30.0) -> N
 
 
 async def quiet(idle: Callable[[], bool], turns: int = 30) -> None:
-    """Let the loop turn until nothing has been to do for a while."""
+    """Let the loop turn until everything has been idle for a while."""
     calm = 0
     while calm < turns:
         await asyncio.sleep(0)

@@ -62,8 +62,8 @@ async def test_a_new_template_takes_over_and_going_back_counts_a_new_revision(cl
     await cluster.run_all()
     annotations = cluster.api.get(REPLICA_SETS, first)["metadata"]["annotations"]
     assert annotations["deployment.kubernetes.io/revision"] == "3"
-    noted = cluster.api.get(DEPLOYMENTS, "web")["metadata"]["annotations"]
-    assert noted == {"deployment.kubernetes.io/revision": "3"}
+    current = cluster.api.get(DEPLOYMENTS, "web")["metadata"]["annotations"]
+    assert current == {"deployment.kubernetes.io/revision": "3"}
     sizes = ("deployment.kubernetes.io/desired-replicas", "deployment.kubernetes.io/max-replicas")
     assert [annotations[name] for name in sizes] == ["2", "3"]
     assert cluster.api.get(REPLICA_SETS, first)["spec"]["replicas"] == 2
@@ -88,7 +88,7 @@ async def test_pods_stay_within_surge_and_availability_while_rolling(cluster: Cl
         if going:
             cluster.api.drop("pods", f"default/{going[0]['metadata']['name']}")
         elif fresh:
-            cluster.runs(fresh[0]["metadata"]["name"])
+            cluster.start(fresh[0]["metadata"]["name"])
     assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"b"}
 
 
@@ -118,8 +118,8 @@ async def test_a_set_deletes_the_least_valuable_pod_first(cluster: Cluster) -> N
     add_deployment(cluster, replicas=3)
     await cluster.settled()
     pending, cheap, dear = cluster.pods()
-    cluster.runs(cheap)
-    cluster.runs(dear)
+    cluster.start(cheap)
+    cluster.start(dear)
     cost = {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}}
     cluster.api.change(PODS, f"default/{cheap}", metadata=cost)
     await cluster.settled()
@@ -146,6 +146,6 @@ def test_percentages_round_as_kubernetes_rounds_them(
     assert limits_of(replicas, surge, unavailable) == limits
 
 
-def test_old_pods_that_do_not_serve_go_before_those_that_do() -> None:
+def test_old_pods_that_are_not_ready_are_removed_before_ready_ones() -> None:
     sizes = roll(Limits(4, 1, 1), SetSize("new", 1, 1), [SetSize("old", 4, 2)])
     assert sizes == {"old": 2}

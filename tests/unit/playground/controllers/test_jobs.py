@@ -18,10 +18,10 @@ async def test_a_job_starts_a_pod_that_carries_its_labels_and_completes_with_it(
     assert pod["metadata"]["labels"]["job-name"] == "work"
     assert pod["metadata"]["labels"]["batch.kubernetes.io/controller-uid"] == job["metadata"]["uid"]
     assert cluster.status(JOBS, "work")["active"] == 1
-    cluster.runs(name)
+    cluster.start(name)
     await cluster.settled()
     assert cluster.status(JOBS, "work")["ready"] == 1
-    cluster.ends(name)
+    cluster.finish(name)
     await cluster.settled()
     status = cluster.status(JOBS, "work")
     assert status["succeeded"] == 1
@@ -32,9 +32,9 @@ async def test_a_job_starts_a_pod_that_carries_its_labels_and_completes_with_it(
     assert ("Normal", "Completed", "Job completed") in cluster.events.seen
 
 
-async def test_completions_are_worked_off_with_the_parallelism_asked_for(cluster: Cluster) -> None:
+async def test_completions_are_processed_with_the_requested_parallelism(cluster: Cluster) -> None:
     cluster.job(parallelism=2, completions=5)
-    ended = 0
+    finished = 0
     while "Complete" not in cluster.conditions(JOBS, "work"):
         await cluster.settled()
         active = [
@@ -42,11 +42,11 @@ async def test_completions_are_worked_off_with_the_parallelism_asked_for(cluster
             for name in cluster.pods()
             if not (cluster.api.get(PODS, name).get("status") or {}).get("phase")
         ]
-        assert len(active) == min(2, 5 - ended)
-        cluster.ends(active[0])
-        ended += 1
+        assert len(active) == min(2, 5 - finished)
+        cluster.finish(active[0])
+        finished += 1
         await cluster.settled()
-    assert ended == 5
+    assert finished == 5
     assert cluster.status(JOBS, "work")["succeeded"] == 5
     assert len(cluster.pods()) == 5
 
@@ -57,12 +57,12 @@ async def test_a_work_queue_starts_no_more_once_one_pod_has_succeeded(cluster: C
     await cluster.settled()
     del job
     first = cluster.pods()[0]
-    cluster.ends(first)
+    cluster.finish(first)
     await cluster.settled()
     assert "Complete" not in cluster.conditions(JOBS, "work")
     for name in cluster.pods():
         if name != first:
-            cluster.ends(name)
+            cluster.finish(name)
     await cluster.settled()
     assert cluster.conditions(JOBS, "work")["Complete"] == "True"
 
@@ -70,11 +70,11 @@ async def test_a_work_queue_starts_no_more_once_one_pod_has_succeeded(cluster: C
 async def test_failed_pods_are_replaced_until_the_backoff_limit(cluster: Cluster) -> None:
     cluster.job(backoffLimit=1)
     await cluster.settled()
-    cluster.ends(cluster.pods()[0], "Failed")
+    cluster.finish(cluster.pods()[0], "Failed")
     await cluster.settled()
     assert len(cluster.pods()) == 2
     for name in cluster.pods():
-        cluster.ends(name, "Failed")
+        cluster.finish(name, "Failed")
     await cluster.settled()
     conditions = {one["type"]: one for one in cluster.status(JOBS, "work")["conditions"]}
     assert conditions["Failed"]["reason"] == "BackoffLimitExceeded"
@@ -87,7 +87,7 @@ async def test_a_job_past_its_deadline_fails_and_its_pods_are_deleted(cluster: C
     cluster.job(activeDeadlineSeconds=100)
     await cluster.settled()
     [name] = cluster.pods()
-    cluster.runs(name)
+    cluster.start(name)
     await cluster.settled()
     cluster.api.change(JOBS, "default/work", status={"startTime": "2020-01-01T00:00:00Z"})
     await cluster.settled()
@@ -103,7 +103,7 @@ async def test_a_deleted_pod_is_replaced_and_counted_as_failed_once(cluster: Clu
     cluster.job()
     await cluster.settled()
     [name] = cluster.pods()
-    cluster.runs(name)
+    cluster.start(name)
     await cluster.settled()
     await cluster.api.objects.delete(PODS, cluster.api.get(PODS, name))
     await cluster.settled()
@@ -111,17 +111,17 @@ async def test_a_deleted_pod_is_replaced_and_counted_as_failed_once(cluster: Clu
     assert cluster.status(JOBS, "work")["failed"] == 1
 
 
-async def test_a_succeeded_pod_counts_though_it_is_deleted_before_anyone_looked(cluster: Cluster) -> None:
+async def test_a_succeeded_pod_counts_even_if_it_is_deleted_before_it_was_seen(cluster: Cluster) -> None:
     cluster.job(completions=2)
     await cluster.settled()
     [name] = cluster.pods()
-    cluster.ends(name)
+    cluster.finish(name)
     await cluster.api.objects.delete(PODS, cluster.api.get(PODS, name))
     await cluster.settled()
     assert cluster.status(JOBS, "work")["succeeded"] == 1
     assert name not in cluster.pods()
     [other] = cluster.pods()
-    cluster.ends(other)
+    cluster.finish(other)
     await cluster.settled()
     assert cluster.status(JOBS, "work")["succeeded"] == 2
 
@@ -173,23 +173,23 @@ async def test_a_lagging_watch_never_makes_a_second_pod(cluster: Cluster) -> Non
     assert len(cluster.pods()) == 2
 
 
-async def test_a_creation_whose_answer_is_lost_is_not_repeated_under_another_name(cluster: Cluster) -> None:
+async def test_a_creation_whose_response_is_lost_is_not_repeated_under_another_name(cluster: Cluster) -> None:
     cluster.api.lose_next_answer = "POST"
     cluster.job()
     await until(lambda: cluster.status(JOBS, "work").get("active") == 1)
     assert len(cluster.pods()) == 1
 
 
-async def test_a_restarted_controller_counts_on_where_the_old_one_stopped(
+async def test_a_restarted_controller_continues_where_the_old_one_stopped(
     cluster: Cluster,
 ) -> None:
     cluster.job(completions=3)
     await cluster.settled()
-    cluster.ends(cluster.pods()[0])
+    cluster.finish(cluster.pods()[0])
     await cluster.settled()
-    again = Controllers(cluster.api.objects, cluster.api.caches, lambda _: Events())
-    task = asyncio.create_task(again.run())
-    await quiet(lambda: again.is_idle and cluster.controllers.is_idle)
+    restarted = Controllers(cluster.api.objects, cluster.api.caches, lambda _: Events())
+    task = asyncio.create_task(restarted.run())
+    await quiet(lambda: restarted.is_idle and cluster.controllers.is_idle)
     assert cluster.status(JOBS, "work")["succeeded"] == 1
     assert len(cluster.pods()) == 2
     task.cancel()
@@ -198,8 +198,8 @@ async def test_a_restarted_controller_counts_on_where_the_old_one_stopped(
 
 def test_the_wait_for_a_replacement_doubles_with_each_failure_since_the_last_success() -> None:
     def pod(phase: str, second: int) -> dict[str, object]:
-        ended = {"state": {"terminated": {"finishedAt": f"1970-01-01T00:00:{second:02}Z"}}}
-        return {"metadata": {"name": "p"}, "status": {"phase": phase, "containerStatuses": [ended]}}
+        terminated = {"state": {"terminated": {"finishedAt": f"1970-01-01T00:00:{second:02}Z"}}}
+        return {"metadata": {"name": "p"}, "status": {"phase": phase, "containerStatuses": [terminated]}}
 
     failed = [pod("Failed", 1), pod("Failed", 20)]
     assert backoff_left_s(failed[:1], 5.0, 10.0) == 6.0

@@ -1,4 +1,4 @@
-"""What is done to Node objects."""
+"""Taints and events of Node objects."""
 
 from gpushare_playground.controllers.nodelifecycle import taints_of
 from gpushare_playground.objects import NODES, Json, spec_of
@@ -35,13 +35,13 @@ def test_a_taint_goes_with_its_condition_but_its_namesake_with_another_effect_st
     assert taints_of(a_node(ours, evicts, FOREIGN, Ready="True"), NOW) == [evicts, FOREIGN]
 
 
-def test_what_is_right_already_keeps_its_time() -> None:
-    there = {
+def test_a_taint_that_exists_already_keeps_its_time() -> None:
+    existing = {
         "key": "node.kubernetes.io/unschedulable",
         "effect": "NoSchedule",
         "timeAdded": "2020-01-01T00:00:00Z",
     }
-    assert taints_of(a_node(there, unschedulable=True), NOW) == [there]
+    assert taints_of(a_node(existing, unschedulable=True), NOW) == [existing]
 
 
 async def test_a_cordoned_node_is_tainted_and_freed_again(cluster: Cluster) -> None:
@@ -55,9 +55,9 @@ async def test_a_cordoned_node_is_tainted_and_freed_again(cluster: Cluster) -> N
     assert not spec_of(cluster.api.get(NODES, "n1")).get("taints")
 
 
-async def test_a_node_is_greeted_once(cluster: Cluster) -> None:
+async def test_a_node_has_one_event_for_its_registration(cluster: Cluster) -> None:
     await cluster.settled()
     cluster.api.change(NODES, "n1", metadata={"labels": {"a": "b"}})
     await cluster.settled()
-    greetings = [one for one in cluster.events.seen if "RegisteredNode" in one]
-    assert len(greetings) == 1
+    registrations = [one for one in cluster.events.seen if "RegisteredNode" in one]
+    assert len(registrations) == 1

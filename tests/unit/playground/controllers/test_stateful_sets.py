@@ -19,13 +19,13 @@ async def test_pods_come_up_one_after_the_other_under_stable_names(cluster: Clus
     add_set(cluster)
     await cluster.settled()
     assert cluster.pods() == ["web-0"]
-    cluster.runs("web-0", ready=False)
+    cluster.start("web-0", ready=False)
     await cluster.settled()
     assert cluster.pods() == ["web-0"]
     await_ready = ["web-0", "web-1", "web-2"]
     for number, name in enumerate(await_ready):
         assert cluster.pods() == await_ready[: number + 1]
-        cluster.runs(name)
+        cluster.start(name)
         await cluster.settled()
     pod = cluster.api.get(PODS, "web-2")
     assert pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] == "2"
@@ -36,7 +36,7 @@ async def test_pods_come_up_one_after_the_other_under_stable_names(cluster: Clus
     assert status["currentRevision"] == status["updateRevision"]
 
 
-async def test_parallel_pods_come_up_at_once(cluster: Cluster) -> None:
+async def test_parallel_pods_are_created_at_the_same_time(cluster: Cluster) -> None:
     add_set(cluster, podManagementPolicy="Parallel")
     await cluster.settled()
     assert cluster.pods() == ["web-0", "web-1", "web-2"]
@@ -76,7 +76,7 @@ async def test_a_failed_pod_is_recreated_under_its_name(cluster: Cluster) -> Non
     add_set(cluster, replicas=1)
     await cluster.run_all()
     uid = cluster.api.get(PODS, "web-0")["metadata"]["uid"]
-    cluster.ends("web-0", "Failed")
+    cluster.finish("web-0", "Failed")
     await cluster.settled()
     assert cluster.pods() == ["web-0"]
     assert cluster.api.get(PODS, "web-0")["metadata"]["uid"] != uid

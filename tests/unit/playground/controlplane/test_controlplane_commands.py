@@ -61,7 +61,7 @@ def test_a_flag_of_no_component_is_refused(capsys: pytest.CaptureFixture[str]):
     assert "no flag for etcd: write etcd=--v=4" in capsys.readouterr().err
 
 
-def test_etcd_takes_only_who_shows_a_certificate(layout: Layout):
+def test_etcd_requires_client_certificates(layout: Layout):
     command = commands.etcd(Path("etcd"), layout)
     assert {"--client-cert-auth", "--peer-client-cert-auth"} <= set(command)
 
@@ -77,7 +77,7 @@ def test_free_ports_are_free_and_outside_the_ephemeral_range():
 
 
 def test_a_port_that_is_taken_on_another_loopback_address_is_not_free(monkeypatch: pytest.MonkeyPatch):
-    """A node of another playground has it."""
+    """As if a node of another playground had it."""
     with socket.socket() as taken:
         [port, other] = free_ports(2)
         taken.bind(("127.0.0.197", port))
@@ -87,13 +87,13 @@ def test_a_port_that_is_taken_on_another_loopback_address_is_not_free(monkeypatc
         assert free_ports(1) == [other]
 
 
-def test_a_users_kubeconfig_is_a_file_name_whatever_the_user(layout: Layout):
+def test_the_kubeconfig_of_any_user_is_in_the_folder_of_kubeconfigs(layout: Layout):
     path = layout.kubeconfig("system:node:a/b")
     assert path.parent == layout.state / "kubeconfig"
 
 
 class TestBinaries:
-    def test_a_missing_folder_says_what_to_do(self, tmp_path: Path):
+    def test_a_missing_folder_is_reported_with_a_suggestion(self, tmp_path: Path):
         with pytest.raises(
             ControlPlaneError, match=r"no folder of binaries; build .*tests\.e2e\.cluster build"
         ):
@@ -147,7 +147,7 @@ class TestSchedulerConfiguration:
         config = yaml.safe_load(with_extender("ours", "http://x/y"))
         assert "managedResources" not in config["extenders"][0]
 
-    def test_what_the_user_gave_stays(self):
+    def test_settings_of_the_user_stay(self):
         profile = {
             "kind": "KubeSchedulerConfiguration",
             "clientConnection": {"kubeconfig": "/mine", "qps": 7},
@@ -156,7 +156,7 @@ class TestSchedulerConfiguration:
         config = yaml.safe_load(completed(yaml.safe_dump(profile), "/kubeconfig", "test"))
         assert config == profile
 
-    def test_the_plain_one_has_no_extender(self):
+    def test_the_plain_configuration_has_no_extender(self):
         assert "extenders" not in yaml.safe_load(plain("/kubeconfig"))
 
     @pytest.mark.parametrize("text", ["kind: Pod", "- a", "{", ""])
@@ -172,7 +172,7 @@ async def test_an_earlier_control_planes_folder_is_refused(tmp_path: Path):
         await plane.__aenter__()
 
 
-async def test_a_component_that_keeps_ending_is_reported_with_its_last_output(tmp_path: Path):
+async def test_a_component_that_keeps_exiting_is_reported_with_its_last_output(tmp_path: Path):
     lines: list[str] = []
     plane = ControlPlane(_binaries(tmp_path / "bin"), tmp_path / "state", report=lines.append)
     with pytest.raises(ControlPlaneError, match=r"(?s)etcd does not get ready.*its last words"):
@@ -190,18 +190,18 @@ def _binaries(folder: Path) -> Path:
     return folder
 
 
-def test_who_trusts_the_authority_trusts_what_it_signed(tmp_path: Path):
+def test_clients_that_trust_the_authority_trust_its_certificates(tmp_path: Path):
     authority = Authority.new("an-authority")
     server = authority.issue("server", hosts=(*SERVER_NAMES, "127.0.0.1"), organizations=["a", "b"])
     (tmp_path / "both.pem").write_bytes(server.certificate_pem + server.key_pem)
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(tmp_path / "both.pem")
-    asking = ssl.create_default_context(cadata=authority.identity.certificate_pem.decode())
+    trusting = ssl.create_default_context(cadata=authority.identity.certificate_pem.decode())
     ends = [ssl.MemoryBIO() for _ in range(2)]
-    client = asking.wrap_bio(ends[0], ends[1], server_hostname="127.0.0.1")
-    answering = serving.wrap_bio(ends[1], ends[0], server_side=True)
+    client = trusting.wrap_bio(ends[0], ends[1], server_hostname="127.0.0.1")
+    server_side = serving.wrap_bio(ends[1], ends[0], server_side=True)
     for _ in range(4):
-        for side in (client, answering):
+        for side in (client, server_side):
             try:
                 side.do_handshake()
             except ssl.SSLWantReadError:

@@ -1,4 +1,4 @@
-"""A playground on the real control plane, where something of it is missing."""
+"""A playground on the real control plane: missing parts, and the rendering of its rules."""
 
 from pathlib import Path
 
@@ -12,14 +12,14 @@ from gpushare_playground.cluster.real import RIGHTS, TWO_RULES, RealControl
 from gpushare_playground.cluster.rules import helm_command, rendered
 
 
-async def test_a_folder_without_binaries_says_what_to_do_and_leaves_nothing(tmp_path: Path):
+async def test_a_folder_without_binaries_is_reported_and_leaves_no_state(tmp_path: Path):
     cluster = Cluster(driver=tmp_path, control=RealControl(tmp_path / "none"))
     with pytest.raises(ClusterError, match="no folder of binaries; build the components with"):
         await cluster.__aenter__()
     assert not cluster.state.exists()
 
 
-def test_helm_is_asked_for_the_policies_alone():
+def test_helm_renders_only_the_policies():
     command = helm_command(
         Path("/bin/helm"), Path("/charts/one"), (1, 36), ["a", "b"], Counting(MemoryUnit.MIB_128, 16160)
     )
@@ -31,9 +31,9 @@ def test_helm_is_asked_for_the_policies_alone():
     assert all(one.startswith("--show-only=templates/admission/") for one in shown)
 
 
-async def test_what_helm_prints_is_kept(tmp_path: Path):
-    kept = await rendered(["sh", "-c", "echo kind: Policy; echo noise >&2"], tmp_path / "rules.yaml")
-    assert kept.read_text() == "kind: Policy\n"
+async def test_the_output_of_helm_is_written_to_the_file(tmp_path: Path):
+    written = await rendered(["sh", "-c", "echo kind: Policy; echo noise >&2"], tmp_path / "rules.yaml")
+    assert written.read_text() == "kind: Policy\n"
 
 
 async def test_helms_own_error_is_reported(tmp_path: Path):

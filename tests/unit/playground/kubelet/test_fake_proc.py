@@ -1,4 +1,4 @@
-"""Whose a process is, and what a node agent reads of it."""
+"""Which container a process belongs to, and what a node agent reads about it."""
 
 import subprocess
 import sys
@@ -26,7 +26,7 @@ def test_a_command_next_to_a_program_may_belong_to_another_container_than_its_pa
     }
 
 
-def test_numbers_that_changed_hands_while_they_were_read_end_nothing():
+def test_process_ids_that_are_reused_while_they_are_read_do_no_harm():
     assert belonging({3: "a"}, {1: 2, 2: 1, 3: 4, 4: 3}) == {3: "a", 4: "a"}
     assert belonging({5: "a"}, {}) == {}
 
@@ -34,16 +34,18 @@ def test_numbers_that_changed_hands_while_they_were_read_end_nothing():
 def test_the_node_agent_finds_pod_and_container(tmp_path):
     attempt = Attempt(tmp_path / UID / "main" / "0", 0)
     assert owner(cgroup_of(UID, attempt.container_id)) == Owner(UID, attempt.container_id)
-    again = Attempt(tmp_path / UID / "main" / "1", 1)
-    assert again.container_id != attempt.container_id
+    restarted = Attempt(tmp_path / UID / "main" / "1", 1)
+    assert restarted.container_id != attempt.container_id
 
 
 def test_files_come_and_go_with_processes(tmp_path):
     proc = FakeProc(tmp_path / "proc")
     (tmp_path / "proc" / "4711").mkdir(parents=True)
-    waits = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    waiting = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
+    )
     with subprocess.Popen(
-        [sys.executable, "-c", waits], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", waiting], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as program:
         assert program.stdout is not None
         program.stdout.readline()

@@ -1,4 +1,4 @@
-"""Folders that stand for cgroups come and go with containers."""
+"""Folders that represent cgroups are created and removed with containers."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def started(folder: Path, number: int = 0) -> Attempt:
     return attempt
 
 
-def test_a_container_has_its_own_while_it_runs_and_sees_which(tmp_path: Path) -> None:
+def test_a_running_container_has_its_own_cgroup_and_sees_which(tmp_path: Path) -> None:
     cgroups, first, second = Cgroups(tmp_path / "cgroup"), started(tmp_path), started(tmp_path, 1)
     environments = [cgroups.enter(one) for one in (first, second)]
     pod = tmp_path / "cgroup" / "kubepods" / "besteffort" / f"pod{UID}"
@@ -22,8 +22,8 @@ def test_a_container_has_its_own_while_it_runs_and_sees_which(tmp_path: Path) ->
     assert (tmp_path / "cgroup" / "cgroup.controllers").exists()
     for attempt, variables in zip((first, second), environments, strict=True):
         assert variables["FAKEGPU_CGROUPS"] == str(tmp_path / "cgroup")
-        said = Path(variables["FAKEGPU_PROC"]).read_text()
-        assert said == f"0::/kubepods/besteffort/pod{UID}/{attempt.container_id}\n"
+        content = Path(variables["FAKEGPU_PROC"]).read_text()
+        assert content == f"0::/kubepods/besteffort/pod{UID}/{attempt.container_id}\n"
     cgroups.leave(first)
     cgroups.leave(first)
     assert [one.name for one in pod.iterdir()] == [second.container_id]
@@ -32,6 +32,6 @@ def test_a_container_has_its_own_while_it_runs_and_sees_which(tmp_path: Path) ->
     assert not pod.exists()
 
 
-def test_where_none_can_be_made_the_container_starts_without(tmp_path: Path) -> None:
+def test_a_container_starts_without_a_cgroup_where_none_can_be_made(tmp_path: Path) -> None:
     (tmp_path / "cgroup").write_text("a file")
     assert Cgroups(tmp_path / "cgroup").enter(started(tmp_path)) == {}

@@ -11,10 +11,10 @@ from gpushare_playground.kubelet.errors import DeviceUnavailable
 MEM = "aliyun.com/gpu-mem"
 
 
-def book_with(*healthy, sick=()):
+def book_with(*healthy, unhealthy=()):
     book = DeviceBook(shuffle=lambda _: None)
     book.connected(MEM)
-    book.listed(MEM, {**dict.fromkeys(healthy, True), **dict.fromkeys(sick, False)})
+    book.listed(MEM, {**dict.fromkeys(healthy, True), **dict.fromkeys(unhealthy, False)})
     return book
 
 
@@ -23,11 +23,11 @@ def grant(pod, *devices, container="c", response=b""):
 
 
 def test_only_healthy_devices_are_allocatable_but_all_count_as_capacity():
-    book = book_with("a", "b", sick=("c",))
+    book = book_with("a", "b", unhealthy=("c",))
     assert (book.capacity(), book.allocatable()) == ({MEM: 3}, {MEM: 2})
 
 
-def test_a_plugin_that_goes_leaves_its_capacity_until_the_grace_is_over():
+def test_a_plugin_that_disconnects_leaves_its_capacity_for_the_grace_period():
     book = book_with("a", "b")
     book.disconnected(MEM, now=10.0)
     assert (book.capacity(), book.allocatable()) == ({MEM: 2}, {MEM: 0})
@@ -54,7 +54,7 @@ def test_allocated_devices_are_not_free_until_their_pod_is_no_longer_active():
     assert book.free(MEM, 3) == ["a", "b", "c"]
 
 
-def test_a_reservation_keeps_others_away_and_ends_without_a_trace():
+def test_a_reservation_excludes_others_until_it_is_released():
     book = book_with("a", "b")
     book.reserve(MEM, ["a"])
     assert book.free(MEM, 1) == ["b"]
@@ -62,7 +62,7 @@ def test_a_reservation_keeps_others_away_and_ends_without_a_trace():
     assert book.free(MEM, 2) == ["a", "b"]
 
 
-def test_a_container_keeps_what_it_has_while_its_devices_are_healthy():
+def test_a_container_keeps_its_devices_while_they_are_healthy():
     book = book_with("a", "b")
     book.put(grant("p", "a"))
     assert book.needs("p", "c", MEM, 1, already_running=False) is False
@@ -106,7 +106,7 @@ def test_devices_are_offered_in_random_order():
 
 
 def test_what_is_written_to_the_checkpoint_is_read_back(tmp_path):
-    book = book_with("a", "b", sick=("c",))
+    book = book_with("a", "b", unhealthy=("c",))
     book.put(grant("p", "a", response=b"\x00\xff"))
     path = tmp_path / "checkpoint"
     write_checkpoint(path, book)
@@ -124,7 +124,7 @@ def test_no_checkpoint_means_no_allocations(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"Data":{},"Checksum":1}', '{"Data":{"PodDeviceEntries":[{}]},"Checksum":0}']
 )
-def test_a_broken_checkpoint_is_put_aside_and_nothing_is_made_of_it(tmp_path, text):
+def test_a_broken_checkpoint_is_put_aside_and_ignored(tmp_path, text):
     path = tmp_path / "checkpoint"
     path.write_text(text)
     assert read_checkpoint(path) == ([], [])
@@ -132,7 +132,7 @@ def test_a_broken_checkpoint_is_put_aside_and_nothing_is_made_of_it(tmp_path, te
     assert (tmp_path / "checkpoint.broken").read_text() == text
 
 
-def test_a_checkpoint_that_was_edited_is_not_believed(tmp_path):
+def test_a_checkpoint_that_was_edited_is_ignored(tmp_path):
     path = tmp_path / "checkpoint"
     book = book_with("a")
     book.put(grant("p", "a"))
@@ -141,7 +141,7 @@ def test_a_checkpoint_that_was_edited_is_not_believed(tmp_path):
     assert read_checkpoint(path) == ([], [])
 
 
-def test_a_grant_of_a_resource_that_was_dropped_is_kept_with_its_pod(tmp_path):
+def test_a_grant_of_a_resource_that_was_dropped_stays_with_its_pod(tmp_path):
     book = book_with("a")
     book.put(grant("p", "a"))
     book.disconnected(MEM, now=0.0)

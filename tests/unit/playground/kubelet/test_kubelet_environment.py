@@ -141,7 +141,7 @@ async def test_volumes_are_links_inside_the_containers_folder(tmp_path):
     assert (rootfs / "host").resolve() == host
     assert (rootfs / "etc/m/deep/x.txt").read_text() == "A"
     assert (rootfs / "data").is_dir()
-    link_mounts(rootfs, mounts)  # a second start finds them there
+    link_mounts(rootfs, mounts)  # as at a second start, when the links exist
 
 
 async def test_a_volume_that_does_not_exist_is_reported_by_name(tmp_path):
@@ -160,7 +160,7 @@ def with_gpus(tmp_path):
 
 
 @pytest.mark.parametrize("value", [None, "", "void"])
-def test_a_container_that_asks_for_no_gpu_gets_no_driver(tmp_path, value):
+def test_a_container_without_a_request_for_a_gpu_gets_no_driver(tmp_path, value):
     environment = {} if value is None else {"NVIDIA_VISIBLE_DEVICES": value}
     inject(environment, with_gpus(tmp_path), tmp_path)
     assert environment["FAKEGPU_VISIBLE_DEVICES"] == "void"
@@ -187,7 +187,7 @@ def test_a_missing_nvidia_smi_is_reported_clearly(tmp_path, monkeypatch):
     assert "not found on this machine" in ran.stderr
 
 
-def test_what_others_patched_into_the_capacity_is_copied_to_allocatable():
+def test_capacity_that_others_have_patched_is_copied_to_allocatable():
     before = {"aliyun.com/gpu-count": "8", "cpu": "1", "gone.example/x": "5"}
     capacity, allocatable = merged_resources(
         before, {"cpu": "8"}, {"a.b/c": 4}, {"a.b/c": 3}, ["gone.example/x"]
@@ -196,22 +196,22 @@ def test_what_others_patched_into_the_capacity_is_copied_to_allocatable():
     assert allocatable == {**capacity, "a.b/c": "3"}
 
 
-def asking(**cpu):
+def requesting(**cpu):
     containers = [{"name": name, "resources": {"requests": {"cpu": amount}}} for name, amount in cpu.items()]
     return pod_from({"containers": containers})
 
 
 def test_a_pod_that_does_not_fit_is_reported_with_resource_and_figures():
     with pytest.raises(Rejected) as caught:
-        check_fit(asking(a="500m"), [asking(a="7600m")], {"cpu": "8", "pods": "110"})
+        check_fit(requesting(a="500m"), [requesting(a="7600m")], {"cpu": "8", "pods": "110"})
     assert caught.value.reason == "OutOfcpu"
     assert (
         caught.value.problem
         == "Node didn't have enough resource: cpu, requested: 500, used: 7600, capacity: 8000"
     )
     with pytest.raises(Rejected, match="pods, requested: 1, used: 2, capacity: 2"):
-        check_fit(asking(), [asking(), asking()], {"pods": "2"})
-    check_fit(asking(a="400m"), [asking(a="7600m")], {"cpu": "8"})
+        check_fit(requesting(), [requesting(), requesting()], {"pods": "2"})
+    check_fit(requesting(a="400m"), [requesting(a="7600m")], {"cpu": "8"})
 
 
 def test_sidecars_count_with_the_others_and_init_containers_by_the_largest():

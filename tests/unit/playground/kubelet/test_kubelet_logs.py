@@ -1,4 +1,4 @@
-"""Logs as they are read."""
+"""Reading logs of containers."""
 
 from datetime import UTC, datetime
 
@@ -30,17 +30,17 @@ async def test_lines_come_without_their_marks_and_parts_are_joined(log):
     assert await shown(log) == b"one\ntwo\nthree four\n"
 
 
-async def test_the_last_lines_alone(log):
+async def test_only_the_last_lines(log):
     assert await shown(log, tail_lines=1) == b"three four\n"
     assert await shown(log, tail_lines=0) == b""
 
 
-async def test_times_can_be_shown_and_asked_for(log):
+async def test_times_can_be_shown_and_filtered_by(log):
     assert await shown(log, timestamps=True, tail_lines=1) == LINES[3].replace(b" stderr F", b"") + b"\n"
     assert await shown(log, since=datetime(2026, 1, 1, 0, 0, 3, tzinfo=UTC)) == b"three four\n"
 
 
-async def test_no_more_bytes_than_asked_for(log):
+async def test_no_more_bytes_than_requested(log):
     assert await shown(log, limit_bytes=5) == b"one\nt"
 
 
@@ -49,7 +49,7 @@ async def test_the_older_part_comes_first(log):
     assert (await shown(log)).startswith(b"zero\none\n")
 
 
-async def test_a_line_that_is_still_written_waits(log):
+async def test_an_incomplete_line_is_not_shown_yet(log):
     with log.open("ab") as stream:
         stream.write(b"2026-01-01T00:00:04.000000001Z stdout F fi")
     assert await shown(log, tail_lines=1) == b"three four\n"
@@ -68,7 +68,7 @@ async def test_following_ends_with_the_container_and_misses_nothing(log):
     assert await shown(log, running, follow=True, tail_lines=1) == b"three four\nlast\n"
 
 
-def test_options_are_read_and_wrong_ones_named():
+def test_options_are_read_and_wrong_ones_reported_by_name():
     assert log_options({"follow": "true", "tailLines": "5"}) == LogOptions(follow=True, tail_lines=5)
     with pytest.raises(ValueError, match="tailLines='-1'"):
         log_options({"tailLines": "-1"})

@@ -1,4 +1,4 @@
-"""Readers of logs that leave, and who may ask at all."""
+"""Readers of logs that disconnect, and access to the server."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ LINE = b"2026-01-01T00:00:01.000000001Z stdout F "
 
 
 class OnePod:
-    """A pod whose container runs, and says what a test writes into its log."""
+    """A pod with a running container, whose log tests write."""
 
     def __init__(self, log):
         self.log = log
@@ -44,8 +44,8 @@ def handlers():
     return [task for task in asyncio.all_tasks() if "RequestHandler" in repr(task.get_coro())]
 
 
-@pytest.mark.parametrize("says_more", [True, False], ids=["the container says more", "it is silent"])
-async def test_a_reader_that_goes_leaves_neither_an_error_nor_a_handler(served, caplog, says_more):
+@pytest.mark.parametrize("writes_more", [True, False], ids=["the container says more", "it is silent"])
+async def test_a_reader_that_disconnects_leaves_neither_an_error_nor_a_handler(served, caplog, writes_more):
     log, port = served
     caplog.set_level(logging.INFO)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -57,7 +57,7 @@ async def test_a_reader_that_goes_leaves_neither_an_error_nor_a_handler(served, 
         await reader.readuntil(b"one\n")
         assert handlers()
         writer.transport.abort()
-        if says_more:
+        if writes_more:
             with log.open("ab") as stream:
                 stream.write(LINE + b"more\n")
         while handlers():
@@ -67,7 +67,7 @@ async def test_a_reader_that_goes_leaves_neither_an_error_nor_a_handler(served, 
 
 @pytest.fixture
 async def over_tls(tmp_path):
-    """(port, TLS contexts by who asks) of a kubelet that serves HTTPS."""
+    """(port, TLS contexts by client) of a kubelet that serves HTTPS."""
     authority, stranger = Authority.new("authority"), Authority.new("stranger")
     identities = {
         "server": authority.issue("kubelet", hosts=["127.0.0.1"]),
@@ -93,17 +93,17 @@ async def over_tls(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("who", "status"), [("API server", 200), ("node", 401), ("anonymous", 401), ("stranger", None)]
+    ("user", "status"), [("API server", 200), ("node", 401), ("anonymous", 401), ("stranger", None)]
 )
-async def test_over_tls_only_the_api_server_may_ask(over_tls, who, status):
+async def test_over_tls_only_the_api_server_has_access(over_tls, user, status):
     port, contexts = over_tls
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=contexts[who])) as client:
-        asking = client.get(f"https://127.0.0.1:{port}/pods")
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=contexts[user])) as client:
+        request = client.get(f"https://127.0.0.1:{port}/pods")
         if status is None:
             with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
-                await asking
+                await request
             return
-        async with asking as answer:
+        async with request as answer:
             assert answer.status == status
 
 

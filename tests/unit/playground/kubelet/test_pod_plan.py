@@ -1,4 +1,4 @@
-"""What the kubelet does with a pod's containers, and the status that it writes."""
+"""The kubelet's plan for a pod's containers, and the status that it writes."""
 
 from pathlib import Path
 
@@ -33,22 +33,22 @@ def attempt(number=0, code=None, ran_s=1):
     return one
 
 
-def states(pod, **doing):
+def states(pod, **current):
     """Per container: missing = never started, None = runs, a number = ended with that code."""
     made = {}
     for container in pod.ordered:
         state = made[container.name] = ContainerState(container.name)
-        if container.name in doing:
-            state.attempt = attempt(code=doing[container.name])
+        if container.name in current:
+            state.attempt = attempt(code=current[container.name])
     return made
 
 
-def starts(pod, doing, now=100.0):
-    return [one.name for one in make_plan(pod, states(pod, **doing), now).start]
+def starts(pod, current, now=100.0):
+    return [one.name for one in make_plan(pod, states(pod, **current), now).start]
 
 
 @pytest.mark.parametrize(
-    ("init", "doing", "expected"),
+    ("init", "current", "expected"),
     [
         ((), {}, ["a", "b"]),
         ((), {"a": None}, ["b"]),
@@ -64,8 +64,8 @@ def starts(pod, doing, now=100.0):
         (("s*", "j"), {"s": 1, "j": 0, "a": None, "b": None}, ["s"]),
     ],
 )
-def test_containers_start_in_order_and_sidecars_stay(init, doing, expected):
-    assert starts(pod_of("a", "b", init=init), doing) == expected
+def test_containers_start_in_order_and_sidecars_stay(init, current, expected):
+    assert starts(pod_of("a", "b", init=init), current) == expected
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_a_failed_init_container_fails_the_pod_that_never_restarts():
     assert make_plan(pod, states(pod, i=1), 0.0).outcome == "Failed"
 
 
-def test_a_pod_ends_though_its_sidecar_runs():
+def test_a_pod_completes_although_its_sidecar_runs():
     pod = pod_of("a", init=("s*",), policy="Never")
     assert make_plan(pod, states(pod, s=None, a=0), 0.0).outcome == "Succeeded"
 
 
-def test_the_first_restart_is_at_once_and_later_ones_wait_twice_as_long_each_time():
+def test_the_first_restart_is_immediate_and_the_wait_for_later_ones_doubles():
     state = ContainerState("c")
     waits = []
     for number in range(5):
@@ -111,15 +111,15 @@ def test_the_first_restart_is_at_once_and_later_ones_wait_twice_as_long_each_tim
 
 def test_a_container_in_back_off_is_waited_for():
     pod = pod_of("a")
-    doing = states(pod, a=1)
-    doing["a"].not_before = 107.5
-    plan = make_plan(pod, doing, 100.0)
+    current = states(pod, a=1)
+    current["a"].not_before = 107.5
+    plan = make_plan(pod, current, 100.0)
     assert (plan.start, plan.wait_s) == ([], 7.5)
 
 
-def status(pod, doing, outcome="", now=100.0):
+def status(pod, current, outcome="", now=100.0):
     return running_status(
-        pod, doing, outcome=outcome, addresses=("127.64.0.9", "127.0.0.2"), now_ns=SECOND, now=now
+        pod, current, outcome=outcome, addresses=("127.64.0.9", "127.0.0.2"), now_ns=SECOND, now=now
     )
 
 
@@ -137,7 +137,7 @@ def test_a_running_pod_is_ready():
     assert found["containerStatuses"][0]["state"] == {"running": {"startedAt": "1970-01-01T00:00:01Z"}}
 
 
-def test_a_pod_whose_init_container_runs_is_pending_and_says_what_is_missing():
+def test_a_pod_whose_init_container_runs_is_pending_and_names_it():
     pod = pod_of("a", init=("i",))
     found = status(pod, states(pod, i=None))
     assert found["phase"] == "Pending"
@@ -147,9 +147,9 @@ def test_a_pod_whose_init_container_runs_is_pending_and_says_what_is_missing():
 
 def test_a_crashing_container_waits_and_shows_its_last_end():
     pod = pod_of("a")
-    doing = states(pod, a=3)
-    doing["a"].not_before = 110.0
-    shown = status(pod, doing)["containerStatuses"][0]
+    current = states(pod, a=3)
+    current["a"].not_before = 110.0
+    shown = status(pod, current)["containerStatuses"][0]
     assert shown["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert shown["lastState"]["terminated"]["exitCode"] == 3
     assert shown["lastState"]["terminated"]["reason"] == "Error"

@@ -1,4 +1,4 @@
-"""What a container's mounts come to for a process that has none."""
+"""The environment that replaces a container's mounts, for a process without mounts."""
 
 import os
 
@@ -31,12 +31,12 @@ def mounts_of(tmp_path):
     return {**mounts, "/etc/ld.so.preload": str(release.folder / "ld.so.preload")}, release.folder, made
 
 
-def test_the_environment_says_what_a_container_would_find(tmp_path):
+def test_the_environment_points_to_what_a_container_would_find(tmp_path):
     mounts, library, made = mounts_of(tmp_path)
     environment = {"LD_LIBRARY_PATH": "/fake"}
     rootfs = tmp_path / "rootfs"
     play_mounts(environment, mounts, rootfs)
-    play_mounts({}, mounts, rootfs)  # a second start finds the links there
+    play_mounts({}, mounts, rootfs)  # as at a second start, when the links exist
     folder = rootfs / "run/gpushare/driver"
     assert environment == {
         "LD_PRELOAD": ":".join(f"{library}/{name}" for name in LIBRARIES),
@@ -64,6 +64,6 @@ def test_a_container_without_such_mounts_is_left_as_it_is(tmp_path):
     assert not (tmp_path / "rootfs").exists()
 
 
-def test_places_are_those_of_the_node_agent():
+def test_paths_are_those_of_the_node_agent():
     assert IN_CONTAINER == RUN
     assert PRELOAD == "/etc/ld.so.preload"

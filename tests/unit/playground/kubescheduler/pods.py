@@ -6,9 +6,9 @@ from gpushare_playground.objects import Json
 
 
 def a_pod(name: str = "p", *, uid: str = "", priority: int = 0, **spec: Any) -> Json:
-    """A pod in namespace default; ``asks`` gives the limits of its only container."""
-    asks = spec.pop("asks", {})
-    container = {"name": "c", "image": "i", "resources": {"limits": asks, "requests": asks}}
+    """A pod in namespace default; ``requests`` are the requests and limits of its only container."""
+    requests = spec.pop("requests", {})
+    container = {"name": "c", "image": "i", "resources": {"limits": requests, "requests": requests}}
     defaults = {"containers": [container], "priority": priority, "schedulerName": "ack-co-scheduler"}
     metadata = {"name": name, "namespace": "default", "uid": uid or f"uid-{name}"}
     return {"metadata": metadata, "spec": {**defaults, **spec}}

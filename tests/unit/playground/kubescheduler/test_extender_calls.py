@@ -1,4 +1,4 @@
-"""The extender's wire, over real HTTP against a scripted server."""
+"""The extender's protocol, over real HTTP against a scripted server."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def answering(body: object, status: int = 200) -> Answer:
     return answer
 
 
-GPU_POD = a_pod(asks={"aliyun.com/gpu-mem": "8"})
+GPU_POD = a_pod(requests={"aliyun.com/gpu-mem": "8"})
 
 
 async def test_filter_sends_the_whole_pod_and_the_names_under_gos_keys() -> None:
@@ -106,7 +106,7 @@ async def test_another_status_and_a_body_that_is_no_json_are_errors() -> None:
                 await call
 
 
-async def test_an_extender_that_is_down_is_named_as_go_names_it() -> None:
+async def test_an_extender_that_is_down_is_reported_as_by_go() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]

@@ -1,4 +1,4 @@
-"""One scheduler leads: the holder of the lease, until it has not been renewed for long enough by the others' own clocks."""
+"""One scheduler leads: the lease's holder, until it has not renewed for long enough, by the others' own clocks."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ class Clock:
 
 
 class Server:
-    """Keeps one lease, with versions; ``away`` answers nothing."""
+    """Stores one lease, with versions; while ``away``, requests fail."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
@@ -61,7 +61,7 @@ def lead(server: Server, holder: str, clock: Clock) -> Lead:
     return Lead(server, "s", holder, clock, duration_s=15.0)  # type: ignore[arg-type]
 
 
-async def test_the_first_leads_and_the_second_waits_until_it_is_silent_for_long_enough() -> None:
+async def test_the_second_leads_once_the_first_has_not_renewed_for_long_enough() -> None:
     server, clock = Server(), Clock()
     await lead(server, "a", clock).acquire()
     assert server.holder == "a"
@@ -73,21 +73,21 @@ async def test_the_first_leads_and_the_second_waits_until_it_is_silent_for_long_
     assert server.lease["spec"]["leaseTransitions"] == 1
 
 
-async def test_who_renews_is_not_replaced() -> None:
+async def test_a_leader_that_renews_is_not_replaced() -> None:
     server, clock = Server(), Clock()
     first, second = lead(server, "a", clock), lead(server, "b", clock)
     await first.acquire()
-    keeping = asyncio.create_task(first.renew())
+    renewing = asyncio.create_task(first.renew())
     waiting = asyncio.create_task(second.acquire())
     for _ in range(200):
         await asyncio.sleep(0)
     assert server.holder == "a"
-    keeping.cancel()
+    renewing.cancel()
     await waiting
     assert server.holder == "b"
 
 
-async def test_who_cannot_renew_gives_up_before_another_may_begin() -> None:
+async def test_a_leader_that_cannot_renew_stops_before_another_may_start() -> None:
     server, clock = Server(), Clock()
     first = lead(server, "a", clock)
     await first.acquire()
@@ -98,7 +98,7 @@ async def test_who_cannot_renew_gives_up_before_another_may_begin() -> None:
     assert clock.now_s < started_s + 15
 
 
-async def test_a_lease_that_its_holder_gave_back_is_taken_at_once() -> None:
+async def test_a_released_lease_is_acquired_immediately() -> None:
     server, clock = Server(), Clock()
     await lead(server, "a", clock).acquire()
     assert server.lease is not None
@@ -112,6 +112,6 @@ async def test_the_holder_identity_has_the_pods_name_and_differs_at_each_start()
     server, clock, names = Server(), Clock(), [identity(), identity()]
     assert names[0] != names[1]
     await lead(server, names[0], clock).acquire()
-    beside = Leading(None, ("kube-system", "s"))  # type: ignore[arg-type]
-    assert beside.is_ours(server.holder)
+    leading = Leading(None, ("kube-system", "s"))  # type: ignore[arg-type]
+    assert leading.is_ours(server.holder)
     assert not Leading(None, ("kube-system", "s"), "another").is_ours(server.holder)  # type: ignore[arg-type]

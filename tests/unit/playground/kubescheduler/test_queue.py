@@ -75,7 +75,7 @@ async def test_a_pod_that_the_extender_refused_is_helped_by_any_event(queue: Sch
     assert (await take(queue)).attempts == 2
 
 
-async def test_an_event_during_the_try_is_not_missed(queue: SchedulingQueue) -> None:
+async def test_an_event_during_the_attempt_is_not_missed(queue: SchedulingQueue) -> None:
     queue.add(a_pod())
     waiting = await take(queue)
     queue.happened(Event.POD_GONE)
@@ -105,7 +105,7 @@ async def test_after_an_error_the_back_off_is_waited_out_and_doubles_up_to_ten_s
         watch.now += 0.01
 
 
-async def test_a_pod_that_nothing_helps_is_tried_again_after_five_minutes(
+async def test_an_unschedulable_pod_is_tried_again_after_five_minutes(
     queue: SchedulingQueue, watch: Watch
 ) -> None:
     queue.add(a_pod())
@@ -125,7 +125,7 @@ async def test_a_gated_pod_is_not_tried_before_its_gates_are_gone(queue: Schedul
     assert (await take(queue)).uid == "uid-p"
 
 
-async def test_a_change_of_the_pod_itself_brings_it_back_if_it_matters(queue: SchedulingQueue) -> None:
+async def test_a_relevant_change_of_the_pod_itself_queues_it_again(queue: SchedulingQueue) -> None:
     queue.add(a_pod())
     await fail(queue)
     queue.update(a_pod(), gated=False, worth=False)
@@ -135,7 +135,7 @@ async def test_a_change_of_the_pod_itself_brings_it_back_if_it_matters(queue: Sc
     assert (await take(queue)).pod is changed
 
 
-async def test_a_change_during_the_try_counts_as_an_event(queue: SchedulingQueue) -> None:
+async def test_a_change_during_the_attempt_counts_as_an_event(queue: SchedulingQueue) -> None:
     queue.add(a_pod())
     waiting = await take(queue)
     queue.update(a_pod(nodeSelector={"a": "b"}), gated=False, worth=True)
@@ -143,7 +143,7 @@ async def test_a_change_during_the_try_counts_as_an_event(queue: SchedulingQueue
     assert queue.place_of("uid-p") is Place.BACKING_OFF
 
 
-async def test_a_pod_that_is_gone_does_not_come_back(queue: SchedulingQueue) -> None:
+async def test_a_deleted_pod_does_not_come_back(queue: SchedulingQueue) -> None:
     queue.add(a_pod())
     waiting = await take(queue)
     queue.remove("uid-p")

@@ -35,8 +35,8 @@ class ScriptedExtender(Extender):
         self.calls.append(("filter", pod["metadata"]["name"], tuple(nodes)))
         if self.down:
             raise ExtenderError(self.down)
-        kept = [name for name in nodes if name not in self.refused and name not in self.hopeless]
-        return FilterResult(kept, self.refused, self.hopeless)
+        passed = [name for name in nodes if name not in self.refused and name not in self.hopeless]
+        return FilterResult(passed, self.refused, self.hopeless)
 
     async def prioritize(self, pod: Json, nodes: "list[str] | tuple[str, ...]") -> dict[str, int]:  # type: ignore[override]
         self.calls.append(("prioritize", pod["metadata"]["name"], tuple(nodes)))
@@ -78,7 +78,7 @@ class World:
         await until(lambda: self.condition(name) != ("None", "None"))
         return self.condition(name)
 
-    def waits(self, name: str = "p") -> Place | None:
+    def place_in_queue(self, name: str = "p") -> Place | None:
         return self.scheduler.profiles["ack-co-scheduler"].queue.place_of(f"uid-{name}")
 
 
@@ -102,7 +102,7 @@ async def test_a_gpu_pod_is_filtered_scored_and_bound_through_the_extender(world
         world.api.add(NODES, a_node(name, gpu_mem="15"))
     world.extender.refused = {"n1": "no single GPU has 8 GiB free"}
     world.extender.points = {"n3": 500}
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     assert await world.placed() == "n3"
     assert world.extender.calls == [
         ("filter", "p", ("n1", "n2", "n3")),
@@ -111,32 +111,32 @@ async def test_a_gpu_pod_is_filtered_scored_and_bound_through_the_extender(world
     ]
     await until(lambda: world.events.seen)
     assert world.events.seen == [("Normal", "Scheduled", "Successfully assigned default/p to n3")]
-    assert world.waits() is None
+    assert world.place_in_queue() is None
 
 
-async def test_prioritize_is_not_asked_when_one_node_is_left(world: World) -> None:
+async def test_prioritize_is_not_called_when_one_node_is_left(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     await world.placed()
     assert world.extender.verbs() == ["filter", "bind"]
 
 
-async def test_nodes_that_fail_the_in_tree_filters_are_not_shown_to_the_extender(world: World) -> None:
+async def test_nodes_that_fail_the_in_tree_filters_are_not_sent_to_the_extender(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="4"))
     world.api.add(NODES, a_node("n2", gpu_mem="15"))
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     assert await world.placed() == "n2"
     assert world.extender.calls[0] == ("filter", "p", ("n2",))
 
 
-async def test_a_refused_pod_says_why_in_kube_schedulers_words(world: World) -> None:
+async def test_a_refused_pod_has_the_message_of_kube_scheduler(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="4"))
     world.api.add(NODES, a_node("n2", gpu_mem="15"))
     world.api.add(NODES, a_node("n3", gpu_mem="15"))
     reason = "no single GPU has 8 GiB free (largest free: 4 GiB on GPU 1)"
     world.extender.refused = {"n2": reason}
     world.extender.hopeless = {"n3": "has no GPU"}
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     message = (
         f"0/3 nodes are available: 1 Insufficient aliyun.com/gpu-mem, 1 has no GPU, 1 {reason}. "
         "preemption: 0/3 nodes are available: "
@@ -148,39 +148,39 @@ async def test_a_refused_pod_says_why_in_kube_schedulers_words(world: World) -> 
 
 async def test_preemption_is_described_as_by_kube_scheduler(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
-    world.add_pod("lesser", asks={**GPU, "cpu": "1"}, priority=5)
+    world.add_pod("lesser", requests={**GPU, "cpu": "1"}, priority=5)
     await world.placed("lesser")
     # With the lesser pod gone this one would fit: the real scheduler would evict it.
-    world.add_pod("higher", asks=GPU, priority=9)
+    world.add_pod("higher", requests=GPU, priority=9)
     _, message = await world.refused("higher")
     assert message.endswith("preemption: the playground's scheduler preempts no pods")
-    world.add_pod("meek", asks=GPU, priority=9, preemptionPolicy="Never")
+    world.add_pod("meek", requests=GPU, priority=9, preemptionPolicy="Never")
     _, message = await world.refused("meek")
     assert message.endswith("preemption: not eligible due to preemptionPolicy=Never.")
-    world.add_pod("equal", asks=GPU, priority=5)
+    world.add_pod("equal", requests=GPU, priority=5)
     _, message = await world.refused("equal")
     assert message.endswith(NO_VICTIMS)
 
 
 async def test_without_nodes_the_pod_waits_for_the_first(world: World) -> None:
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     assert await world.refused() == ("Unschedulable", "no nodes available to schedule pods")
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
     assert await world.placed() == "n1"
 
 
-async def test_a_waiting_pod_is_placed_as_soon_as_another_ends(world: World) -> None:
+async def test_a_pending_pod_is_placed_as_soon_as_another_completes(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
-    world.add_pod("first", asks=GPU)
+    world.add_pod("first", requests=GPU)
     await world.placed("first")
-    world.add_pod("second", asks=GPU)
+    world.add_pod("second", requests=GPU)
     message = f"0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem. {NO_VICTIMS}"
     assert await world.refused("second") == ("Unschedulable", message)
     world.api.change(PODS, "default/first", status={"phase": "Succeeded"})
     assert await world.placed("second") == "n1"
 
 
-async def test_of_what_the_extender_alone_counts_full_nodes_are_asked_about() -> None:
+async def test_full_nodes_are_sent_to_an_extender_that_counts_the_resource_alone() -> None:
     api, events = MemoryApi((PODS, NODES)), Events()
     extender = ScriptedExtender(api)
     profiles: dict[str, Extender | None] = {"ack-co-scheduler": extender}
@@ -190,7 +190,7 @@ async def test_of_what_the_extender_alone_counts_full_nodes_are_asked_about() ->
     world = World(api, extender, scheduler, events)
     task = asyncio.create_task(scheduler.run())
     world.api.add(NODES, a_node("n1", gpu_mem="4"))
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     assert await world.placed() == "n1"
     assert extender.verbs() == ["filter", "bind"]
     task.cancel()
@@ -200,7 +200,7 @@ async def test_of_what_the_extender_alone_counts_full_nodes_are_asked_about() ->
 async def test_a_pod_that_the_extender_refused_is_tried_again_when_anything_happens(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
     world.extender.refused = {"n1": "full"}
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     await world.refused()
     world.extender.refused = {}
     world.api.change(NODES, "n1", metadata={"annotations": {"gpushare.dev/devices": "{}"}})
@@ -210,12 +210,12 @@ async def test_a_pod_that_the_extender_refused_is_tried_again_when_anything_happ
 async def test_heartbeats_and_own_conditions_retry_no_pod(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
     world.extender.refused = {"n1": "full"}
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     await world.refused()
     calls = len(world.extender.calls)
     beat = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}]
     world.api.change(NODES, "n1", status={"conditions": beat})
-    await until(lambda: world.waits() is Place.UNSCHEDULABLE)
+    await until(lambda: world.place_in_queue() is Place.UNSCHEDULABLE)
     calls = len(world.extender.calls)
     beat = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:10Z"}]
     world.api.change(NODES, "n1", status={"conditions": beat})
@@ -227,9 +227,9 @@ async def test_heartbeats_and_own_conditions_retry_no_pod(world: World) -> None:
 async def test_the_next_pod_is_scheduled_while_a_binding_is_under_way_and_counts_it(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
     world.extender.may_bind.clear()
-    world.add_pod("first", asks=GPU)
+    world.add_pod("first", requests=GPU)
     await until(lambda: "bind" in world.extender.verbs())
-    world.add_pod("second", asks=GPU)
+    world.add_pod("second", requests=GPU)
     reason, message = await world.refused("second")
     assert (reason, message) == (
         "Unschedulable",
@@ -239,12 +239,12 @@ async def test_the_next_pod_is_scheduled_while_a_binding_is_under_way_and_counts
     assert await world.placed("first") == "n1"
 
 
-async def test_a_failed_binding_frees_the_place_and_is_an_error_to_be_tried_again(world: World) -> None:
+async def test_a_failed_binding_frees_the_place_and_is_an_error_that_is_retried(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
     world.extender.binds_fail = "GPU 0 has been taken meanwhile"
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     assert await world.refused() == ("SchedulerError", "GPU 0 has been taken meanwhile")
-    assert world.waits() is Place.BACKING_OFF
+    assert world.place_in_queue() is Place.BACKING_OFF
     state = world.scheduler.occupancy.node("n1")
     assert state is not None
     assert state.used == {}
@@ -252,19 +252,19 @@ async def test_a_failed_binding_frees_the_place_and_is_an_error_to_be_tried_agai
     assert await world.placed() == "n1"
 
 
-async def test_an_extender_that_is_down_is_reported_and_asked_again_later(world: World) -> None:
+async def test_an_extender_that_is_down_is_reported_and_called_again_later(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
     world.extender.down = (
         'Post "http://127.0.0.1:1/filter": dial tcp 127.0.0.1:1: connect: connection refused'
     )
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     assert await world.refused() == ("SchedulerError", world.extender.down)
     assert ("Warning", "FailedScheduling", world.extender.down) in world.events.seen
     world.extender.down = ""
     assert await world.placed() == "n1"
 
 
-async def test_a_binding_that_came_through_though_its_answer_was_lost_is_well(world: World) -> None:
+async def test_a_binding_whose_response_was_lost_counts_as_successful(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
 
     async def bind_and_fail(pod: Json, node: str) -> None:
@@ -272,9 +272,9 @@ async def test_a_binding_that_came_through_though_its_answer_was_lost_is_well(wo
         raise ExtenderError("context deadline exceeded")
 
     world.extender.bind = bind_and_fail  # type: ignore[method-assign]
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     assert await world.placed() == "n1"
-    await until(lambda: world.waits() is None)
+    await until(lambda: world.place_in_queue() is None)
     state = world.scheduler.occupancy.node("n1")
     assert state is not None
     assert state.used == {"aliyun.com/gpu-mem": 8}
@@ -284,33 +284,33 @@ async def test_a_pod_deleted_while_it_is_bound_leaves_nothing_behind(world: Worl
     world.api.add(NODES, a_node("n1", gpu_mem="15"))
     world.extender.may_bind.clear()
     world.extender.binds_fail = "pods not found"
-    world.add_pod(asks=GPU)
+    world.add_pod(requests=GPU)
     await until(lambda: "bind" in world.extender.verbs())
     world.api.drop("pods", "default/p")
     world.extender.may_bind.set()
     await until(lambda: not world.scheduler.occupancy.is_assumed("uid-p"))
-    assert world.waits() is None
+    assert world.place_in_queue() is None
 
 
 async def test_a_gated_pod_waits_for_its_gates(world: World) -> None:
     world.api.add(NODES, a_node("n1"))
     world.add_pod(schedulingGates=[{"name": "example.com/wait"}])
-    await until(lambda: world.waits() is Place.GATED)
+    await until(lambda: world.place_in_queue() is Place.GATED)
     world.api.change(PODS, "default/p", spec={"schedulingGates": None})
     assert await world.placed() == "n1"
 
 
-async def test_capacity_taken_while_the_extender_was_asked_is_not_allocated_twice(world: World) -> None:
+async def test_capacity_taken_during_the_extenders_filter_is_not_allocated_twice(world: World) -> None:
     world.api.add(NODES, a_node("n1", gpu_mem="15", cpu="1"))
 
     async def slow_filter(pod: Json, nodes: list[str]) -> FilterResult:
         if "quick" not in world.api.named(PODS):
-            world.add_pod("quick", schedulerName="default-scheduler", asks={"cpu": "1"})
+            world.add_pod("quick", schedulerName="default-scheduler", requests={"cpu": "1"})
             await until(lambda: world.node_of("quick"))
         return FilterResult(list(nodes))
 
     world.extender.filter = slow_filter  # type: ignore[method-assign, assignment]
-    world.add_pod(asks={**GPU, "cpu": "1"})
+    world.add_pod(requests={**GPU, "cpu": "1"})
     message = f"0/1 nodes are available: 1 Insufficient cpu. {NO_VICTIMS}"
     assert await world.refused() == ("Unschedulable", message)
     assert world.node_of() == ""
