@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.cluster.kwok import node_object
 from tests.e2e.engines import karpenter
+from tests.e2e.engines.ways import MIB, POOLS, WAYS, Pool, Way, pods
 from tests.e2e.product.product import CHECKOUT, INSTALLER, Product
 
 pytestmark = pytest.mark.nightly
@@ -22,60 +22,6 @@ pytestmark = pytest.mark.nightly
 Json = dict[str, Any]
 PAGE = "docs/guide/autoscaling.md"
 POOL = "karpenter.sh/nodepool"
-MIB = 15360
-
-
-@dataclass(frozen=True)
-class Pool:
-    """Nodes of one NodePool: their GPUs of ``MIB`` and mode."""
-
-    name: str
-    mode: str = "cgpu"
-    gpus: int = 1
-
-
-ONE, TWO = Pool("gpus"), Pool("two", gpus=2)
-COMPUTE, WHOLE = Pool("compute", "core_mem"), Pool("whole", "topology", gpus=2)
-POOLS = (ONE, TWO, COMPUTE, WHOLE)
-
-
-@dataclass(frozen=True)
-class Way:
-    """A way to request a share; two pods of it fit a node of the pool, or one if ``alone``."""
-
-    id: str
-    limits: Mapping[str, object]
-    pool: Pool = ONE
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    alone: bool = False
-    containers: int = 1
-
-
-WAYS = (
-    Way("units", {names.GPU_MEM: 6}),
-    Way("bytes", {names.GPU_MEMORY: "6Gi"}),
-    Way("percent", {names.GPU_MEMORY_PERCENT: 40}),
-    Way("burstable", {names.GPU_MEMORY: "6Gi"}, annotations={names.ANN_GPU_MEMORY_LIMIT: "12Gi"}),
-    Way("units-and-compute", {names.GPU_MEM: 2, names.GPU_CORE: 40}, COMPUTE),
-    Way("bytes-and-compute", {names.GPU_MEMORY: "2Gi", names.GPU_CORE: 40}, COMPUTE),
-    Way("several-gpus", {names.GPU_MEM: 18}, TWO, {names.LABEL_POD_GPU_COUNT: "2"}, alone=True),
-    Way(
-        "a-gpu-per-container",
-        {names.GPU_MEM: 9},
-        TWO,
-        {names.LABEL_POD_APART: "true"},
-        alone=True,
-        containers=2,
-    ),
-    Way("whole-gpus-of-topology", {names.GPU_WHOLE: 1}, WHOLE),
-    Way(
-        "a-whole-gpu-by-label",
-        {names.GPU_MEM: 15},
-        labels={names.LABEL_POD_PLACEMENT: names.POD_PLACEMENT_WHOLE_DEVICE},
-        alone=True,
-    ),
-)
 
 
 @pytest.fixture(scope="module")
@@ -127,27 +73,6 @@ def of_pool(command: str, pool: Pool) -> str:
         command, count = re.subn(rf"(--{option}) \S+", rf"\1 {value}", command)
         assert count == 1, f"{PAGE}: {command}: no --{option}"
     return command
-
-
-def pods(way: Way, count: int) -> list[Json]:
-    """Pods that sleep, for nodes of the way's pool."""
-    container = {
-        "image": "busybox:1.36",
-        "command": ["sleep", "100000"],
-        "resources": {"limits": dict(way.limits)},
-    }
-    spec = {
-        "nodeSelector": {POOL: way.pool.name},
-        "terminationGracePeriodSeconds": 1,
-        "containers": [container | {"name": f"main-{number}"} for number in range(way.containers)],
-    }
-    metadata = {
-        "namespace": "default",
-        "labels": {"app": way.id, **way.labels},
-        "annotations": dict(way.annotations),
-    }
-    named = [metadata | {"name": f"{way.id}-{number}"} for number in range(count)]
-    return [{"apiVersion": "v1", "kind": "Pod", "metadata": one, "spec": spec} for one in named]
 
 
 def nodes(product: Product, pool: Pool) -> list[str]:
@@ -204,7 +129,7 @@ def initialized(product: Product, pool: Pool) -> None:
 def test_nodes_are_created_from_zero_for(product: Product, way: Way) -> None:
     assert not nodes(product, way.pool)
     wanted = 3 if way.alone else 2
-    product.apply(*pods(way, 3))
+    product.apply(*pods(way, 3, POOL))
 
     for node in created(product, way.pool, wanted):
         described(product, node, way.pool)
