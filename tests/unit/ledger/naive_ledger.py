@@ -184,7 +184,7 @@ class NaiveLedger:
             return reasons.mixed(request, others), False
         if full := self.full(node):
             return full, False
-        text = self._short(request, node, healthy, asked_mib)
+        text = self._short(request, node, devices, asked_mib)
         shortage = reasons.shortage_note(node.devices)
         return text and (text + (f"; {shortage}" if shortage else ""), False)
 
@@ -194,14 +194,15 @@ class NaiveLedger:
         return reasons.unhealthy_text(node.devices) if sick else ""
 
     def _short(
-        self, request: Request, node: NodeDevices, healthy: list[Device], asked_mib: int
+        self, request: Request, node: NodeDevices, devices: tuple[Device, ...], asked_mib: int
     ) -> str | None:
+        healthy = [device for device in devices if device.in_service]
         roomy = [device for device in healthy if self.has_memory(node, device, request.memory_units)]
         if not roomy:
             best = max(healthy, key=lambda device: (self.room_units(node, device), -device.index))
             free_mib = self.room_units(node, best) * node.unit.mib
-            if not free_mib and len(healthy) < len(node.devices):
-                return reasons.no_room(asked_mib) + reasons.full_in_service(len(healthy), len(node.devices))
+            if not free_mib and len(healthy) < len(devices):
+                return reasons.no_room(asked_mib) + reasons.full_in_service(len(healthy), len(devices))
             return reasons.no_room(asked_mib) + reasons.largest_free(free_mib, best.index)
         open_to_pods = [device for device in roomy if self.below_cap(node, device)]
         if not open_to_pods:

@@ -41,6 +41,7 @@ class Moving(RuleBasedStateMachine):
         self._wants: dict[int, str] = {}
         self._in_act = 0
         self._since: dict[tuple[int, str, float], tuple[float, int]] = {}
+        self._switches_before = 0
         for replica in self.cluster.replicas:
             replica.on_room_made = self._room_is_made
             replica.on_moved = self._is_moved
@@ -227,14 +228,15 @@ class Moving(RuleBasedStateMachine):
             assert not lost, f"room is kept for {lost} for ever"
             for uid, since_s in {**places, **reserved}.items():
                 key = (id(replica.world), uid, since_s)
-                self._since[key] = before.get(key, (now_s, self.cluster.switches))
+                self._since[key] = before.get(key, (now_s, self._switches_before))
                 assert now_s - self._since[key][0] <= RESERVED_S + _LATE_S, (
                     f"room is kept for {uid} for too long"
                 )
             for uid, since_s in reserved.items():
-                # Another replica that is called meanwhile knows nothing of it (decision 8).
+                # Another replica that is called meanwhile, or was since the pod was evicted, knows nothing of it (decision 8).
                 if self._since[id(replica.world), uid, since_s][1] == self.cluster.switches:
                     self._is_its_own(replica, uid)
+        self._switches_before = self.cluster.switches
 
     def _is_its_own(self, replica: Replica, uid: str) -> None:
         record, ledger = replica.world.view.waiting.get(uid), replica.world.ledger
