@@ -73,24 +73,24 @@ class MatchingGpus:
         opted_out = (pod.metadata.labels or {}).get(names.LABEL_ADMISSION) == "disabled"
         if selection is None or opted_out or not asks_for_gpu(pod):
             return ""
+        gpus = await self._known()
+        return "" if gpus is None else gpus.problem(selection)
+
+    async def _known(self) -> ClusterGpus | None:
+        """The GPUs by a list that is recent enough; ``None`` if there is none."""
         try:
             async with asyncio.timeout(self._within_s), self._turn:
-                gpus = await self._present()
+                now_s = self._clock.monotonic()
+                if self._listed is None or now_s - self._listed_at_s >= FRESH_S:
+                    self._listed, self._listed_at_s = await self._list(), now_s
+                return self._listed
         except TimeoutError:
             logger.warning(
-                "nodes were not listed within %.0f s, so a pod that chooses GPUs is accepted", self._within_s
+                "nodes were not listed within %.0f s, so the choice of GPUs is not checked", self._within_s
             )
-            return ""
         except KubeError as error:
-            logger.warning("nodes cannot be listed, so a pod that chooses GPUs is accepted: %s", error)
-            return ""
-        return gpus.problem(selection)
-
-    async def _present(self) -> ClusterGpus:
-        now_s = self._clock.monotonic()
-        if self._listed is None or now_s - self._listed_at_s >= FRESH_S:
-            self._listed, self._listed_at_s = await self._list(), now_s
-        return self._listed
+            logger.warning("nodes cannot be listed, so the choice of GPUs is not checked: %s", error)
+        return None
 
     async def _list(self) -> ClusterGpus:
         uuids: defaultdict[Device, set[str]] = defaultdict(set)
