@@ -21,13 +21,13 @@ def other_gpus(nodes: Iterable[NodeDevices | None]) -> str:
 
 
 def listed_kinds(kinds: Counter[str]) -> str:
-    """The most common of ``kinds`` (``kind_text``) with their numbers: ``4 × NVIDIA A10 (ampere, 22.5 GiB)``."""
+    """The most common of ``kinds`` (``kind_text``) with their numbers: ``4 × NVIDIA A10 (ampere, 23028 MiB)``."""
     listed = [f"{count} × {kind}" for kind, count in kinds.most_common(_MOST_KINDS)]
     more = [f"{len(kinds) - _MOST_KINDS} more kinds"] if len(kinds) > _MOST_KINDS else []
     return ", ".join(listed + more) or "no GPUs"
 
 
 def kind_text(device: Device) -> str:
-    """Model, architecture and memory of a GPU: ``NVIDIA A10 (ampere, 22.5 GiB)``."""
+    """Model, architecture and memory of a GPU: ``NVIDIA A10 (ampere, 23028 MiB)``."""
     details = ", ".join(filter(None, (device.architecture, memory_text(device.total_mib))))
     return f"{device.model or 'unknown model'} ({details})"
