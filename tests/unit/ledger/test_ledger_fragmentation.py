@@ -247,7 +247,7 @@ def test_the_node_with_the_highest_score_allocates_the_gpus_that_were_scored(
     scored_growth = ledger._growth.of(request).grown
     for name in fits:
         column = ledger._books.column_of[name]
-        if scored_growth[column] >= CLOSES:
+        if scored_growth[column] >= CLOSES // 2:  # what is added to may be negative
             grown[name] += CLOSES
         assert scored_growth[column] == grown[name]
     best = [name for name in fits if scored[name] == 10]
