@@ -1,4 +1,4 @@
-"""Deadlines that scale with the machine: time for which processors were short does not count."""
+"""Deadlines that scale with the machine: longer on slow processors, and time for which processors were short does not count."""
 
 import re
 import subprocess
@@ -10,6 +10,25 @@ _PRESSURE: Final = Path("/proc/pressure/cpu")
 _SOME: Final = re.compile(r"^some .*total=(\d+)", re.MULTILINE)
 #: Even on a busy machine a deadline passes after this many times its length.
 _MOST_TIMES: Final = 5.0
+#: A loop, and the seconds of processor time that it takes at most on the machines for which deadlines are written (half of that on most).
+_LOOP: Final = range(100_000)
+_LOOP_S: Final = 0.01
+
+
+def loop_s() -> float:
+    """Seconds of processor time that this processor takes for a loop."""
+
+    def once_s() -> float:
+        began_s = time.thread_time()
+        for _ in _LOOP:
+            pass
+        return time.thread_time() - began_s
+
+    return min(once_s() for _ in range(3))
+
+
+#: How many times longer than on the machines for which deadlines are written this processor takes; 1 on those and faster ones.
+SLOWNESS: Final = max(1.0, loop_s() / _LOOP_S)
 
 
 def starved_s() -> float:
@@ -22,10 +41,10 @@ def starved_s() -> float:
 
 
 class Deadline:
-    """A deadline ``seconds`` from now, not counting time in which processes wait for a processor."""
+    """A deadline ``seconds`` from now, times ``SLOWNESS``, not counting time in which processes wait for a processor."""
 
     def __init__(self, seconds: float) -> None:
-        now = time.monotonic()
+        now, seconds = time.monotonic(), seconds * SLOWNESS
         self._seconds = seconds
         self._end = now + seconds
         self._latest = now + seconds * _MOST_TIMES
