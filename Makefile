@@ -19,7 +19,7 @@ E2E = PATH="$(CURDIR)/$(BIN):$$PATH" GPUSHARE_E2E_K8S=$(K8S) $(BIN)/python -m py
 CONTROL_PLANE := etcd kube-apiserver kube-controller-manager kube-scheduler helm
 
 .DEFAULT_GOAL := help
-.PHONY: help ci nightly quick run test e2e e2e-parts e2e-archives e2e-programs e2e-engines cluster images check kubectl-plugin krew release bench bench-isolation bench-cluster bench-dra bench-placement bench-departures load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation lookahead clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
+.PHONY: help ci nightly quick run test e2e e2e-parts e2e-virtual e2e-archives e2e-programs e2e-engines cluster images check kubectl-plugin krew release bench bench-isolation bench-cluster bench-dra bench-placement bench-departures load bench-smoke gpu-check docs docs-test format coverage fakegpu isolation lookahead clients sanitize race-isolation soak soak-slow fuzz valgrind proto lock clean
 
 help: ## Say what each target does
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,15 @@ e2e-parts: $(STAMPS)/test fakegpu isolation lookahead proto ## End-to-end tests 
 	@scripts/unpack-docker
 	@$(MAKE) --no-print-directory e2e-programs e2e-archives
 	@$(E2E) tests/e2e --ignore=tests/e2e/test_cluster.py --ignore=tests/e2e/product --ignore=tests/e2e/engines $(E2E_ARGS)
+
+e2e-virtual: SECURITY = apparmor
+e2e-virtual: $(STAMPS)/test fakegpu isolation lookahead proto ## End-to-end tests of what depends on the kernel, in a virtual machine with cgroup version 2 (root; SECURITY=apparmor or selinux; E2E_ARGS=)
+	@scripts/install-system-packages
+	@scripts/install-e2e-packages
+	@scripts/install-virtual-machine
+	@$(MAKE) --no-print-directory e2e-programs e2e-archives
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m tests.e2e.virtual --security $(SECURITY) -- \
+	  env GPUSHARE_E2E_K8S=$(K8S) $(BIN)/python -m pytest -n0 -v --durations=10 tests/e2e/product/test_kernel.py $(E2E_ARGS)
 
 e2e-archives: # The images, of packages and Python alone
 	@$(BIN)/python -m images all

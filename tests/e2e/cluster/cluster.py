@@ -20,6 +20,7 @@ from tests.e2e.cluster.machine import Machine, Process
 from tests.e2e.cluster.network import Plan
 from tests.e2e.cluster.serving import serves
 from tests.e2e.cluster.waiting import wait_for
+from tests.patience import SLOWNESS
 
 
 class CommandFailed(RuntimeError):
@@ -161,7 +162,7 @@ class Cluster:
     def _ask(self, method: str, path: str, timeout: float) -> Any:
         context = ssl.create_default_context(cafile=str(self.layout.credentials / "ca.crt"))
         context.load_cert_chain(self.layout.credentials / "admin.crt", self.layout.credentials / "admin.key")
-        return https.ask(method, self.layout.url + path, context, timeout)
+        return https.ask(method, self.layout.url + path, context, timeout * SLOWNESS)
 
     def ready(self) -> bool:
         """Whether the API server reports that it is ready."""
@@ -296,7 +297,7 @@ class Cluster:
             capture_output=True,
             text=True,
             env=self.environment,
-            timeout=timeout,
+            timeout=timeout * SLOWNESS,
             check=False,
         )
         if check and done.returncode:
@@ -312,7 +313,7 @@ def _import(node: Node, archive: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=300,
+            timeout=300 * SLOWNESS,
         )
     if done.returncode:
         raise CommandFailed(done)

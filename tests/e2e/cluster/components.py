@@ -16,6 +16,9 @@ CONTROL: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-sch
 ON_NODES: Final = ("containerd", "kubelet", "kube-proxy")
 """What runs on each node."""
 
+#: There where this machine's kernel uses SELinux.
+_SELINUX: Final = Path("/sys/fs/selinux")
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -79,7 +82,9 @@ class Layout:
         (self.state / "log").mkdir()
         for name, content in files.items():
             (self.config / name).write_text(json.dumps(content, indent=1))
-        (self.config / "containerd.toml").write_text(settings.containerd(self.binaries, self.host))
+        (self.config / "containerd.toml").write_text(
+            settings.containerd(self.binaries, self.host, selinux=_SELINUX.is_dir())
+        )
 
 
 def _etcd(at: Layout) -> list[str]:

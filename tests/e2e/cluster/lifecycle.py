@@ -208,6 +208,8 @@ def _grant_kube_proxy(cluster: Cluster) -> None:
         },
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:kube-proxy"}],
     }
+    # kubectl waits for the server's schema for 32 s, and an emulated processor takes longer to write the first.
+    wait_for("the API server's schema", lambda: cluster.get("/openapi/v2", timeout=60))
     cluster.apply(binding)
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from tests.e2e.cluster import cgroups
 from tests.e2e.cluster.binaries import INIT
 from tests.e2e.cluster.waiting import wait_for
+from tests.patience import SLOWNESS
 
 _SCRIPT: Final = Path(__file__).parent / "machine.sh"
 SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -149,7 +150,7 @@ class Machine:
             stdin=subprocess.DEVNULL if input is None else None,
             capture_output=True,
             check=False,
-            timeout=timeout,
+            timeout=timeout * SLOWNESS,
         )
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
         if check and done.returncode:

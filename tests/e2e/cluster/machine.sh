@@ -15,6 +15,9 @@ mount -t overlay -o "lowerdir=/,upperdir=$FOLDER/changes/upper,workdir=$FOLDER/c
 
 mount -t proc proc "$R/proc"
 mount -t sysfs sysfs "$R/sys"
+# containerd confines containers by AppArmor or SELinux where it finds them.
+[ ! -e /sys/fs/selinux/enforce ] || mount -t selinuxfs selinux "$R/sys/fs/selinux"
+[ ! -d /sys/kernel/security/apparmor ] || mount -t securityfs securityfs "$R/sys/kernel/security"
 for place in run tmp dev; do
     mkdir -p "$R/$place"
     mount -t tmpfs -o mode=755 "$place" "$R/$place"

@@ -11,11 +11,15 @@ PAUSE_IMAGE: Final = "e2e.local/pause:1"
 Version = tuple[int, int]
 
 
-def containerd(binaries: Path, host: Host) -> str:
+def containerd(binaries: Path, host: Host, *, selinux: bool) -> str:
     """containerd's ``config.toml``: its own defaults except for the host's paths and what a machine of
     namespaces needs.
     """
-    return _containerd_1(binaries, host) if host.containerd == "1.7" else _containerd_2(binaries, host)
+    return (
+        _containerd_1(binaries, host)
+        if host.containerd == "1.7"
+        else _containerd_2(binaries, host, selinux=selinux)
+    )
 
 
 def _containerd_1(binaries: Path, host: Host) -> str:
@@ -49,7 +53,7 @@ disabled_plugins = {json.dumps(disabled)}
 """
 
 
-def _containerd_2(binaries: Path, host: Host) -> str:
+def _containerd_2(binaries: Path, host: Host, *, selinux: bool) -> str:
     off = ("btrfs", "zfs", "devmapper", "blockfile", "erofs")
     disabled = [f"io.containerd.snapshotter.v1.{name}" for name in off]
     disabled += ["io.containerd.differ.v1.erofs", "io.containerd.tracing.processor.v1.otlp"]
@@ -66,6 +70,7 @@ disabled_plugins = {json.dumps(disabled)}
 [plugins.'io.containerd.cri.v1.runtime']
   # Machines without CAP_SYS_RESOURCE may not lower it.
   restrict_oom_score_adj = true
+  enable_selinux = {json.dumps(selinux)}
   netns_mounts_under_state_dir = true
   cdi_spec_dirs = {json.dumps(host.cdi_dirs)}
   [plugins.'io.containerd.cri.v1.runtime'.containerd]

@@ -13,7 +13,7 @@ from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.cluster.gomodules import built
 from tests.e2e.cluster.programs import Program
 from tests.e2e.cluster.sample_images import NOBODY, image_of
-from tests.e2e.product.product import Product
+from tests.e2e.product.product import HELM_WAIT, Product
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Engine:
 
     def uninstall(self, product: Product) -> None:
         """Uninstall the release."""
-        product.typed("helm", "uninstall", self.name, "-n", self.namespace, "--wait", "--timeout", "2m")
+        product.typed("helm", "uninstall", self.name, "-n", self.namespace, *HELM_WAIT)
 
     def ready(self, product: Product) -> None:
         """Return once the manager is rolled out and its webhooks answer."""

@@ -1,7 +1,7 @@
 """The product on the cluster, installed once; and which tests share a cluster."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ CLUSTERS = {
     "departure": {"test_departure.py", "test_removal.py"},
     "upgrades": {"test_upgrades.py"},
     "hosts": {"test_hosts.py"},
+    "kernel": {"test_kernel.py"},
     "mig": {"test_mig.py"},
     "unsuitable": {"test_unsuitable_nodes.py"},
     "changed": {
@@ -74,11 +75,12 @@ def departure(
         down(cluster.state)
 
 
-def load_images(cluster: Cluster) -> None:
-    """Import what ``make images`` has written."""
+def load_images(cluster: Cluster, names: Collection[str] = ()) -> None:
+    """Import what ``make images`` has written; if there are ``names``, only these."""
     # Each has a metadata file next to it; other files of the folder are not for clusters.
     notes = sorted(path for path in IMAGES.glob("*.json") if ".spdx" not in path.name)
     archives = [note.with_suffix(".tar") for note in notes if note.with_suffix(".tar").exists()]
+    archives = [archive for archive in archives if not names or archive.stem in names]
     assert archives, "no images in build/images; run: make images"
     for archive in archives:
         cluster.load_image(archive)

@@ -17,7 +17,7 @@ from gpushare.kube.auth.access import load_access
 from gpushare.kube.auth.tls import tls_context
 from tests.e2e.cluster.https import ask
 from tests.e2e.cluster.waiting import wait_for
-from tests.patience import communicate
+from tests.patience import SLOWNESS, communicate
 
 Json = dict[str, Any]
 
@@ -28,6 +28,7 @@ NAMESPACE: Final = "kube-system"
 INSTALLER: Final = "ack-ai-installer"
 SCHEDULER: Final = "ack-co-scheduler"
 AGENT: Final = "daemonset/gpushare-device-plugin-ds"
+HELM_WAIT: Final = ("--wait", "--timeout", f"{120 * SLOWNESS:.0f}s")
 MODES: Final = {"share-v100": "share", "cgpu-t4": "cgpu", "core-mem-v100x4": "core_mem"}
 """Node → the mode that its label asks for, as in the playground."""
 
@@ -162,11 +163,11 @@ class Product:
 
     def uninstall(self, chart: str) -> str:
         """``helm uninstall CHART``, waited for."""
-        return self.typed("helm", "uninstall", chart, "-n", NAMESPACE, "--wait", "--timeout", "2m")
+        return self.typed("helm", "uninstall", chart, "-n", NAMESPACE, *HELM_WAIT)
 
     @staticmethod
     def _where() -> tuple[str, ...]:
-        return ("-n", NAMESPACE, "--wait", "--timeout", "2m")
+        return ("-n", NAMESPACE, *HELM_WAIT)
 
     def label(self, node: str, mode: str | None) -> None:
         """Label a node with a mode; ``None`` removes the label."""
@@ -311,7 +312,7 @@ class Product:
         def gone() -> bool:
             # Pods that are deleted with their owner have their own grace period, half a minute, and a kubelet does not shorten it later.
             self.kubectl("delete", workloads, "--all", "--cascade=orphan")
-            self.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=60s")
+            self.kubectl("delete", "pods", "--all", "--grace-period=1", f"--timeout={60 * SLOWNESS:.0f}s")
             return not self.json("get", f"{workloads},pods")["items"]
 
         wait_for("no pod is left", gone, timeout=120.0, every=0.2)

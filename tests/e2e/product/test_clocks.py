@@ -14,7 +14,7 @@ import pytest
 
 from gpushare.api import names
 from tests.e2e.cluster import Cluster, wait_for
-from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, SCHEDULER, Product
+from tests.e2e.product.product import AGENT, HELM_WAIT, INSTALLER, NAMESPACE, SCHEDULER, Product
 from tests.e2e.product.stream import APP, REPLICAS, settle, stream
 
 #: Of every night: tests/integration/nodeagent/lifecycle/test_clock_jumps.py lets the same clocks jump in every pull.
@@ -63,7 +63,7 @@ def clocks(
         yield made
     finally:
         installed.kubectl("-n", NAMESPACE, "rollout", "undo", _DEPLOYMENT)
-        installed.typed("helm", "rollback", INSTALLER, "-n", NAMESPACE, "--wait", "--timeout", "2m")
+        installed.typed("helm", "rollback", INSTALLER, "-n", NAMESPACE, *HELM_WAIT)
         _rolled_out(installed)
 
 

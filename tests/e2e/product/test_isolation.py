@@ -63,11 +63,11 @@ def isolation_message(product: Product, node: str) -> str:
     return str(found["metadata"]["annotations"].get(names.ANN_ISOLATION, ""))
 
 
-def isolates(product: Product, node: str = CORE_MEM, mode: str = "core_mem") -> None:
+def isolates(product: Product, node: str = CORE_MEM, mode: str = "core_mem", behind: str = "") -> None:
     """Wait until the node limits containers to their share, without a "but": everything was tested, and its
-    arbiter runs.
+    arbiter runs. ``behind``: what limits them, too.
     """
-    wanted = f"{IN_PLACE}: mode {mode}"
+    wanted = f"{IN_PLACE.removesuffix(')')}{behind}): mode {mode}"
     try:
         wait_for(
             "the node isolates",

@@ -9,7 +9,7 @@ import pytest
 
 from gpushare.api import names
 from tests.e2e.cluster import Cluster, wait_for
-from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, SCHEDULER, Product, gpu_pod
+from tests.e2e.product.product import AGENT, HELM_WAIT, INSTALLER, NAMESPACE, SCHEDULER, Product, gpu_pod
 from tests.e2e.product.stream import deployment, disagreements, settle, stream
 
 APP = "steady"
@@ -72,7 +72,7 @@ def test_charts_are_upgraded_and_rolled_back_under_running_pods(cluster: Cluster
     steady.apply(gpu_pod("between", 2, labels={"app": "between"}))
     steady.running("app=between")
     for chart in (INSTALLER, SCHEDULER):
-        steady.typed("helm", "rollback", chart, "-n", NAMESPACE, "--wait", "--timeout", "2m")
+        steady.typed("helm", "rollback", chart, "-n", NAMESPACE, *HELM_WAIT)
     assert steady.json("-n", NAMESPACE, "get", AGENT)["spec"]["template"] == first
     steady.apply(gpu_pod("after", 2, labels={"app": "after"}))
     steady.running("app=after")

@@ -9,7 +9,7 @@ import pytest
 from gpushare.api import names
 from gpushare_playground import gpus
 from tests.e2e.cluster import Cluster, Node, driver, wait_for
-from tests.e2e.product.product import AGENT, INSTALLER, NAMESPACE, Product, gpu_pod
+from tests.e2e.product.product import AGENT, HELM_WAIT, INSTALLER, NAMESPACE, Product, gpu_pod
 from tests.e2e.product.test_restarts import kill
 
 CGPU, CORE_MEM = "cgpu-t4", "core-mem-v100x4"
@@ -97,7 +97,7 @@ def test_cdi_that_is_required_and_missing_is_reported_and_used_once_it_appears(
         product.running("app=waits", timeout_s=90)
         assert "GPU-" in product.environment("waits")[names.ENV_VISIBLE_DEVICES]
     finally:
-        product.typed("helm", "rollback", INSTALLER, "-n", NAMESPACE, "--wait", "--timeout", "2m")
+        product.typed("helm", "rollback", INSTALLER, "-n", NAMESPACE, *HELM_WAIT)
         product.rolled_out()
 
 
