@@ -67,10 +67,7 @@ def run(command: Sequence[str], folder: Path, shared: Path, *, timeout_s: float,
             if accelerated()
             else ["-accel", "tcg,thread=multi", "-cpu", "max"]
         )
-        line = (
-            "console=ttyS0 quiet panic=-1 psi=1 systemd.unified_cgroup_hierarchy=1 "
-            f"security={security} gpushare.modules={kernel}/lib/modules"
-        )
+        line = f"console=ttyS0 quiet panic=-1 psi=1 security={security} gpushare.modules={kernel}/lib/modules"
         arguments = [
             qemu,
             *speed,
