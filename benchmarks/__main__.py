@@ -1,7 +1,7 @@
 """Measure the product's figures and compare them with their budgets.
 
 Usage: ``python -m benchmarks [--quick] [PART …]``. Prints the machine and each figure, writes
-``build/figures/bench.json`` (``{"figure": {"value": …, "unit": …, "slowness": …}}``) and exits 1 if one is over budget, or in a run of all
+``build/figures/bench.json`` (``{"figure": {"value": …, "unit": …}}``) and exits 1 if one is over budget, or in a run of all
 parts if one with a budget was not measured. A quick run writes nothing and checks no budgets.
 """
 
@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.budgets import Figures, scaled, slowness, verdict
+from benchmarks.budgets import Figures, verdict
 from benchmarks.processes import machine
 
 ROOT = Path(__file__).parent.parent
@@ -43,31 +43,22 @@ def main() -> int:
     print(f"Machine: {machine()}", flush=True)
     budgets = json.loads((ROOT / "benchmarks" / "budgets.json").read_text())
     figures: Figures = {}
-    slow: dict[str, float] = {}
     for part in chosen:
         started = time.perf_counter()
         print(f"\n{part} …", flush=True)
-        before = slowness()
         found = importlib.import_module(PARTS[part]).measure(quick=options.quick)
         figures |= found
-        slower = max(before, slowness())
-        slow |= dict.fromkeys(found, slower)
-        budgets |= {name: scaled(budgets[name], slower) for name in found if name in budgets}
         for name, (value, unit) in found.items():
             budget = budgets.get(name, {})
             bound = " ".join(f"(at {key} {budget[key]})" for key in ("most", "least") if key in budget)
             print(f"  {name:<42} {value:12.3f} {unit:<6} {bound}", flush=True)
-        times = f"; budgets of times and rates are {slower:.1f} times as wide" if slower > 1 else ""
-        print(f"  took {time.perf_counter() - started:.0f} s{times}", flush=True)
+        print(f"  took {time.perf_counter() - started:.0f} s", flush=True)
     if not options.quick:
         out = ROOT / "build" / "figures" / "bench.json"
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(
             json.dumps(
-                {
-                    name: {"value": round(value, 4), "unit": unit, "slowness": round(slow[name], 3)}
-                    for name, (value, unit) in figures.items()
-                },
+                {name: {"value": round(value, 4), "unit": unit} for name, (value, unit) in figures.items()},
                 indent=2,
             )
             + "\n"

@@ -2,29 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
-
-from tests.patience import loop_s
+from typing import Final
 
 Figures = dict[str, tuple[float, str]]
-#: Processor seconds of ``loop_s`` on the machine for which budgets of times and rates are written.
-_LOOP_S: Final = 0.005
 #: The sizes in a figure's name: ``5000`` of ``filter_p99_ms_5000``, and nothing of ``p99``. A share of nodes may be adaptive.
 _SIZE: Final = re.compile(r"(?<=_)(?:\d+|adaptive)(?=_|$)")
-
-
-def slowness() -> float:
-    """How many times longer this processor takes at this moment than the budgets' one; 1 if it is faster."""
-    return max(1.0, loop_s() / _LOOP_S)
-
-
-def scaled(budget: Mapping[str, Any], slowness: float) -> dict[str, Any]:
-    """The budget on such a processor: times and rates scale with it, memory and ratios do not."""
-    factor = {"ms": slowness, "s": slowness, "1/s": 1 / slowness}.get(budget.get("unit", ""), 1.0)
-    return {
-        key: round(value * factor, 3) if key in ("most", "least") and factor != 1 else value
-        for key, value in budget.items()
-    }
 
 
 def over_budget(

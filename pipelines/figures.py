@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.budgets import scaled
-
 #: File of figures below ``build/figures`` → file of budgets. Isolation's rows contain their own promises.
 _BUDGETS: Final = {
     "bench.json": "benchmarks/budgets.json",
@@ -38,8 +36,7 @@ def against_budgets(root: Path, since_s: float) -> list[Figure]:
         # A run without this benchmark has no figures of it.
         if measured:
             for name, budget in json.loads((root / budgets).read_text()).items():
-                value, slowness = measured.get(name, (None, 1.0))
-                found.append(_figure(name, value, scaled(budget, slowness)))
+                found.append(_figure(name, measured.get(name), budget))
     return found
 
 
@@ -66,10 +63,7 @@ def _read(path: Path, since_s: float) -> dict[str, Any]:
     return found
 
 
-def _values(written: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """``{name: (value, slowness of the machine)}`` of each of the forms in which benchmarks write."""
+def _values(written: dict[str, Any]) -> dict[str, float]:
+    """``{name: value}`` of each of the forms in which benchmarks write."""
     figures = written.get("figures", written)
-    return {
-        name: (one["value"], one.get("slowness", 1.0)) if isinstance(one, dict) else (one, 1.0)
-        for name, one in figures.items()
-    }
+    return {name: one["value"] if isinstance(one, dict) else one for name, one in figures.items()}

@@ -12,7 +12,7 @@ from tests.patience import SLOWNESS
 
 CHECKOUT = Path(__file__).parents[2]
 
-# Nothing of the product: it guards what the step e2e-virtual runs on.
+# Nothing of the product: it guards what make e2e-virtual runs on.
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 

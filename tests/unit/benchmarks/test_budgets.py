@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 import benchmarks.__main__ as command
-from benchmarks.budgets import scaled, unmeasured
+from benchmarks.budgets import unmeasured
 
 FIGURES = {"slow_ms": (7.0, "ms"), "rate_per_s": (9.0, "1/s")}
 
@@ -37,23 +37,6 @@ def test_a_figure_above_its_maximum_or_below_its_minimum_fails_by_name(
     output = capsys.readouterr().out
     assert "OVER BUDGET: slow_ms is 7.000 ms, more than 6.9" in output
     assert "OVER BUDGET: rate_per_s is 9.000 1/s, less than 9.1" in output
-
-
-@pytest.mark.parametrize(
-    ("budget", "on_a_processor_half_as_fast"),
-    [
-        ({"most": 5.0, "unit": "ms"}, {"most": 10.0, "unit": "ms"}),
-        ({"most": 0.3, "unit": "s"}, {"most": 0.6, "unit": "s"}),
-        ({"least": 1200, "unit": "1/s"}, {"least": 600.0, "unit": "1/s"}),
-        ({"most": 60, "unit": "MB"}, {"most": 60, "unit": "MB"}),
-        ({"most": 1.5, "unit": "ratio"}, {"most": 1.5, "unit": "ratio"}),
-    ],
-)
-def test_budgets_of_times_and_rates_scale_with_the_processor(
-    budget: dict[str, object], on_a_processor_half_as_fast: dict[str, object]
-) -> None:
-    assert scaled(budget, 2.0) == on_a_processor_half_as_fast
-    assert scaled(budget, 1.0) == budget
 
 
 def test_a_figure_missing_from_a_run_of_all_parts_fails_by_name(
