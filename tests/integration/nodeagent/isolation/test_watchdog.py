@@ -214,8 +214,9 @@ async def test_memory_of_an_exited_process_is_not_free_while_the_driver_counts_i
     assert first_gpu(world).foreign_mib == 9024
     assert not world.api.reported("UnmanagedGPUUsageResolved")
     world.nvml.reading_of = {gpu(0).uuid: GpuReading(gpu(0).uuid, used_mib=0)}
+    await world.changes.until(lambda: first_gpu(world).foreign_by == "", "described as free")
+    assert first_gpu(world).foreign_mib == 0
     await world.changes.until(lambda: world.api.reported("UnmanagedGPUUsageResolved"), "reported")
-    assert (first_gpu(world).foreign_mib, first_gpu(world).foreign_by) == (0, "")
 
 
 async def test_memory_counted_by_the_driver_belongs_to_the_pods_that_use_it(world: World) -> None:

@@ -244,7 +244,7 @@ async def test_a_failed_binding_frees_the_place_and_is_an_error_that_is_retried(
     world.extender.binds_fail = "GPU 0 has been taken meanwhile"
     world.add_pod(requests=GPU)
     assert await world.refused() == ("SchedulerError", "GPU 0 has been taken meanwhile")
-    assert world.place_in_queue() is Place.BACKING_OFF
+    await until(lambda: world.place_in_queue() is Place.BACKING_OFF)
     state = world.scheduler.occupancy.node("n1")
     assert state is not None
     assert state.used == {}
