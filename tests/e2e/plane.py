@@ -14,7 +14,6 @@ from tests.admission_writes import OBJECTS
 from tests.e2e.asking import Api
 from tests.e2e.cluster.settings import audit_policy
 from tests.e2e.cluster.waiting import wait_for
-from tests.patience import SLOWNESS
 
 CHECKOUT = Path(__file__).parents[2]
 OPTED_OUT = "opted-out"
@@ -47,7 +46,7 @@ def control_plane(binaries: Path, state: Path) -> Iterator[Path]:
         yield Path(words[1])
     finally:
         plane.terminate()
-        plane.communicate(timeout=60 * SLOWNESS)
+        plane.communicate(timeout=60)
 
 
 def administrators(name: str, kind: str, *subjects: str) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from images import debian, native, product
 from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster.binaries import cache
 from tests.e2e.unpacked import ROLES, Unpacked, arguments, unpack
-from tests.patience import SLOWNESS
 
 PROJECT = product.PROJECT
 BASE = "localhost/usual-base:1"
@@ -24,9 +23,7 @@ COMPILER = "localhost/usual-compiler:1"
 #: The command that the page has a reader type. It builds an image with the name that the charts use.
 [TYPED] = commands_typed_by(__file__, "docs/developer/images.md")
 # It makes a Debian and installs into it twice: two minutes, and many times that next to other work.
-pytestmark = pytest.mark.timeout(1500 * SLOWNESS)
-
-_DEADLINE_S = 1200.0 * SLOWNESS
+pytestmark = pytest.mark.timeout(1500)
 
 
 #: Steps of previous builds are cached up to this size, as on the machine of a user who builds twice.
@@ -46,7 +43,7 @@ class Buildah:
             "overlay",
         ]
 
-    def __call__(self, *arguments: object, timeout: float = _DEADLINE_S) -> str:
+    def __call__(self, *arguments: object, timeout: float = 1200) -> str:
         return _done(["buildah", *map(str, self._options), *map(str, arguments)], timeout)
 
     def typed(self, text: str, folder: Path, options: list[str]) -> str:
@@ -61,7 +58,7 @@ class Buildah:
             f'#!/bin/sh\n[ "$1" = build ] || exit 64\nshift\nexec {there} build {shlex.join(options)} "$@"\n'
         )
         (folder / "buildah").chmod(0o755)
-        return _done(["env", f"PATH={folder}:{os.environ['PATH']}", "bash", "-c", text], _DEADLINE_S)
+        return _done(["env", f"PATH={folder}:{os.environ['PATH']}", "bash", "-c", text], 1200)
 
 
 def _done(command: list[str], timeout: float) -> str:
@@ -109,8 +106,7 @@ def _debian(buildah: Buildah, name: str, packages: list[str], folder: Path) -> s
         sources = folder / "sources.list"
         sources.write_text("".join(f"deb {one}\n" for one in debian.mirrors()))
         options = ["--quiet", "--variant=minbase", f"--include={','.join(packages)}"]
-        argv = ["mmdebstrap", *options, debian.release(), making, sources]
-        subprocess.run(argv, check=True, timeout=_DEADLINE_S)
+        subprocess.run(["mmdebstrap", *options, debian.release(), making, sources], check=True, timeout=1200)
         making.rename(system)
     container = buildah("from", "scratch")
     buildah("add", "--quiet", container, system, "/")

@@ -13,7 +13,6 @@ from gpushare.api import names
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import NAMESPACE, Product
-from tests.patience import SLOWNESS
 
 NODE = "core-mem-v100x4"
 PAGE = "docs/guide/dra.md"
@@ -50,7 +49,7 @@ def typed(product: Product, command: str, folder: Path) -> str:
         env=dict(product.environment_of_commands),
         capture_output=True,
         text=True,
-        timeout=300 * SLOWNESS,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
