@@ -29,7 +29,7 @@ def isolated(states: Path, binaries: Path, k8s: str) -> Iterator[Product]:
         watchdog = "nodeAgent.watchdog.policy=kill,nodeAgent.watchdog.graceSeconds=2"
         # An emulated API server takes longer to compile the policies than Helm waits for an answer, and they need nothing of the kernel.
         product.install(INSTALLER, "--set", f"{watchdog},admission.enabled=false,admission.guards=false")
-        product.install(SCHEDULER)
+        product.install(SCHEDULER, "--set", "replicas=1")
         isolates(
             product, NODE.name, behind="; behind it the driver's own limits" if cgroups.unified() else ""
         )

@@ -89,18 +89,18 @@ async def test_a_streamed_list_ends_with_its_bookmark(api, next_event):
 
 
 async def test_a_watch_sends_bookmarks_and_ends_in_time(tmp_path, api_of, next_event):
-    async with (
-        ApiServer(tmp_path / "quick", bookmark_s=0.05) as server,
-        api_of(server) as api,
-        api.watch(MAPS, allowWatchBookmarks="true", resourceVersion="1", timeoutSeconds="1") as watch,
-    ):
-        first = await next_event(watch)
-        await api("POST", "/api/v1/namespaces", {"metadata": {"name": "x"}}, code=201)
-        expected = server.store.revision
-        events = [json.loads(line) async for line in watch.content]
-    assert first["type"] == "BOOKMARK"
+    query = {"allowWatchBookmarks": "true", "resourceVersion": "1"}
+    async with ApiServer(tmp_path / "quick", bookmark_s=0.05) as server, api_of(server) as api:
+        async with api.watch(MAPS, **query) as watch:
+            events = [await next_event(watch)]
+            await api("POST", "/api/v1/namespaces", {"metadata": {"name": "x"}}, code=201)
+            expected = str(server.store.revision)
+            while events[-1]["object"]["metadata"]["resourceVersion"] != expected:
+                events.append(await next_event(watch))
+        async with api.watch(MAPS, **query, timeoutSeconds="1") as watch:
+            events += [json.loads(line) async for line in watch.content]
     assert {event["type"] for event in events} == {"BOOKMARK"}
-    assert events[-1]["object"]["metadata"]["resourceVersion"] == str(expected)
+    assert events[-1]["object"]["metadata"]["resourceVersion"] == expected
 
 
 async def test_a_watch_with_a_selector_reports_objects_that_start_and_stop_matching(api, next_event):

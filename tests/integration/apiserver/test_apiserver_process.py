@@ -10,6 +10,8 @@ import sys
 import pytest
 import yaml
 
+from tests.integration.apiserver.conftest import COMMAND_S
+
 PODS = "/api/v1/namespaces/default/pods"
 
 
@@ -40,7 +42,7 @@ async def start(tmp_path):
 
 async def test_it_reports_when_it_is_ready_and_writes_private_kubeconfigs(start, tmp_path):
     process = await start("--user", "scheduler", "--port", "0")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(COMMAND_S):
         state, url, path = (await process.stdout.readline()).decode().split()
     assert state == "ready"
     for name in ("kubeconfig", "scheduler.kubeconfig"):
@@ -56,7 +58,7 @@ async def test_it_reports_when_it_is_ready_and_writes_private_kubeconfigs(start,
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_it_stops_cleanly_on_a_signal(start, number):
     process = await start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(COMMAND_S):
         await process.stdout.readline()
         process.send_signal(number)
         assert await process.wait() == 0
@@ -66,7 +68,7 @@ async def test_it_stops_cleanly_on_a_signal(start, number):
 async def test_a_port_in_use_is_reported_without_a_traceback(start):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = await start("--port", str(taken.getsockname()[1]))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(COMMAND_S):
             assert await process.wait() == 1
             text = (await process.stderr.read()).decode()
     assert text.startswith("apiserver: cannot serve on 127.0.0.1:")
@@ -76,7 +78,7 @@ async def test_a_port_in_use_is_reported_without_a_traceback(start):
 @pytest.mark.parametrize("port", ["70000", "http", "-1"])
 async def test_an_invalid_port_is_reported(start, port):
     process = await start(f"--port={port}")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(COMMAND_S):
         assert await process.wait() == 2
         assert (
             f"{port!r} is not a port; give a number from 0 to 65535" in (await process.stderr.read()).decode()

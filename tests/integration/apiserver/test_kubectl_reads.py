@@ -6,6 +6,8 @@ import json
 import pytest
 import yaml
 
+from tests.integration.apiserver.conftest import COMMAND_S
+
 
 async def test_get_pods_shows_the_usual_columns(kubectl, bound_pod):
     await bound_pod("p", "a", "b")
@@ -112,7 +114,7 @@ async def test_get_watch_shows_a_pod_created_changed_and_deleted(kubectl, api, m
     process = await kubectl.start("get", "pods", flag)
 
     async def row() -> list[str]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(COMMAND_S):
             return (await process.stdout.readline()).decode().split()
 
     if flag == "-w":
@@ -181,19 +183,19 @@ async def test_describe_other_kinds(kubectl, kind):
 
 
 async def test_wait_for_creation_condition_field_and_deletion(kubectl, api, make_pod):
-    waiting = asyncio.ensure_future(kubectl("wait", "--for=create", "pod/p", "--timeout=10s"))
+    waiting = asyncio.ensure_future(kubectl("wait", "--for=create", "pod/p", "--timeout=60s"))
     await kubectl.apply(make_pod())
     assert "condition met" in (await waiting).out
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    ready = asyncio.ensure_future(kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=10s"))
+    ready = asyncio.ensure_future(kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=60s"))
     running = asyncio.ensure_future(
-        kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/p", "--timeout=10s")
+        kubectl("wait", "--for=jsonpath={.status.phase}=Running", "pod/p", "--timeout=60s")
     )
     path = "/api/v1/namespaces/default/pods/p/status"
     await api("PATCH", path, {"status": status}, media="application/strategic-merge-patch+json", code=200)
     assert "condition met" in (await ready).out
     assert "condition met" in (await running).out
-    gone = asyncio.ensure_future(kubectl("wait", "--for=delete", "pod/p", "--timeout=10s"))
+    gone = asyncio.ensure_future(kubectl("wait", "--for=delete", "pod/p", "--timeout=60s"))
     await kubectl("delete", "pod", "p", "--wait=false")
     await gone
 

@@ -2,6 +2,8 @@
 
 import asyncio
 
+from tests.integration.apiserver.conftest import COMMAND_S
+
 
 async def test_logs_come_from_the_kubelet_of_the_pods_node(kubectl, kubelet, bound_pod):
     await bound_pod()
@@ -19,7 +21,7 @@ async def test_logs_tail_and_container_are_passed_on(kubectl, kubelet, bound_pod
 async def test_logs_follow_until_the_container_ends(kubectl, kubelet, bound_pod):
     await bound_pod()
     process = await kubectl.start("logs", "-f", "p")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(COMMAND_S):
         for number in range(1, 6):
             assert await process.stdout.readline() == f"line {number}\n".encode()
         kubelet.follow.set()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.patience import SLOWNESS
 from tests.unit.fakegpu import building as fakegpu
 from tests.unit.isolation.building import Container
 
@@ -23,7 +24,7 @@ def run_tenant(
         env=container.environment(**more),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=60 * SLOWNESS,
         check=False,
     )
     assert not check or result.returncode == 0, result.stderr

@@ -18,6 +18,7 @@ from tests.building import SANITIZERS
 from tests.integration.isolation.conftest import LimitedContainer
 from tests.integration.isolation.containers import run_tenant, running_tenant
 from tests.integration.isolation.test_sanitized import run
+from tests.patience import Deadline
 from tests.unit.isolation.building import Container, build
 
 PAGE: Final = 4096
@@ -97,9 +98,9 @@ def page(container: Container) -> dict[str, int]:
 
 def wait_until(true: Callable[[], bool]) -> None:
     """Wait for a state; at most a minute, on a busy machine."""
-    pause = time.monotonic() + 60
+    deadline = Deadline(60.0)
     while not true():
-        assert time.monotonic() < pause
+        assert not deadline.passed()
         os.sched_yield()
 
 
@@ -332,7 +333,8 @@ def test_a_containers_class_decides_whether_it_visits(
     ):
         wait_until(lambda: page(here)["used"] > 5e6)
         wait_until(lambda: page(loop)["ahead"] > 0 or (not visits and page(here)["used"] > 50e6))
-        assert bool(page(loop)["ahead"]) == visits
+        # It is 0 again two seconds after the last visit.
+        assert visits or not page(loop)["ahead"]
 
 
 def test_containers_keep_running_when_the_arbiter_dies(container: LimitedContainer, containers: Path) -> None:

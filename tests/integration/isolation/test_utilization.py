@@ -36,11 +36,11 @@ def test_a_container_sees_only_its_own_utilization(container: LimitedContainer) 
     )
     try:
         polls = 0
-        while utilization(busy)[0] < 50:
+        while (seen := utilization(busy))[0] < 50:
             polls += 1
             assert polls < 100, "never busy"
             assert program.poll() is None
-        percent, pids = utilization(busy)
+        percent, pids = seen
         assert 0 < percent <= 100
         assert pids == {program.pid}
         assert utilization(idle) == (0, set())

@@ -89,7 +89,7 @@ async def test_a_silent_stream_ends_by_its_timeout() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         served.answer(begins(b"one\n", then=release.wait))
         with pytest.raises(Unreachable, match="no answer in time"):
-            await read_all(session, got, idle_timeout_s=0.2)
+            await read_all(session, got, idle_timeout_s=1.0)
         release.set()
     assert got == [b"one"]
 
@@ -186,7 +186,7 @@ async def test_an_oversize_line_leads_to_a_list_and_not_to_the_same_line() -> No
         )
         informer = Informer(session, PATH, decode, view, clock=ScriptedClock())
         task = asyncio.create_task(informer.run())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not (view.items and "b" in view.items):
                 assert not task.done(), task.result()
                 await asyncio.sleep(0)

@@ -96,12 +96,16 @@ async def test_init_containers_run_in_order_and_a_sidecar_ends_with_the_pod(clus
             script(
                 f"echo side >> {tmp_path}/order; while :; do sleep 0.05; done", "side", restartPolicy="Always"
             ),
-            script(f"echo init >> {tmp_path}/order", "init"),
+            # A sidecar counts as started before its program has written anything.
+            script(
+                f"until test -s {tmp_path}/order; do sleep 0.02; done; echo init >> {tmp_path}/order", "init"
+            ),
         ],
         restartPolicy="Never",
     )
     pod = await cluster.finished("p")
     assert (tmp_path / "order").read_text().split() == ["side", "init", "app"]
+    assert cluster.attempt("p", "side").started_ns < cluster.attempt("p", "init").started_ns
     assert pod["status"]["phase"] == "Succeeded"
     assert terminated(pod, "init")["reason"] == "Completed"
     assert cluster.attempt("p", "side").ended is not None

@@ -21,6 +21,7 @@ from tests.integration.kubelet.small_cluster import (
     until,
     waiting,
 )
+from tests.patience import SLOWNESS
 
 
 def process_of(cluster, name, container="c"):
@@ -238,7 +239,7 @@ def kubelet_process(cluster, *more):
 
 
 async def ended(process):
-    code = await asyncio.to_thread(process.wait, 15)
+    code = await asyncio.to_thread(process.wait, 60 * SLOWNESS)
     process.stderr.close()
     return code
 

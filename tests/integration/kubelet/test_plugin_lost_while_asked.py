@@ -47,8 +47,7 @@ async def test_a_pod_in_admission_fails_with_a_reason_when_its_plugin_is_lost(cl
         await plugin.register()
         await cluster.amounts_are(("8", "8"))
         await cluster.create("p", waiting(**limits(2)))
-        async with asyncio.timeout(10):
-            await plugin.asked.wait()
+        await until(plugin.asked.is_set, "the plugin is asked")
         plugin.end_list.set()
         pod = await cluster.pod_where("p", lambda pod: pod["status"]["phase"] == "Failed", "has failed")
         assert pod["status"]["reason"] == "UnexpectedAdmissionError"

@@ -43,6 +43,9 @@ async def test_a_template_has_the_resources_of_a_node_of_the_group_in_each_unit(
             before = await template(cluster, "four", "--unit", unit.setting)
             await cluster.playground.set_unit(unit)
             await cluster.offers("four", UNITS[unit])
+            # Each is advertised by a write of its own.
+            await cluster.offers("four", 4, names.GPU_COUNT)
+            await cluster.offers("four", 400, names.GPU_CORE)
             assert await template(cluster, "four") == before
             advertised = cluster.nodes.items["four"]["status"]["allocatable"]
             assert before["capacity"] == {

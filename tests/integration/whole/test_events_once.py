@@ -66,10 +66,22 @@ async def events_are(cluster: World, node: str, *reasons: str) -> None:
     await until(reached, f"{node} has just these events: {reasons}", detail=lambda: cluster.events_of(node))
 
 
+def registrations(cluster: World, node: str) -> int:
+    """How often agents of the node have registered with its kubelet."""
+    return cluster.logs()[f"node-agent-{node}"].count(f"{names.GPU_MEM} is registered with the kubelet")
+
+
 async def killed(cluster: World, node: str, offers: int) -> None:
     """Kill the node's agent and the scheduler by SIGKILL; both restart."""
+    before = registrations(cluster, node)
     cluster.playground.kill(f"node-agent {node}")
-    await cluster.offers(node, 0)
+
+    async def registered_again() -> bool:
+        return registrations(cluster, node) > before
+
+    # The node need not be seen without anything to offer: the next agent may be there before its kubelet
+    # has written that.
+    await until(registered_again, f"the next agent of {node} has registered")
     await cluster.offers(node, offers)
     cluster.playground.kill("extender")
     await cluster.playground.extender_ready()

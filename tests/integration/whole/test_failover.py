@@ -28,11 +28,12 @@ from tests.integration.whole.cluster import Json, node_of, record_of, waits_beca
 from tests.integration.whole.test_gangs import member
 from tests.integration.whole.test_killed_parts import fits, never_above_capacity
 from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
+from tests.patience import SLOWNESS
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
 
 #: A leader on a busy machine may be late by seconds.
-LEASE_S = 6
+LEASE_S = 6 * SLOWNESS
 GANG, SOME_OF_GANG = 8, 3
 STREAM, LET_THROUGH = 50, 20
 #: As many pods of 3 units as fit.

@@ -24,7 +24,7 @@ SIZES = {1: (80, 81920), 16: (19, 19968), 18: (9, 9728), 20: (39, 40192)}
 async def test_an_instance_is_a_gpu_with_its_own_memory(cluster: World) -> None:
     for node in ("shared", "held"):
         await cluster.offers(node, sum(units for units, _ in SIZES.values()))
-        assert cluster.allocatable(node, names.GPU_COUNT) == "1"
+        await cluster.offers(node, 1, names.GPU_COUNT)
     node = next(node for node in (await cluster.inspected())["nodes"] if node["name"] == "held")
     memory = {gpu["index"]: gpu["memory"] for gpu in node["gpus"]}
     assert {index: (one["totalUnits"], one["totalMiB"]) for index, one in memory.items()} == SIZES

@@ -171,9 +171,11 @@ async def test_a_loop_limited_by_its_share_is_advised_more(busy: tuple[World, Pr
         document = json.loads((await cluster.kubectl(*arguments, "-o", "json")).out)
         (found,) = [one for one in document["workloads"] if one["name"] == "cuda-sample"]
         core = found["core"]
-        return core if core["advisedPercent"] and core["throttledPercent"] else None
+        # The first samples on a busy machine may show that it waits, but not that it needs more.
+        more = (core["advisedPercent"] or 0) > core["givenPercent"]
+        return core if more and core["throttledPercent"] else None
 
-    core = await until(throttled, "the agent has seen it wait")
+    core = await until(throttled, "the agent has seen it wait, and advises more")
     # It would keep the GPU busy except for the copies between; a sample on a busy machine is rough.
     assert core["p95Percent"] < core["needPercent"] <= 100
     assert core["advisedPercent"] > core["givenPercent"] == 30

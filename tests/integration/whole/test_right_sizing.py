@@ -60,9 +60,10 @@ async def _advised_and_followed(cluster: World) -> None:
     async def enough_seen() -> Json | None:
         document = await advice(cluster, "--min-history", "4s", "--headroom", "10")
         found = {one["name"]: one for one in document["workloads"]}
-        return document if found["third"]["memory"]["advisedUnits"] else None
+        memory = found["third"]["memory"]
+        return document if memory["advisedUnits"] and memory["peakMiB"] >= 3584 else None
 
-    document = await until(enough_seen, "the agent has seen it for some seconds")
+    document = await until(enough_seen, "the agent has seen it for some seconds, with all of its memory")
     assert document["missing"] == []
     third, idle = ({one["name"]: one for one in document["workloads"]}[name] for name in ("third", "idle"))
     assert (third["kind"], third["pods"], third["podsSeen"], third["unit"]) == ("Deployment", 1, 1, "1GiB")

@@ -192,8 +192,11 @@ async def test_broken_gpus_and_ended_containers_are_not_reported_as_refused_limi
     where = directory_of(world, a)
     world.nvml.refused[where] = "GPU is lost"
     world.nvml.refused_with = pynvml.NVML_ERROR_GPU_IS_LOST
+    tried: list[str] = []
+    world.nvml.on_limits = tried.append
     run_process(world, 41, cgroup_of(a))
     report_containers(world, "a", c=CONTAINER)
+    await world.changes.until(lambda: where in tried, "tried")
     await looked(world)
 
     def ends(cgroup: str) -> None:
@@ -201,8 +204,10 @@ async def test_broken_gpus_and_ended_containers_are_not_reported_as_refused_limi
         world.nvml.refused_with = pynvml.NVML_ERROR_OPERATING_SYSTEM
 
     world.nvml.on_limits = ends
+    await world.changes.until(
+        lambda: world.nvml.refused_with == pynvml.NVML_ERROR_OPERATING_SYSTEM, "it ends while it is limited"
+    )
     await looked(world)
-    assert world.nvml.refused_with == pynvml.NVML_ERROR_OPERATING_SYSTEM
     agent = world.agent
     assert agent.metrics.driver_limit_failures.value() == 0.0
     assert agent.metrics.driver_limit_bytes.value("default", "a", "c", gpu(0).uuid) == 0.0

@@ -209,8 +209,9 @@ async def test_lost_files_are_recreated_while_a_pod_uses_them(world: World) -> N
     limits, usage = found["/run/gpushare/limits"][0], found["/run/gpushare/usage"][0]
     libraries = found["/etc/ld.so.preload"][0].parent
     before = limits.read_bytes()
-    shutil.rmtree(world.settings.isolation.folder)
-    shutil.rmtree(libraries)
+    for lost in (world.settings.isolation.folder, libraries):
+        # At once: the agent looks meanwhile, and would put files back into what is being removed.
+        shutil.rmtree(lost.rename(world.folder / "lost"))
     await world.changes.until(
         lambda: limits.is_file() and usage.is_file() and (libraries / "libcuda.so.1").is_file(),
         "recreated",

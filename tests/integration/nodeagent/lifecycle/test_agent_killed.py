@@ -56,7 +56,7 @@ class AgentProcess:
         assert self._process is not None
         with suppress(ProcessLookupError):
             self._process.send_signal(number)
-        code = await asyncio.wait_for(self._process.wait(), 15.0)
+        code = await asyncio.wait_for(self._process.wait(), 60.0)
         await self._world.changes.until(lambda: not self._world.kubelet.is_served(names.GPU_MEM))
         return code
 

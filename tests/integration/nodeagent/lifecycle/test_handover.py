@@ -54,7 +54,7 @@ class Agents:
 
     async def end(self, process: asyncio.subprocess.Process, number: signal.Signals = signal.SIGTERM) -> int:
         process.send_signal(number)
-        return await asyncio.wait_for(process.wait(), 20.0)
+        return await asyncio.wait_for(process.wait(), 60.0)
 
     async def close(self) -> None:
         for process in self.processes:

@@ -137,10 +137,12 @@ async def test_a_description_that_appears_later_and_disappears_is_followed(world
     await world.start()
     assert not (await world.run_pod("before", 1, on=0)).answers["c"].cdi_devices
     describe(world, 0, 1)
-    await world.changes.until(lambda: ours(world).exists(), "derived")
+    agent = world.agent
+    # The file is there a moment before containers get names from it.
+    await world.changes.until(lambda: agent.metrics.runtime.value("cdi", "auto") == 1.0, "derived")
+    assert ours(world).exists()
     assert (await world.run_pod("after", 1, on=0)).answers["c"].cdi_devices
     (world.settings.cdi_folders[0] / "nvidia.json").unlink()
-    agent = world.agent
     await world.changes.until(lambda: agent.metrics.runtime.value("nvidia", "auto") == 1.0, "back")
     # Containers with a device name from it may be restarted.
     assert ours(world).exists()

@@ -97,7 +97,8 @@ async def test_metrics_report_claims_allocations_and_their_containers_usage(worl
     charged = {**claim_labels, "UUID": gpu(0).uuid}
     assert sample(world, "gpushare_claim_memory_charged_bytes", **charged) == 1000 * 256
     assert sample(world, "gpushare_claim_gpu_seconds_total", **charged) == 1.5
-    assert first_gpu(world).foreign_mib == 0
+    # It is nobody's for the agent if it is seen before the pod is.
+    await world.changes.until(lambda: first_gpu(world).foreign_mib == 0, "the pod's own")
     await kubelet.unprepare(claim)
     assert sample(world, "gpushare_claim_memory_allocated_bytes", **claim_labels) is None
     assert sample(world, "gpushare_gpu_memory_allocated_bytes", UUID=gpu(0).uuid) == 0

@@ -105,6 +105,7 @@ async def test_a_gpu_in_mig_mode_is_excluded_and_reported(world: World) -> None:
 
 
 async def test_all_nvml_calls_come_from_one_thread(world: World) -> None:
+    world.use(xid_recovery_s=1000.0)  # else it may have recovered before anybody looks
     await world.start()
     world.nvml.send_xid(gpu(0).uuid, 48)
     await world.changes.until(lambda: world.api.reported("GPUUnhealthy"))

@@ -69,7 +69,7 @@ async def command(
     finally:
         if process.returncode is None:
             process.terminate()
-        await asyncio.wait_for(process.communicate(), 15.0)
+        await asyncio.wait_for(process.communicate(), 60.0)
 
 
 def described(world: World, what: GpuNode) -> Path:
@@ -91,6 +91,9 @@ async def test_a_v100_of_the_fake_driver_is_discovered_shared_and_served(world: 
         assert (envs[names.ENV_MEM_CONTAINER], envs[names.ENV_MEM_DEVICE]) == ("4", "16")
         assert envs[names.ENV_VISIBLE_DEVICES] == what.gpus[0].uuid
         await world.until_assigned("a")
+        await world.changes.until(
+            lambda: names.ANN_DEVICES in world.api.annotations("nodes", NODE), "described", 30.0
+        )
         annotation = world.api.annotations("nodes", NODE)[names.ANN_DEVICES]
         assert what.gpus[0].model in annotation
         assert '"pci":"00000000:3B:00.0"' in annotation
@@ -134,6 +137,12 @@ async def test_a_driver_under_the_nodes_root_may_appear_later_disappear_and_retu
     there, folder = library() / "libnvidia-ml.so.1", world.folder / "host/usr/lib64"
     folder.mkdir(parents=True)
     installed = folder / "libnvidia-ml.so.1"
+
+    def install() -> None:
+        """At once: an agent that finds half of it reports another fault."""
+        shutil.copy(there, folder / "newer")
+        (folder / "newer").rename(installed)
+
     world.api.put("nodes", NODE, node("share"))
     async with command(
         world,
@@ -145,14 +154,13 @@ async def test_a_driver_under_the_nodes_root_may_appear_later_disappear_and_retu
         # It does all that an agent can do there, so no roll-out waits for it.
         assert (await get(port, "/readyz"))[0] == 200
         assert 'gpushare_nodeagent_degraded{reason="DriverNotFound"} 1' in (await get(port, "/metrics"))[1]
-        shutil.copy(there, installed)
+        install()
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "served", 40.0)
         await world.changes.until(lambda: world.api.reported("DriverReady"), "reported")
         installed.unlink()
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "removed")
         assert world.kubelet.capacity(names.GPU_MEM) == 15
-        shutil.copy(there, folder / "newer")
-        (folder / "newer").rename(installed)
+        install()
         await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 15, "back", 40.0)
         await world.changes.until(lambda: len(world.api.reported("DriverReady")) == 2, "reported again")
         # It disappeared and returned; nothing is reported about its GPU in addition.

@@ -64,7 +64,7 @@ async def test_a_pod_without_a_decision_gets_no_cordoned_gpu_while_another_is_fr
     world.api.put("nodes", NODE, there)
 
     def named() -> bool:
-        conditions = world.api.objects["nodes", NODE]["status"]["conditions"]
+        conditions = world.api.objects["nodes", NODE]["status"].get("conditions", ())
         return any(one["message"].startswith("GPU 0: cordoned; mode ") for one in conditions)
 
     await world.changes.until(named, "the agent has seen it")
