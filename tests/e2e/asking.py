@@ -16,6 +16,7 @@ from gpushare.kube.auth.access import Access
 from gpushare.kube.auth.tls import tls_context
 from tests.admission_users import User
 from tests.admission_writes import Write
+from tests.patience import SLOWNESS
 
 _WARNING = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 
@@ -45,7 +46,7 @@ class Api:
         self._token = access.token
         context = tls_context(access, access.client_certificate, access.client_key)
         self._connection = http.client.HTTPSConnection(
-            urlsplit(access.server).netloc, context=context, timeout=30
+            urlsplit(access.server).netloc, context=context, timeout=30 * SLOWNESS
         )
 
     def __enter__(self) -> Self:
@@ -148,7 +149,7 @@ class Commands:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
+            timeout=120 * SLOWNESS,
             check=False,
         )
 

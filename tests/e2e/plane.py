@@ -14,6 +14,7 @@ from tests.admission_writes import OBJECTS
 from tests.e2e.asking import Api
 from tests.e2e.cluster.settings import audit_policy
 from tests.e2e.cluster.waiting import wait_for
+from tests.patience import SLOWNESS
 
 CHECKOUT = Path(__file__).parents[2]
 OPTED_OUT = "opted-out"
@@ -46,7 +47,7 @@ def control_plane(binaries: Path, state: Path) -> Iterator[Path]:
         yield Path(words[1])
     finally:
         plane.terminate()
-        plane.communicate(timeout=60)
+        plane.communicate(timeout=60 * SLOWNESS)
 
 
 def administrators(name: str, kind: str, *subjects: str) -> dict[str, Any]:

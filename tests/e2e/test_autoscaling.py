@@ -12,6 +12,7 @@ from tests.autoscaler_cases import CASES, Case
 from tests.e2e.cluster.gomodules import built
 from tests.e2e.cluster.kept import CannotBuild
 from tests.e2e.cluster.programs import Program
+from tests.patience import SLOWNESS
 
 SIMULATION = Program("ca-simulation", "cluster-autoscaler", "./ca-simulation")
 
@@ -31,7 +32,7 @@ def simulation() -> Path:
 def test_what_it_does(simulation: Path, case: Case) -> None:
     question = json.dumps({"nodes": case.nodes, "pods": case.pods, "template": case.template})
     ran = subprocess.run(
-        [simulation], input=question, capture_output=True, text=True, timeout=60, check=False
+        [simulation], input=question, capture_output=True, text=True, timeout=60 * SLOWNESS, check=False
     )
     assert ran.returncode == 0, ran.stderr
     found = json.loads(ran.stdout)

@@ -181,7 +181,8 @@ def test_a_quota_limits_the_templates_of_a_namespace(api: Api) -> None:
     path = f"/api/v1/namespaces/{BOUNDED}/resourcequotas/templates"
     wait_for("the quota counts", lambda: kind in api.get(path).get("status", {}).get("used", {}))
     first, second = (Case(f"of-{units}", {"c": {names.GPU_MEM: str(units)}}) for units in (3, 4))
-    assert create(api, first, namespace=BOUNDED, dry=False).taken
+    # Admission uses its own watch: a quota of which it does not see the count yet refuses every template.
+    wait_for("the first is taken", lambda: create(api, first, namespace=BOUNDED, dry=False).taken)
     message = create(api, second, namespace=BOUNDED, dry=False).message
     assert f"ResourceClaimTemplate {BOUNDED}/gpushare-4096mib-" in message
     assert "exceeded quota: templates" in message

@@ -9,9 +9,10 @@ from gpushare_playground.apiserver import ApiServer
 from tests.e2e.cluster.gomodules import built
 from tests.e2e.cluster.programs import Program
 from tests.integration.apiserver.conftest import connect, pod
+from tests.patience import SLOWNESS
 
 CLIENT = Program("clientgo", "clientgo", "gpushare.dev/clientgo")
-RUN_S = 120
+RUN_S = 120 * SLOWNESS
 
 
 @pytest.fixture(scope="module")

@@ -29,10 +29,10 @@ from tests.e2e.cluster import (
     wait_for,
 )
 from tests.e2e.cluster.kwok import add_kwok_nodes, remove_kwok_nodes
-from tests.patience import starved_s
+from tests.patience import SLOWNESS, starved_s
 
 IMAGE = "e2e.local/busybox:1"
-UP_SECONDS = 60.0
+UP_SECONDS = 60.0 * SLOWNESS
 CHECKOUT = Path(__file__).parents[2]
 #: Commands that the page has a reader type.
 ONE, TWO, BUILD, UP, LOAD, EXEC, DOWN = (
@@ -57,7 +57,7 @@ def typed(text: str, environment: dict[str, str]) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=300 * SLOWNESS,
         check=False,
     )
     assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
@@ -78,7 +78,7 @@ def staying_up(text: str, environment: dict[str, str], log: Path) -> Iterator[su
     finally:
         if started.poll() is None:
             os.killpg(started.pid, signal.SIGINT)
-        started.wait(timeout=60)
+        started.wait(timeout=60 * SLOWNESS)
 
 
 def pod(
@@ -311,7 +311,7 @@ def test_clusters_stay_up_side_by_side_until_they_are_interrupted(
             assert {one.poll(), two.poll()} == {None}, [log.read_text() for log in logs]
             return all(STAYS_UP in log.read_text() for log in logs)
 
-        wait_for("both to be up", are_up, timeout=3 * UP_SECONDS)
+        wait_for("both to be up", are_up, timeout=180)
         nodes = {name: Cluster(states / name).get("/api/v1/nodes")["items"] for name in ("default", "two")}
         modes = {
             name: [node["metadata"]["labels"].get("ack.node.gpu.schedule") for node in of]

@@ -16,6 +16,7 @@ from images import debian, native, product
 from tests.docs.assigned import commands_typed_by
 from tests.e2e.cluster.binaries import cache
 from tests.e2e.unpacked import ROLES, Unpacked, arguments, unpack
+from tests.patience import SLOWNESS
 
 PROJECT = product.PROJECT
 BASE = "localhost/usual-base:1"
@@ -23,7 +24,9 @@ COMPILER = "localhost/usual-compiler:1"
 #: The command that the page has a reader type. It builds an image with the name that the charts use.
 [TYPED] = commands_typed_by(__file__, "docs/developer/images.md")
 # It makes a Debian and installs into it twice: two minutes, and many times that next to other work.
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = pytest.mark.timeout(1500 * SLOWNESS)
+
+_DEADLINE_S = 1200.0 * SLOWNESS
 
 
 #: Steps of previous builds are cached up to this size, as on the machine of a user who builds twice.
@@ -43,7 +46,7 @@ class Buildah:
             "overlay",
         ]
 
-    def __call__(self, *arguments: object, timeout: float = 1200) -> str:
+    def __call__(self, *arguments: object, timeout: float = _DEADLINE_S) -> str:
         return _done(["buildah", *map(str, self._options), *map(str, arguments)], timeout)
 
     def typed(self, text: str, folder: Path, options: list[str]) -> str:
@@ -58,7 +61,7 @@ class Buildah:
             f'#!/bin/sh\n[ "$1" = build ] || exit 64\nshift\nexec {there} build {shlex.join(options)} "$@"\n'
         )
         (folder / "buildah").chmod(0o755)
-        return _done(["env", f"PATH={folder}:{os.environ['PATH']}", "bash", "-c", text], 1200)
+        return _done(["env", f"PATH={folder}:{os.environ['PATH']}", "bash", "-c", text], _DEADLINE_S)
 
 
 def _done(command: list[str], timeout: float) -> str:
@@ -106,7 +109,8 @@ def _debian(buildah: Buildah, name: str, packages: list[str], folder: Path) -> s
         sources = folder / "sources.list"
         sources.write_text("".join(f"deb {one}\n" for one in debian.mirrors()))
         options = ["--quiet", "--variant=minbase", f"--include={','.join(packages)}"]
-        subprocess.run(["mmdebstrap", *options, debian.release(), making, sources], check=True, timeout=1200)
+        argv = ["mmdebstrap", *options, debian.release(), making, sources]
+        subprocess.run(argv, check=True, timeout=_DEADLINE_S)
         making.rename(system)
     container = buildah("from", "scratch")
     buildah("add", "--quiet", container, system, "/")

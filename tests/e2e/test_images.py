@@ -21,6 +21,7 @@ from gpushare import __version__
 from images import native, oci, product, python, samples, sbom
 from images.parts import Store
 from tests.e2e.unpacked import ROLES, Unpacked, arguments, unpack
+from tests.patience import SLOWNESS
 
 PROJECT = product.PROJECT
 MOST_BYTES = 150_000_000
@@ -98,7 +99,7 @@ def test_a_build_from_scratch_elsewhere_gives_the_same_bytes(
         env=os.environ | here,
         umask=0o077,
         check=True,
-        timeout=800,
+        timeout=800 * SLOWNESS,
     )
     for name, first in archives.items():
         notes = [one.with_suffix(".json").read_text() for one in (first, tmp_path / "again" / first.name)]

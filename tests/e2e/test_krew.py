@@ -12,10 +12,11 @@ import yaml
 from tests.e2e.cluster.gomodules import built
 from tests.e2e.cluster.kept import CannotBuild
 from tests.e2e.cluster.programs import Program
+from tests.patience import SLOWNESS
 
 KREW = Program("krew", "krew", "sigs.k8s.io/krew/cmd/krew")
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 60.0
+DEADLINE_S = 60.0 * SLOWNESS
 
 
 @pytest.fixture(scope="module")

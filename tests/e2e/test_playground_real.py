@@ -23,6 +23,7 @@ from tests.e2e.parity.normal import normal
 from tests.e2e.parity.steps import STEPS, WORKLOADS
 from tests.integration.playground.running_playground import wait_until
 from tests.integration.whole.world import CHECKOUT, DRIVER, environment
+from tests.patience import SLOWNESS
 
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "helm")
 CHART = CHECKOUT / "charts" / "ack-ai-installer"
@@ -43,7 +44,7 @@ def test_the_walk_holds_on_the_real_control_plane(binaries: Path) -> None:
         [sys.executable, "-m", "gpushare", "playground", "--control-plane", str(binaries), "--exit"],
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=500 * SLOWNESS,
         cwd=CHECKOUT,
         env=environment(),
         check=False,
@@ -76,7 +77,7 @@ def test_whole_product_tests_hold_under_the_real_scheduler(binaries: Path, file:
         [sys.executable, "-m", "pytest", "-n0", "-q", f"tests/integration/whole/{file}"],
         capture_output=True,
         text=True,
-        timeout=800,
+        timeout=800 * SLOWNESS,
         cwd=CHECKOUT,
         env=environment({"GPUSHARE_TEST_CONTROL_PLANE": str(binaries)}),
         check=False,
@@ -105,7 +106,7 @@ def test_steps_have_names_of_their_own() -> None:
     assert len({step.name for step in EVERY}) == len(EVERY)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1200 * SLOWNESS)
 @pytest.mark.parametrize("step", EVERY, ids=lambda step: step.name)
 def test_both_control_planes_answer_identically(step, both: tuple[AnswersByPath, AnswersByPath]) -> None:
     (embedded_code, embedded), (real_code, real) = (results[step.name] for results in both)
@@ -150,7 +151,7 @@ def test_nothing_keeps_running_when_the_playground_has_stopped(
         assert len(_processes_with(state)) >= 12
     finally:
         process.send_signal(number)
-        process.communicate(timeout=120)
+        process.communicate(timeout=120 * SLOWNESS)
     wait_until(lambda: not _processes_with(state), detail=lambda: _processes_with(state))
     if number is signal.SIGTERM:
         assert not Path(state).exists()

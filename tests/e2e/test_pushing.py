@@ -29,6 +29,7 @@ from tests.e2e.cluster.gomodules import built
 from tests.e2e.cluster.kept import CannotBuild
 from tests.e2e.cluster.programs import Program
 from tests.e2e.cluster.waiting import NotReached, wait_for
+from tests.patience import SLOWNESS
 
 PROJECT = product.PROJECT
 ARCHIVE = PROJECT / "build" / "images" / "gpushare.tar"
@@ -85,7 +86,7 @@ class Place:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=DEADLINE_S,
+            timeout=DEADLINE_S * SLOWNESS,
             check=False,
         )
 
@@ -155,7 +156,7 @@ def place(crane: Path) -> Iterator[Place]:
             finally:
                 parent.stdin.close()
                 for process in (parent, *there.servers):
-                    process.wait(DEADLINE_S)
+                    process.wait(DEADLINE_S * SLOWNESS)
 
 
 def _serve_registry(place: Place) -> None:

@@ -14,6 +14,7 @@ from gpushare.kube.client.errors import ApiError
 from gpushare.kube.client.session import Session
 from tests.e2e.asking import Commands
 from tests.e2e.charts.accounts import kubeconfig_of
+from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.plane import CHECKOUT, control_plane
 from tests.reader_tokens import DECISIONS, USAGE, check_tokens_to_read_with
 
@@ -23,6 +24,13 @@ CHARTS = {
 }
 NEEDED = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 NAMESPACE = "kube-system"
+#: What the accounts may do, each by another role.
+RIGHTS = {
+    "ack-co-scheduler": ("create", "tokenreviews.authentication.k8s.io"),
+    "gpushare-device-plugin": ("create", "tokenreviews.authentication.k8s.io"),
+    "gpushare-dashboard": ("create", f"serviceaccounts/{names.READER_ACCOUNT}", "--subresource=token"),
+    names.READER_ACCOUNT: ("get", DECISIONS),
+}
 
 AccessFn = Callable[[str], Access]
 
@@ -38,6 +46,10 @@ def account(binaries: Path, states: Path) -> Iterator[AccessFn]:
             )
             docs = [doc for doc in yaml.safe_load_all(rendered) if doc and doc["kind"] in NEEDED]
             commands.apply(*docs)
+        for name, right in RIGHTS.items():
+            user = f"--as=system:serviceaccount:{NAMESPACE}:{name}"
+            may = ("kubectl", "auth", "can-i", *right, user, "-n", NAMESPACE)
+            wait_for(f"the role of {name} is known", lambda may=may: commands.run(*may).returncode == 0)
 
         def access(name: str) -> Access:
             path = kubeconfig

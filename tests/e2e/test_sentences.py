@@ -21,9 +21,10 @@ from tests.e2e.asking import Commands
 from tests.e2e.charts.rendering import CHARTS, INSTALLER, NAMESPACE, SCHEDULER
 from tests.e2e.cluster import build
 from tests.e2e.plane import CHECKOUT, control_plane
+from tests.patience import SLOWNESS
 
 # It starts five control planes, one after the other: minutes, and many times that next to other work.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = pytest.mark.timeout(1800 * SLOWNESS)
 
 K8S = "1.37"
 COMPONENTS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "helm")
@@ -95,7 +96,7 @@ WAYS = {
         first=(
             *(f"helm uninstall {chart} -n {NAMESPACE} --no-hooks" for chart in (SCHEDULER, INSTALLER)),
             # An API server applies deleted policies until its watch shows the deletion.
-            f"timeout 60 sh -c 'until {_RECORD_GONE} --dry-run=server; do sleep 0.2; done'",
+            f"timeout {60 * SLOWNESS:.0f} sh -c 'until {_RECORD_GONE} --dry-run=server; do sleep 0.2; done'",
         ),
     ),
     "kubectl delete crd elasticquotatrees.scheduling.sigs.k8s.io": Way(),
@@ -108,7 +109,7 @@ WAYS = {
     ),
     # One file stands for the folder, which has minutes of them.
     'GPUSHARE_TEST_CONTROL_PLANE=DIR make test PYTEST_ARGS="-n0 tests/integration/whole"': Way(
-        'GPUSHARE_TEST_CONTROL_PLANE=$BINARIES make test PYTEST_ARGS="-n0 tests/integration/whole -k test_one_search_shows --timeout=280"',
+        f'GPUSHARE_TEST_CONTROL_PLANE=$BINARIES make test PYTEST_ARGS="-n0 tests/integration/whole -k test_one_search_shows --timeout={280 * SLOWNESS:.0f}"',
         ("…", "… 1 passed…", "…"),
     ),
     "make run CLUSTER=real": Way("make run CLUSTER=real ARGS=--no-walk", until=_STAYS_UP),
@@ -151,7 +152,7 @@ def typist(commands: Commands, binaries: Path, tmp_path: Path) -> Typist:
         "STATE": str(tmp_path / "another"),
     }
     # Some commands start a control plane.
-    return Typist(environment, folder, command_s=300.0)
+    return Typist(environment, folder, command_s=300.0 * SLOWNESS, state_s=60.0 * SLOWNESS)
 
 
 def test_commands_in_sentences_about_helm_and_control_planes_work(typist: Typist, commands: Commands) -> None:

@@ -16,9 +16,10 @@ from tests.docs.saying import says
 from tests.docs.sentences import sentences_typed_by
 from tests.docs.typist import Typist
 from tests.e2e.plane import CHECKOUT
+from tests.patience import SLOWNESS
 
 # It compiles and runs tests under valgrind and sanitizers: minutes, and many times that next to other work.
-pytestmark = pytest.mark.timeout(3600)
+pytestmark = pytest.mark.timeout(3600 * SLOWNESS)
 
 #: What is installed is in a folder of its own; that of ``pip install .`` is a copy, since pip may write
 #: next to what it packs.
@@ -53,7 +54,7 @@ def test_commands_in_sentences_about_the_checkout_work(tmp_path: Path) -> None:
         "HERE": str(tmp_path),
         "PYTHON_HERE": sys.executable,
     }
-    typist = Typist(environment, tmp_path, command_s=1200.0)
+    typist = Typist(environment, tmp_path, command_s=1200.0 * SLOWNESS)
     for doing in DOINGS:
         one = lines[doing.text]
         wrong = asyncio.run(typist.follow(Page(one.page, ()), doing.block(one.line)))

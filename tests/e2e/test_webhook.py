@@ -41,6 +41,7 @@ from tests.e2e.plane import (
 from tests.e2e.product.product import Product
 from tests.e2e.startup_taint import assert_that_the_startup_taint_alone_goes
 from tests.e2e.webhook import NAME, NAMESPACE, Webhook, by_address, own_pods, rendered, rights
+from tests.patience import SLOWNESS
 
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 ROOT = "/apis/admissionregistration.k8s.io/v1"
@@ -264,8 +265,9 @@ def test_an_admitted_pod_is_logged_with_its_generated_name_and_uid(api: Api, web
 def test_a_rotation_interrupts_no_request(api: Api, webhook: Webhook) -> None:
     """Every request of a stream is validated while authorities and certificates are rotated."""
     webhook.stop()
-    # Renewed after 3.6 of 36 seconds; trusted 1 s before and after.
-    webhook.start("--valid-for", "0.01", "--renew-before", "0.009", "--overlap", "1", "--period", "0.2")
+    # Renewed after 3.6 of 36 seconds; trusted 1 s before and after, for API servers need time to see that.
+    valid = ("--valid-for", f"{0.01 * SLOWNESS:.4f}", "--renew-before", f"{0.009 * SLOWNESS:.4f}")
+    webhook.start(*valid, "--overlap", f"{SLOWNESS:.2f}", "--period", "0.2")
     wait_for("ready again", webhook.ready)
     recreate(api, webhook)
     promotions = webhook.log().count("certificates: promote")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gpushare.__main__
+from tests.patience import SLOWNESS
 
 #: How the product's image is started; the playground is for a person's own machine and needs more packages.
 ROLES = sorted(gpushare.__main__.ROLES.keys() - {"playground"})
@@ -56,7 +57,7 @@ class Unpacked:
             env=environment | {"PATH": environment.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=120 * SLOWNESS,
             check=False,
         )
 

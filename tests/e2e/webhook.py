@@ -23,6 +23,7 @@ from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.plane import CHECKOUT, control_plane, wait_for_accounts
 from tests.e2e.policies import MUTATING, VALIDATING, serves
 from tests.e2e.product.product import Product
+from tests.patience import SLOWNESS
 
 CHART = CHECKOUT / "charts" / "ack-ai-installer"
 NAMESPACE = "kube-system"
@@ -55,7 +56,7 @@ class Webhook:
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(timeout=30)
+            self._process.wait(timeout=30 * SLOWNESS)
             self._process = None
 
     def _alive(self) -> bool:
@@ -75,7 +76,7 @@ class Webhook:
         return (self._folder / "log").read_text()
 
     def certificate(self) -> x509.Certificate:
-        pem = ssl.get_server_certificate(("127.0.0.1", self.ports[0]), timeout=10)
+        pem = ssl.get_server_certificate(("127.0.0.1", self.ports[0]), timeout=10 * SLOWNESS)
         return x509.load_pem_x509_certificate(pem.encode())
 
 

@@ -16,6 +16,7 @@ from tests.e2e.asking import Api, Commands, prefix
 from tests.e2e.charts.accounts import kubeconfig_of
 from tests.e2e.charts.rendering import CHARTS, INSTALLER, SCHEDULER, arguments
 from tests.e2e.cluster.waiting import NotReached, wait_for
+from tests.patience import SLOWNESS
 
 NAMESPACE = "gpu"
 DAEMON_SET = ("daemonset", names.DAEMON_SET_NAME)
@@ -226,7 +227,7 @@ def test_an_uninstall_keeps_only_what_users_made(clean: Commands, tmp_path: Path
             assert sorted(objects(clean) ^ before) == []
         finally:
             process.terminate()
-            output = process.communicate(timeout=30)[1]
+            output = process.communicate(timeout=30 * SLOWNESS)[1]
     assert process.returncode == 0, output
     assert "2 nodes were described by agents" in output
     assert "nothing is left on the nodes" in output
@@ -258,7 +259,7 @@ def test_a_new_installation_right_after_an_uninstall_is_not_cleaned_up(
             wait_for("it ended itself", lambda: left not in objects(clean), timeout=120, every=0.5)
         finally:
             process.terminate()
-            output = process.communicate(timeout=30)[1]
+            output = process.communicate(timeout=30 * SLOWNESS)[1]
     assert f"the agents' DaemonSet is in namespace {NAMESPACE}" in output
     assert "the agents are installed again" in output
     assert "were described by agents" not in output

@@ -27,11 +27,12 @@ from tests.e2e.asking import Commands
 from tests.e2e.charts.accounts import kubeconfig_of
 from tests.e2e.charts.rendering import CHARTS, SCHEDULER
 from tests.e2e.cluster.waiting import wait_for
+from tests.patience import SLOWNESS
 
 NAMESPACE = "gpu"
 #: Others than the defaults, in the same order: a leader ends itself before it is replaced. Nothing restarts it here: it
 #: must be able to renew on a busy machine.
-LEASE = ("leaseDurationSeconds=12", "renewDeadlineSeconds=9", "retryPeriodSeconds=1")
+LEASE = {"leaseDurationSeconds": 12, "renewDeadlineSeconds": 9, "retryPeriodSeconds": 1}
 #: One of 15 GiB, in units of 1 GiB.
 GPU = Device(0, "GPU-00000000-0000-0000-0000-000000000001", 15360)
 TAKEN = {"cpu": "8", "memory": "32Gi", "pods": "110", names.GPU_MEM: "15", names.GPU_COUNT: "1"}
@@ -60,7 +61,7 @@ class Replica:
         url = f"{self.probes[container]}{probe}"
         try:
             with urllib.request.urlopen(
-                url, timeout=5, context=context if url.startswith("https") else None
+                url, timeout=5 * SLOWNESS, context=context if url.startswith("https") else None
             ) as got:
                 return int(got.status)
         except urllib.error.HTTPError:
@@ -148,8 +149,8 @@ def _with(arguments: list[str], replaced: dict[str, str]) -> list[str]:
 @pytest.fixture(scope="module")
 def pods(commands: Commands, binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
     argv = ["helm", "install", SCHEDULER, str(CHARTS / SCHEDULER), "-n", NAMESPACE, "--create-namespace"]
-    for value in LEASE:
-        argv += ["--set", f"leaderElection.{value}"]
+    for name, seconds in LEASE.items():
+        argv += ["--set", f"leaderElection.{name}={seconds * SLOWNESS:.0f}"]
     commands.typed(*argv)
     annotations = {names.ANN_DEVICES: devices_annotation(NodeMode.SHARE, MemoryUnit.GIB, (GPU,))}
     metadata = {"name": "n1", "annotations": annotations, "labels": {names.LABEL_MODE: "share"}}
@@ -223,13 +224,13 @@ def test_verbs_are_not_on_the_pods_address_and_metrics_not_on_the_probe_port(pod
     url, probes = pods.running[-1].metrics, pods.running[-1].probes["extender"]
     assert (
         b"gpushare_scheduler_bind_attempts_total"
-        in urllib.request.urlopen(f"{url}/metrics", timeout=5).read()
+        in urllib.request.urlopen(f"{url}/metrics", timeout=5 * SLOWNESS).read()
     )
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"{probes}/metrics", timeout=5)
+        urllib.request.urlopen(f"{probes}/metrics", timeout=5 * SLOWNESS)
     for at in (url, probes):
         with pytest.raises(urllib.error.HTTPError, match="405"):
-            urllib.request.urlopen(f"{at}/gpushare/bind", data=b"{}", timeout=5)
+            urllib.request.urlopen(f"{at}/gpushare/bind", data=b"{}", timeout=5 * SLOWNESS)
 
 
 def test_without_its_extender_a_leader_binds_no_gpu_pod(pods: Pods, commands: Commands) -> None:

@@ -19,7 +19,7 @@ from tests.e2e.cluster.hosts import HOSTS
 from tests.e2e.cluster.machine import Machine, Process
 from tests.e2e.cluster.network import Plan
 from tests.e2e.cluster.serving import serves
-from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.cluster.waiting import scaled, wait_for
 from tests.patience import SLOWNESS
 
 
@@ -291,7 +291,7 @@ class Cluster:
         check: bool,
     ) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [str(self.bin / program), *argv],
+            [str(self.bin / program), *scaled(argv)],
             input=input,
             stdin=subprocess.DEVNULL if input is None else None,
             capture_output=True,

@@ -53,7 +53,9 @@ class Process:
             os.close(handle)
 
     def end(self, number: int = signal.SIGTERM, *, timeout: float = 30.0) -> bool:
-        """Send the signal and wait for the end; false when it has not come in ``timeout`` seconds."""
+        """Send the signal and wait for the end; false when it has not come in ``timeout`` seconds, more on
+        a slow machine.
+        """
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -63,7 +65,7 @@ class Process:
                 return True
             self.send(number)
             # A process whose first thread is dead may have others that still hold its sockets: only the handle shows that.
-            return bool(select.select([handle], [], [], timeout)[0])
+            return bool(select.select([handle], [], [], timeout * SLOWNESS)[0])
         finally:
             os.close(handle)
 

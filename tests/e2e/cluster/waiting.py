@@ -1,11 +1,12 @@
 """Waiting for a state with a deadline."""
 
+import re
 import threading
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
 
-from tests.patience import Deadline
+from tests.patience import SLOWNESS, Deadline
 
 _NEVER_SET = threading.Event()
 
@@ -15,6 +16,7 @@ T = TypeVar("T")
 #: needs the machine.
 _RESTS = 3.0
 _REST_MOST_S = 2.0
+_BOUND: Final = re.compile(r"--timeout=(\d+)s")
 
 
 class NotReached(TimeoutError):
@@ -24,6 +26,12 @@ class NotReached(TimeoutError):
 def pause(seconds: float) -> None:
     """Yield the CPU between two looks."""
     _NEVER_SET.wait(seconds)
+
+
+def scaled(argv: Iterable[str]) -> list[str]:
+    """A command line with its option ``--timeout=SECONDSs``, as of kubectl, longer on a slow machine."""
+    bounds = ((one, _BOUND.fullmatch(one)) for one in argv)
+    return [f"--timeout={int(bound[1]) * SLOWNESS:.0f}s" if bound else one for one, bound in bounds]
 
 
 def wait_for(what: str, look: Callable[[], T], *, timeout: float = 60.0, every: float = 0.05) -> T:

@@ -213,6 +213,7 @@ def test_where_quotas_exceed_the_gpus_gpushare_evicts_once_and_the_job_waits(
 
     wait_for("the Job has two pods again, which are pending", again, timeout=60)
     assert not suspended(product, "low"), "Kueue has quota for both"
+    wait_for("both evictions are reported", lambda: len(preempted(product)) >= before + 2, timeout=30)
     assert len(preempted(product)) == before + 2
     product.kubectl("delete", "job", "urgent")
     product.running("app=low", 2)

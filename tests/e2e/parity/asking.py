@@ -9,11 +9,12 @@ from pathlib import Path
 
 from tests.e2e.parity.steps import Step
 from tests.integration.whole.world import until
+from tests.patience import SLOWNESS
 
 AnswersByPath = dict[str, tuple[int, str]]
 """By step: exit code and output."""
 _STATE_S = 60.0
-_COMMAND_S = 90.0
+_COMMAND_S = 90.0 * SLOWNESS
 
 
 async def answers(kubeconfig: Path, steps: Iterable[Step]) -> AnswersByPath:

@@ -4,12 +4,15 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tests.patience import SLOWNESS
+
 JsonObject = dict[str, Any]
 #: All on one node, so that records name the same GPU on both.
 _ON_T4: Final = {"nodeSelector": {"kubernetes.io/hostname": "cgpu-t4"}}
 #: The node agent marks a pod's record, and posts events, when the pod may be Ready already.
 _MARKED: Final = '"ALIYUN_COM_GPU_MEM_ASSIGNED":"true"'
 _TOLD: Final = ("Scheduled", "Started")
+_WITHIN: Final = f"--timeout={80 * SLOWNESS:.0f}s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,7 @@ def sent(*items: JsonObject) -> str:
 STEPS: Final = (
     # --- a pod's life ---
     Step("create a pod", "create -f -", sent(pod("one", **_ON_T4))),
-    Step("it runs", "wait --for=condition=Ready pod/one --timeout=80s"),
+    Step("it runs", f"wait --for=condition=Ready pod/one {_WITHIN}"),
     Step("its object", "get pod one -o json", until=_MARKED.replace(":", ": ")),
     Step("its row", "get pod one"),
     Step("its wide row", "get pod one -o wide"),
@@ -271,7 +274,7 @@ STEPS: Final = (
             pod("init", initContainers=[{"name": "first", "image": "busybox", "command": ["true"]}], **_ON_T4)
         ),
     ),
-    Step("it is initialised", "wait --for=condition=Ready pod/init --timeout=80s"),
+    Step("it is initialised", f"wait --for=condition=Ready pod/init {_WITHIN}"),
     Step("status of init containers", "get pod init -o jsonpath={.status}"),
     Step("no pods again", "delete pods --all --now"),
 )
@@ -279,7 +282,7 @@ STEPS: Final = (
 
 WORKLOADS: Final = (
     Step("a deployment", "create -f -", sent(workload("Deployment", "web", replicas=2))),
-    Step("it is rolled out", "rollout status deployment/web --timeout=80s", last=True),
+    Step("it is rolled out", f"rollout status deployment/web {_WITHIN}", last=True),
     Step("row of the deployment", "get deployment web", until="2/2"),
     Step("wide row of the deployment", "get deployment web -o wide"),
     Step("object of the deployment", "get deployment web -o json"),
@@ -294,10 +297,10 @@ WORKLOADS: Final = (
     Step("scale", "scale deployment web --replicas=1"),
     Step("scaled", "get deployment web", until="1/1"),
     Step("a new image", "set image deployment/web main=busybox:latest"),
-    Step("rolled out again", "rollout status deployment/web --timeout=80s", last=True),
+    Step("rolled out again", f"rollout status deployment/web {_WITHIN}", last=True),
     Step("history", "rollout history deployment/web"),
     Step("undo", "rollout undo deployment/web"),
-    Step("undone", "rollout status deployment/web --timeout=80s", last=True),
+    Step("undone", f"rollout status deployment/web {_WITHIN}", last=True),
     Step(
         "a wrong template",
         "create -f -",
@@ -315,7 +318,7 @@ WORKLOADS: Final = (
     Step("deployment deleted", "delete deployment web"),
     Step("its pods go", "get pods -l app=web", until="No resources found"),
     Step("a stateful set", "create -f -", sent(workload("StatefulSet", "db", replicas=2, serviceName="db"))),
-    Step("it is there", "rollout status statefulset/db --timeout=80s", last=True),
+    Step("it is there", f"rollout status statefulset/db {_WITHIN}", last=True),
     Step("row of the stateful set", "get sts -o wide", until="2/2"),
     Step("object of the stateful set", "get sts db -o json", until='"updatedReplicas": 2'),
     Step("pod of the stateful set", "get pod db-1 -o jsonpath={.metadata}", until=_MARKED),
@@ -334,7 +337,7 @@ WORKLOADS: Final = (
             )
         ),
     ),
-    Step("it completes", "wait --for=condition=Complete job/work --timeout=80s"),
+    Step("it completes", f"wait --for=condition=Complete job/work {_WITHIN}"),
     Step("row of the job", "get jobs -o wide"),
     Step("object of the job", "get job work -o json"),
     Step("job described", "describe job work", until="Job completed", unordered=True),
@@ -352,7 +355,7 @@ WORKLOADS: Final = (
             )
         ),
     ),
-    Step("it fails", "wait --for=condition=Failed job/broken --timeout=80s"),
+    Step("it fails", f"wait --for=condition=Failed job/broken {_WITHIN}"),
     Step("object of the failed job", "get job broken -o jsonpath={.status}"),
     Step("events of the failed job", "events --for job/broken", until="BackoffLimitExceeded", unordered=True),
     Step("jobs deleted", "delete jobs --all"),
@@ -365,7 +368,7 @@ WORKLOADS: Final = (
     Step("a namespace", "create namespace other"),
     Step("object of the namespace", "get namespace other -o json"),
     Step("a pod in it", "create -n other -f -", sent(pod("inside"))),
-    Step("it runs there", "wait -n other --for=condition=Ready pod/inside --timeout=80s"),
+    Step("it runs there", f"wait -n other --for=condition=Ready pod/inside {_WITHIN}"),
     Step("pods everywhere", "get pods -A"),
     Step("namespace deleted", "delete namespace other"),
     Step("explain", "explain pod.spec.schedulerName", differs="the embedded OpenAPI has no descriptions"),

@@ -13,6 +13,7 @@ from gpushare.api import names
 from tests.e2e.cluster import Cluster
 from tests.e2e.cluster.waiting import wait_for
 from tests.e2e.product.product import NAMESPACE, Product
+from tests.patience import SLOWNESS
 
 NODE = "core-mem-v100x4"
 PAGE = "docs/guide/dra.md"
@@ -49,7 +50,7 @@ def typed(product: Product, command: str, folder: Path) -> str:
         env=dict(product.environment_of_commands),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=300 * SLOWNESS,
         check=False,
     )
     assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"

@@ -12,11 +12,12 @@ from documentation.inline import Inline
 from documentation.navigation import in_order
 from tests.docs.typist import Typist, Words
 from tests.e2e.product.product import CHECKOUT, Product
+from tests.patience import SLOWNESS
 
 #: The longest time that a page waits: for the cleanup after kubelets, checked minutes later.
-_COMMAND_S: Final = 600.0
+_COMMAND_S: Final = 600.0 * SLOWNESS
 #: Time that pods may need to start and stop on a busy machine.
-_STATE_S: Final = 90.0
+_STATE_S: Final = 90.0 * SLOWNESS
 _DOCS: Final = CHECKOUT / "docs"
 _NAMES: Final = ("README.md", *(f"docs/{path}" for path in in_order(_DOCS)), "examples/README.md")
 #: What can be done only once, though several pages have it.

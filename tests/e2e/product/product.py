@@ -16,7 +16,7 @@ from gpushare.api import names
 from gpushare.kube.auth.access import load_access
 from gpushare.kube.auth.tls import tls_context
 from tests.e2e.cluster.https import ask
-from tests.e2e.cluster.waiting import wait_for
+from tests.e2e.cluster.waiting import scaled, wait_for
 from tests.patience import SLOWNESS, communicate
 
 Json = dict[str, Any]
@@ -83,7 +83,7 @@ class Product:
     ) -> Ran:
         """Run a command as the user would, in the folder of the checkout; ``environment`` has what differs."""
         process = subprocess.Popen(
-            argv,
+            scaled(argv),
             env={**self._environment, **(environment or {})},
             cwd=CHECKOUT,
             stdin=subprocess.PIPE,
@@ -125,7 +125,7 @@ class Product:
     def get(self, path: str) -> Any:
         """The API server's response to GET ``path``. Raises ``OSError``."""
         server, context = self._server
-        return ask("GET", server + path, context, 10.0)
+        return ask("GET", server + path, context, 10.0 * SLOWNESS)
 
     @cached_property
     def _server(self) -> tuple[str, ssl.SSLContext | None]:
@@ -233,11 +233,15 @@ class Product:
         return items
 
     def running(self, selector: str, count: int = 1, timeout_s: float = 120.0) -> list[Json]:
-        """Wait until ``count`` pods of ``selector`` run and are ready."""
+        """Wait until ``count`` pods of ``selector`` run, are ready, and are not being deleted."""
         found: list[Json] = []
 
         def reached() -> bool:
-            found[:] = [pod for pod in self.pods(selector) if _ready(pod)]
+            found[:] = [
+                pod
+                for pod in self.pods(selector)
+                if _ready(pod) and not pod["metadata"].get("deletionTimestamp")
+            ]
             return len(found) == count
 
         try:
@@ -312,7 +316,7 @@ class Product:
         def gone() -> bool:
             # Pods that are deleted with their owner have their own grace period, half a minute, and a kubelet does not shorten it later.
             self.kubectl("delete", workloads, "--all", "--cascade=orphan")
-            self.kubectl("delete", "pods", "--all", "--grace-period=1", f"--timeout={60 * SLOWNESS:.0f}s")
+            self.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=60s")
             return not self.json("get", f"{workloads},pods")["items"]
 
         wait_for("no pod is left", gone, timeout=120.0, every=0.2)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tests.e2e.product.product import NAMESPACE, Product
+from tests.patience import SLOWNESS
 
-_ANSWER_S: Final = 30.0
+_ANSWER_S: Final = 30.0 * SLOWNESS
 _SAYS: Final = "Starting to serve on 127.0.0.1:"
 
 

@@ -17,6 +17,7 @@ from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
 from gpushare.nodeagent.deviceplugin.device_ids import DeviceIds
 from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.product.product import Product, gpu_pod
+from tests.patience import SLOWNESS
 
 Json = dict[str, Any]
 
@@ -94,7 +95,7 @@ def stream(cluster: Cluster, app: str) -> Iterator[Account]:
         yield account
     finally:
         stopped.set()
-        thread.join(timeout=60)
+        thread.join(timeout=60 * SLOWNESS)
     if failed:
         raise failed[0]
     assert not account.over, account.over
@@ -182,7 +183,7 @@ def _allocated(machine: int) -> dict[tuple[str, str], list[str]]:
     with grpc.insecure_channel(
         address, options=[("grpc.max_receive_message_length", _MOST_BYTES)]
     ) as channel:
-        answer = PodResourcesListerStub(channel).List(ListPodResourcesRequest(), timeout=10)
+        answer = PodResourcesListerStub(channel).List(ListPodResourcesRequest(), timeout=10 * SLOWNESS)
     allocated: dict[tuple[str, str], list[str]] = defaultdict(list)
     for pod in answer.pod_resources:
         for container in pod.containers:

@@ -53,7 +53,8 @@ def test_the_pages_commands_for_a_cluster_work_and_helm_uninstall_keeps_pods(ope
     product.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{SCHEDULER}", "--timeout=120s")
     # The unit has changed; older pods keep their allocation, in a GPU of 120 units.
     product.offers(node, gpu_mem=120)
-    assert product.row(node)[2].endswith("/120")
+    # The agent describes the node concurrently with what the kubelet reports.
+    wait_for("its table has the new unit", lambda: product.row(node)[2].endswith("/120"), timeout=30)
     departure.pages.say([one for one in SENTENCES if one.text != REMOVAL], (("POD", agent),))
 
     for kind, name, namespace in OF_READERS:

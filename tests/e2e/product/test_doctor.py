@@ -78,6 +78,8 @@ def test_an_account_with_few_permissions_sees_which_checks_were_skipped(
         f"--serviceaccount=default:{account}",
     )
     try:
+        may = ("kubectl", "auth", "can-i", "list", "pods", f"--as=system:serviceaccount:default:{account}")
+        wait_for("the role is known", lambda: product.run(*may).code == 0, timeout=20)
         token = product.kubectl("create", "token", account).strip()
         config = product.json("config", "view", "--raw", "--minify", "--flatten")
         (user,) = config["users"]

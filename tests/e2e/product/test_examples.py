@@ -16,6 +16,8 @@ def units_of_128_mib(product: Product) -> Product:
     product.upgrade(INSTALLER, "--set", "gpuMemoryUnit=128MiB")
     product.rolled_out()
     product.offers(SHARE, gpu_mem=128)
+    # The agent describes the node concurrently with what the kubelet reports, and pods are placed by that.
+    wait_for("its table has that unit", lambda: product.row(SHARE)[2] == "0/128", timeout=60)
     return product
 
 

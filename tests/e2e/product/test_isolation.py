@@ -387,8 +387,7 @@ def test_memory_above_the_request_is_used_while_it_is_free_and_reclaimed_for_ano
     product.apply(taking("newcomer", 8))
     wait_for("it has what it requests", lambda: "taken 7" in taken("newcomer"), timeout=WITHIN_S)
     assert taken("newcomer").splitlines()[0] == "context 0 0"
-    events = product.events("bursting")
-    assert any(one.startswith("GPUMemoryReclaimed: container main uses") for one in events), events
+    product.wait_for_event("bursting", "GPUMemoryReclaimed: container main uses")
     wait_for(
         "the kubelet has noticed that its processes were killed",
         lambda: product.json("get", "pod", "bursting")["status"]["phase"] == "Failed",

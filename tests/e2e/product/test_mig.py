@@ -19,6 +19,7 @@ from tests.e2e.cluster import Cluster, Node, NodeRecord, down, driver, up
 from tests.e2e.product.conftest import load_images
 from tests.e2e.product.product import CHECKOUT, INSTALLER, Json, Product
 from tests.e2e.product.test_dra import claim, pod, until
+from tests.patience import SLOWNESS
 
 NODE = "mig-a100"
 PAGE = "docs/guide/mig.md"
@@ -97,7 +98,7 @@ def typed(product: Product, folder: Path) -> str:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=300 * SLOWNESS,
             check=False,
         )
         assert done.returncode == 0, f"$ {command.text}\n{done.stdout}{done.stderr}"
@@ -112,9 +113,9 @@ def test_instances_are_created_and_destroyed_with_their_claims(
     assert instances(node) == []
     assert SMALL in typed(product, tmp_path)
     assert instances(node) == [f"{SMALL}@6"]
-    table = product.inspect("-d", NODE)
-    assert "GPU0/6(Allocated)" in table
-    assert "instance" in table
+    # The node is described with the new instance a moment after it was created.
+    until("the table has the instance", lambda: "GPU0/6(Allocated)" in product.inspect("-d", NODE))
+    assert "instance" in product.inspect("-d", NODE)
     product.delete_all()
     until("no instance is left", lambda: not instances(node))
     product.apply(*(one for name in ("a", "b") for one in (of_profile(name, SMALL), pod(name, name))))

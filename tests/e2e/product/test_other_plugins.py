@@ -112,8 +112,8 @@ def test_a_node_that_both_serve_is_reported_and_no_gpu_is_allocated_twice(
         )
         product.running("app=whole")
         product.offers(name, gpu_mem=0, parts=("allocatable",))
-        assert "allocated as nvidia.com/gpu to pod default/whole until it ends" in product.kubectl(
-            "get", "node", name, "-o", "yaml"
-        )
+        why = "allocated as nvidia.com/gpu to pod default/whole until it ends"
+        # The agent describes the node concurrently with what the kubelet reports.
+        until("the node says why", lambda: why in product.kubectl("get", "node", name, "-o", "yaml"))
         product.delete_all()
         product.offers(name, gpu_mem=16)

@@ -96,11 +96,13 @@ def test_a_drained_node_is_empty_and_gets_pods_again_when_it_is_back(
     try:
         churn.running(f"app={APP}", 8)
         wait_for("no unit of it is held", lambda: churn.row(node)[2] == "0/15", timeout=20)
-        waiting = [
-            pod["metadata"]["name"] for pod in churn.pods(f"app={APP}") if not pod["spec"].get("nodeName")
-        ]
-        # 12 pods of 2 units do not fit into the other node's 16.
-        assert len(waiting) == REPLICAS - 8
+
+        def waiting() -> list[str]:
+            pods = churn.pods(f"app={APP}")
+            return [pod["metadata"]["name"] for pod in pods if not pod["spec"].get("nodeName")]
+
+        # 12 pods of 2 units do not fit into the other node's 16; a controller recreates the evicted ones.
+        wait_for("the others are pending", lambda: len(waiting()) == REPLICAS - 8, timeout=30)
     finally:
         churn.kubectl("uncordon", node)
     settle(cluster, churn, APP, REPLICAS)

@@ -5,7 +5,7 @@ Runs after the tests that use the product, over the API server's audit log of th
 
 import json
 
-from tests.e2e.cluster import Cluster
+from tests.e2e.cluster import Cluster, wait_for
 from tests.e2e.product.audit import calls, granted
 from tests.e2e.product.product import AGENT, NAMESPACE, Product, gpu_pod
 
@@ -92,6 +92,8 @@ def test_a_namespace_that_demands_restricted_pods_takes_the_scheduler(installed:
             "metadata": {"name": "copy", "namespace": "strict"},
             "spec": spec,
         }
+        account = ("kubectl", "get", "serviceaccount", "default", "-n", "strict")
+        wait_for("the namespace has its account", lambda: installed.run(*account).code == 0)
         installed.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(copy))
     finally:
         installed.kubectl("delete", "namespace", "strict", "--timeout=60s")
