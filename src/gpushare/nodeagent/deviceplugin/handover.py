@@ -62,6 +62,7 @@ class Handover:
         may_take_over: Callable[[], bool],
     ) -> None:
         self._folder = folder
+        self._path = folder / socket_name(PRESENCE, generation)
         self.generation = generation
         self._clock = clock
         self._on_change = on_change
@@ -119,10 +120,6 @@ class Handover:
                 return await successor.answer
         except (OSError, TimeoutError):
             return False
-
-    @property
-    def _path(self) -> Path:
-        return self._folder / socket_name(PRESENCE, self.generation)
 
     async def _listen(self) -> None:
         """Listen at a socket where others find us, until it vanishes."""

@@ -4,6 +4,7 @@ The driver belongs to the node, not to the container. The chart mounts the node'
 it where distributions, NVIDIA's driver container, GKE and WSL install it.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Sequence
@@ -60,39 +61,46 @@ def libraries(root: Path, listed: Sequence[str] = ()) -> list[LibraryFile]:
 
     A file that is visible in several folders is returned once.
     """
-    paths = [Path(folder, LIBRARY) for folder in listed if folder]
-    found = [_file(path, Path("/")) for path in paths] + [
-        _file(root / folder / LIBRARY, root) for folder in FOLDERS
-    ]
+    found = [_file("/", folder) for folder in listed if folder] + [_file(root, folder) for folder in FOLDERS]
     return list({(one.device, one.inode): one for one in reversed(found) if one is not None}.values())[::-1]
 
 
-def _file(path: Path, root: Path) -> LibraryFile | None:
+def _file(root: str | Path, folder: str) -> LibraryFile | None:
     try:
-        real = _within(path, root)
-        status = real.stat()
+        real = _within(f"{folder}/{LIBRARY}", str(root))
+        status = os.stat(real)
     except OSError:
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
-    return LibraryFile(real, status.st_dev, status.st_ino, status.st_mtime_ns)
+    return LibraryFile(Path(real), status.st_dev, status.st_ino, status.st_mtime_ns)
 
 
-def _within(path: Path, root: Path) -> Path:
-    """``path`` with links resolved as in a process whose root folder is ``root``; raises ``OSError``."""
-    here, ahead, links = root, [*reversed(path.relative_to(root).parts)], 0
+def _within(path: str, root: str) -> str:
+    """``path`` with links resolved as in a process whose root folder is ``root``; raises ``OSError``.
+
+    On strings, and no further than to the first folder that does not exist: the agent searches every few seconds.
+    """
+    here, ahead, links = root, path.split("/")[::-1], 0
     while ahead:
         part = ahead.pop()
-        if part == "..":
-            here = root if here == root else here.parent
+        if part in ("", "."):
             continue
-        here /= part
-        if not here.is_symlink():
+        if part == "..":
+            here = root if here == root else os.path.dirname(here)
+            continue
+        below = os.path.join(here, part)
+        try:
+            target = os.readlink(below)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            here = below  # no link
             continue
         links += 1
         if links > _MOST_LINKS:
-            raise OSError(f"{path}: too many links")
-        target = Path(os.readlink(here))
-        here = root if target.is_absolute() else here.parent
-        ahead += [part for part in reversed(target.parts) if part != "/"]
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        if target.startswith("/"):
+            here = root
+        ahead += target.split("/")[::-1]
     return here

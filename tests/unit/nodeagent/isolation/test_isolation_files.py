@@ -104,7 +104,8 @@ def test_a_directory_is_complete_with_the_rights_that_the_tenant_needs(tmp_path:
 
 def test_a_directory_with_an_allowance_starts_at_zero_and_is_changed_in_place(tmp_path: Path) -> None:
     folder = Directories(tmp_path / "containers")
-    made = folder.make(claimed(allowance=True, limit_mib=8192, more={"GPU-b": 1}), "hard")
+    owner = claimed(allowance=True, limit_mib=8192, more={"GPU-b": 1})
+    made = folder.make(owner, "hard")
     assert (made / "limits").read_bytes().endswith(b"memory_bytes=1048576\nallowance\n")
     assert stat.S_IMODE((made / "allowance").stat().st_mode) == 0o644
     assert read_allowance(made, 2) == [0, 0]
@@ -112,14 +113,14 @@ def test_a_directory_with_an_allowance_starts_at_zero_and_is_changed_in_place(tm
     write_allowance(made, [4096, 1])
     assert read_allowance(made, 2) == [4096, 1]
     assert (made / "allowance").stat().st_ino == inode
-    assert folder.is_whole(made.name)
+    assert folder.is_whole(made.name, owner)
     (made / "allowance").write_bytes(b"")
     with pytest.raises(OSError, match="0 bytes instead of 128"):
         read_allowance(made, 2)
     with pytest.raises(OSError, match="cannot be mapped"):
         write_allowance(made, [1, 1])
     (made / "allowance").unlink()
-    assert not folder.is_whole(made.name)
+    assert not folder.is_whole(made.name, owner)
 
 
 def test_a_directory_removed_during_listing_hides_no_other(
@@ -236,7 +237,7 @@ def test_an_unreadable_claim_is_found_all_the_same(tmp_path: Path) -> None:
 
 def known(*which: tuple[str, str, str, float]) -> dict[str, Kept]:
     return {
-        f"{number}": Kept(claimed(uid, container, ids), since_s)
+        f"{number}": Kept(Path(), claimed(uid, container, ids), since_s)
         for number, (uid, container, ids, since_s) in enumerate(which)
     }
 
@@ -291,6 +292,6 @@ def test_a_repeated_answer_replaces_the_one_before() -> None:
 
 
 def test_an_unreadable_directory_stays_while_pods_are_there() -> None:
-    there = {"x": Kept(None, 0.0)}
+    there = {"x": Kept(Path(), None, 0.0)}
     assert unused(there, {"u9"}, {}, 1000.0) == []
     assert unused(there, (), {}, 1000.0) == ["x"]

@@ -9,6 +9,9 @@ import pytest
 import yaml
 
 from gpushare.api.node.device import Device
+from gpushare.nodeagent.allocate.container_response import Injection
+from gpushare.nodeagent.dra.claim_files import ClaimedShare, ClaimFiles, PreparedClaim
+from gpushare.nodeagent.dra.claims import ClaimReference
 from gpushare.nodeagent.runtime.cdi.derive_spec import KIND, derived
 from gpushare.nodeagent.runtime.cdi.read_spec import BadDescription, cdi_description
 from gpushare.nodeagent.runtime.cdi.spec_dirs import OUR_FILE, CdiFolders
@@ -192,6 +195,8 @@ def test_both_formats_are_read_best_folder_first_and_broken_files_are_reported(t
     (dynamic / "not-cdi.yaml").write_text("- 1\n")
     (dynamic / "notes.txt").write_text("no description")
     (dynamic / OUR_FILE).write_text("{}")
+    share = PreparedClaim(ClaimReference("default", "web", "u-1"), (ClaimedShare("GPU-a", 1024, 0),))
+    ClaimFiles(dynamic).write(share, Injection())
     folders = CdiFolders([static, dynamic, tmp_path / "absent"])
     found = folders.read()
     assert [Path(one.path).name for one in found.descriptions] == ["nvidia.json", "nvidia.yaml"]

@@ -29,6 +29,8 @@ from gpushare.nodeagent.isolation.storage.files import (
 #: Size in bytes of ``usage``: ``REGION_BYTES`` of isolation/files/region.h.
 USAGE_BYTES: Final = 496_640
 
+#: What every container's directory has.
+_FILES: Final = frozenset((CLAIM, LIMITS, USAGE))
 _MADE: Final = ".new-"
 _LEAVING: Final = ".gone-"
 
@@ -85,7 +87,7 @@ class Directories:
         Running containers have the files of the existing one, in which their memory accounts must continue.
         """
         existing = self.claim(name)
-        if existing is None or not self.is_whole(name) or _share(existing) != _share(claimed):
+        if existing is None or not self.is_whole(name, existing) or _share(existing) != _share(claimed):
             return self.make(claimed, policy, name)
         made = self.root / name
         if existing != claimed:
@@ -111,11 +113,13 @@ class Directories:
         """Every complete directory by name, and its container; ``None`` if that cannot be read. Oldest first."""
         return {name: self.claim(name) for name in self.names()}
 
-    def is_whole(self, name: str) -> bool:
-        """Whether a directory has all its files."""
-        claimed = self.claim(name)
-        files = (CLAIM, LIMITS, USAGE, *((ALLOWANCE,) if claimed is not None and claimed.allowance else ()))
-        return all((self.root / name / file).is_file() for file in files)
+    def is_whole(self, name: str, claimed: Claimed | None) -> bool:
+        """Whether the directory of ``claimed`` has all its files."""
+        try:
+            files = os.listdir(f"{self.root}/{name}")
+        except OSError:
+            return False
+        return {*files} >= _FILES and (claimed is None or not claimed.allowance or ALLOWANCE in files)
 
     def claim(self, name: str) -> Claimed | None:
         """The container of a directory; ``None`` if that cannot be read."""

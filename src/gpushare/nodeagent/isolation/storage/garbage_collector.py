@@ -61,12 +61,12 @@ class Keeper:
 
     async def adopt(self) -> None:
         """Load what earlier or concurrent agents have created, and forget what they removed."""
-        before = set(self._known)
+        before = dict(self._known)
         present, new, hollow = await asyncio.to_thread(self._read, before)
         now_s = self._clock.monotonic()
         for name, claimed in new.items():
-            self._known.setdefault(name, Kept(claimed, now_s))
-        removed = before - present
+            self._known.setdefault(name, Kept(self._directories.root / name, claimed, now_s))
+        removed = before.keys() - present
         missing = {name: self._known[name] for name in removed | hollow if name in self._known}
         for name in removed:
             self._known.pop(name, None)
@@ -107,11 +107,15 @@ class Keeper:
                 extra=about(pod=kept.claimed.pod, uid=kept.claimed.uid),
             )
 
-    def _read(self, known: Collection[str]) -> tuple[set[str], dict[str, Claimed | None], set[str]]:
+    def _read(self, known: Mapping[str, Kept]) -> tuple[set[str], dict[str, Claimed | None], set[str]]:
         """The existing directories, the contents of those that are not ``known``, and the known ones that lack a file."""
         names = self._directories.names()
         new = {name: self._directories.claim(name) for name in names if name not in known}
-        hollow = {name for name in names if name in known and not self._directories.is_whole(name)}
+        hollow = {
+            name
+            for name in names
+            if name in known and not self._directories.is_whole(name, known[name].claimed)
+        }
         return set(names), new, hollow
 
     @property
@@ -121,7 +125,7 @@ class Keeper:
 
     def made(self, folder: Path, claimed: Claimed) -> None:
         """A directory was made for a container."""
-        self._known[folder.name] = Kept(claimed, self._clock.monotonic())
+        self._known[folder.name] = Kept(folder, claimed, self._clock.monotonic())
         self._count()
 
     async def release(self, name: str) -> None:
@@ -134,10 +138,8 @@ class Keeper:
 
     def directories(self) -> list[tuple[Claimed, Path]]:
         """The known directories and their owners; oldest first."""
-        known = sorted(self._known.items(), key=lambda item: item[1].since_s)
-        return [
-            (kept.claimed, self._directories.root / name) for name, kept in known if kept.claimed is not None
-        ]
+        known = sorted(self._known.values(), key=lambda kept: kept.since_s)
+        return [(kept.claimed, kept.folder) for kept in known if kept.claimed is not None]
 
     def others(self, gpu: str, uid: str) -> int:
         """How many pods other than ``uid`` have an isolated share of the GPU."""

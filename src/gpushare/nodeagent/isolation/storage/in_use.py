@@ -7,6 +7,7 @@ ones only the youngest is in use.
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from gpushare.nodeagent.isolation.storage.files import Claimed
@@ -21,8 +22,9 @@ ListedPods = Mapping[tuple[str, str], str]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A directory, and since when this process has known it (monotonic seconds)."""
+    """A directory at ``folder``, and since when this process has known it (monotonic seconds)."""
 
+    folder: Path
     claimed: Claimed | None
     since_s: float
 

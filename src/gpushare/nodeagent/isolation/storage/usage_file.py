@@ -46,7 +46,7 @@ class GpuUse(NamedTuple):
 def read_usage(folder: Path, gpus: int) -> list[GpuUse]:
     """Of the first ``gpus`` GPUs in the order of ``limits``; empty if no process has started, or nothing can be read."""
     try:
-        handle = os.open(folder / USAGE, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = os.open(f"{folder}/{USAGE}", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return []
     try:

@@ -13,9 +13,11 @@ from gpushare.nodeagent.runtime.cdi.read_spec import BadDescription, CdiDescript
 
 logger = logging.getLogger(__name__)
 
-OUR_FILE: Final = "gpushare.dev-gpu.json"
+#: The names of all our files start so, those of claims, too.
+_OURS: Final = "gpushare.dev-"
+OUR_FILE: Final = f"{_OURS}gpu.json"
 #: The same GPUs with our libraries in place of the driver's (``isolation.in_place``).
-ISOLATED_FILE: Final = "gpushare.dev-isolated.json"
+ISOLATED_FILE: Final = f"{_OURS}isolated.json"
 #: NVIDIA's spec for 16 GPUs has 100 kB.
 _MOST_BYTES: Final = 4 << 20
 
@@ -79,7 +81,8 @@ class CdiFolders:
     def _look(self) -> dict[Path, Stamp]:
         stamps = {}
         for folder in reversed(self._folders):
-            for path in _files(folder):
+            for name in _names(folder):
+                path = folder / name
                 with suppress(OSError):
                     status = path.stat()
                     stamps[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
@@ -121,16 +124,13 @@ class CdiFolders:
         return there
 
 
-def _files(folder: Path) -> list[Path]:
+def _names(folder: Path) -> list[str]:
+    """The specs of others. Not a path for each file: a node has one of ours for each claim."""
     try:
-        entries = sorted(folder.iterdir())
+        names = os.listdir(folder)
     except OSError:
         return []
-    return [
-        one
-        for one in entries
-        if one.suffix in (".json", ".yaml") and one.name not in (OUR_FILE, ISOLATED_FILE)
-    ]
+    return sorted(name for name in names if name.endswith((".json", ".yaml")) and not name.startswith(_OURS))
 
 
 def _read(path: Path, size: int) -> CdiDescription | BadDescription:
