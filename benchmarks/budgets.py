@@ -2,11 +2,29 @@
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 Figures = dict[str, tuple[float, str]]
+#: Units that grow with the time that a machine takes, and those that shrink with it.
+_TIMES: Final = ("ms", "s", "%")
+_RATES: Final = ("1/s",)
 #: The sizes in a figure's name: ``5000`` of ``filter_p99_ms_5000``, and nothing of ``p99``. A share of nodes may be adaptive.
 _SIZE: Final = re.compile(r"(?<=_)(?:\d+|adaptive)(?=_|$)")
+
+
+def on_this_machine(
+    budgets: Mapping[str, Mapping[str, Any]], slowness: float
+) -> dict[str, Mapping[str, Any]]:
+    """The budgets of a machine that takes ``slowness`` times as long as the one for which they are written."""
+    return {name: _on_this_machine(budget, slowness) for name, budget in budgets.items()}
+
+
+def _on_this_machine(budget: Mapping[str, Any], slowness: float) -> Mapping[str, Any]:
+    unit = budget.get("unit")
+    factor = slowness if unit in _TIMES else 1 / slowness if unit in _RATES else 1.0
+    return {
+        key: round(budget[key] * factor, 3) if key in ("most", "least") else budget[key] for key in budget
+    }
 
 
 def over_budget(

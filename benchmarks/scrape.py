@@ -104,7 +104,7 @@ class _Watch:
         relists=0,
         reconnects=0,
         unreadable=0,
-        last_heard_s=0.0,
+        last_received_s=0.0,
         last_error="",
     )
 

@@ -36,7 +36,7 @@ def against_budgets(root: Path, since_s: float) -> list[Figure]:
         # A run without this benchmark has no figures of it.
         if measured:
             for name, budget in json.loads((root / budgets).read_text()).items():
-                found.append(_figure(name, measured.get(name), budget))
+                found.append(_figure(name, {**budget, **measured.get(name, {})}))
     return found
 
 
@@ -49,11 +49,13 @@ def missed_promises(root: Path, since_s: float) -> tuple[int, list[str]]:
     return len(rows), missed + behind
 
 
-def _figure(name: str, value: float | None, budget: dict[str, Any]) -> Figure:
+def _figure(name: str, measured: dict[str, Any]) -> Figure:
+    """``measured``: its budget, and its value if it was measured."""
     words = {"most": "at most", "least": "at least"}
-    said = ", ".join(f"{words[bound]} {budget[bound]}" for bound in words if bound in budget)
-    kept = value is not None and budget.get("least", value) <= value <= budget.get("most", value)
-    return Figure(name, value, budget.get("unit", ""), said, kept)
+    said = ", ".join(f"{words[bound]} {measured[bound]}" for bound in words if bound in measured)
+    value = measured.get("value")
+    kept = value is not None and measured.get("least", value) <= value <= measured.get("most", value)
+    return Figure(name, value, measured.get("unit", ""), said, kept)
 
 
 def _read(path: Path, since_s: float) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def _read(path: Path, since_s: float) -> dict[str, Any]:
     return found
 
 
-def _values(written: dict[str, Any]) -> dict[str, float]:
-    """``{name: value}`` of each of the forms in which benchmarks write."""
+def _values(written: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """``{name: {"value": …}}`` of each of the forms in which benchmarks write; with the bounds for the machine, where these depend on it."""
     figures = written.get("figures", written)
-    return {name: one["value"] if isinstance(one, dict) else one for name, one in figures.items()}
+    return {name: one if isinstance(one, dict) else {"value": one} for name, one in figures.items()}

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.__main__ import ROOT
-from benchmarks.budgets import Figures, verdict
+from benchmarks.budgets import Figures, on_this_machine, verdict
 from benchmarks.dra import agent, control_plane
 from benchmarks.processes import machine
+from benchmarks.reference import reference_ms, slowness
 from tests.e2e.cluster.binaries import CannotBuild, build
 
 BINARIES: Final = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
@@ -64,19 +65,25 @@ def main() -> int:
     print(f"Machine: {machine()}; load {load:.1f}", flush=True)
     chosen = options.parts or PARTS
     figures: Figures = {}
+    before = reference_ms()
     for part in chosen:
         print(f"\n{part} …", flush=True)
         found = asyncio.run(_measure(part, binaries, options.quick))
         figures |= found
         for name, (value, unit) in found.items():
             print(f"  {name:<44}{value:12.3f} {unit}", flush=True)
+    slower = slowness(before, reference_ms())
+    print(f"\nBudgets of times are multiplied by {slower:.2f}, as this machine's reference.")
+    budgets = on_this_machine(json.loads(_BUDGETS.read_text()), slower)
     if not options.quick:
-        written = {name: {"value": round(value, 4), "unit": unit} for name, (value, unit) in figures.items()}
+        written = {
+            name: {**budgets.get(name, {}), "value": round(value, 4), "unit": unit}
+            for name, (value, unit) in figures.items()
+        }
         _OUT.parent.mkdir(parents=True, exist_ok=True)
         _OUT.write_text(json.dumps({"machine": machine(), "load": load, "figures": written}, indent=2) + "\n")
         print(f"\nWritten: {_OUT.relative_to(ROOT)}")
     print()
-    budgets = json.loads(_BUDGETS.read_text())
     return verdict(figures, budgets, quick=options.quick, everything=set(chosen) == set(PARTS))
 
 

@@ -89,7 +89,7 @@ def of_the_gpu(device: dict[str, Any], answers: dict[str, Any]) -> Iterator[Row]
         "memory, MiB: CUDA's total, NVML's total, NVML's used",
         f"{device['total'] / MIB:.1f}, {memory.get('total', 0) / MIB:.1f}, {memory.get('used', 0) / MIB:.1f}",
     )
-    yield measured("driver", answers.get("driver", "not told"))
+    yield measured("driver", answers.get("driver", "unknown"))
     yield measured("CUDA version of the driver", f"{device['cuda'] // 1000}.{device['cuda'] % 1000 // 10}")
     switched = {0: "off", 1: "on"}
     for name, key in (("MIG", "mig"), ("ECC", "ecc"), ("persistence mode", "persistence")):

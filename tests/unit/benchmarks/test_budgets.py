@@ -4,17 +4,23 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import benchmarks.__main__ as command
 from benchmarks.budgets import unmeasured
+from benchmarks.reference import REFERENCE_MS, reference_ms
 
 FIGURES = {"slow_ms": (7.0, "ms"), "rate_per_s": (9.0, "1/s")}
 
 
 def run(
-    monkeypatch: pytest.MonkeyPatch, root: Path, budgets: dict[str, dict[str, float]], *arguments: str
+    monkeypatch: pytest.MonkeyPatch,
+    root: Path,
+    budgets: dict[str, dict[str, Any]],
+    *arguments: str,
+    reference_ms: float = REFERENCE_MS,
 ) -> int:
     (root / "benchmarks").mkdir(exist_ok=True)
     (root / "benchmarks" / "budgets.json").write_text(json.dumps(budgets))
@@ -23,6 +29,7 @@ def run(
     other.measure = lambda quick: {}  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "measured", part)
     monkeypatch.setitem(sys.modules, "measures_nothing", other)
+    monkeypatch.setattr(command, "reference_ms", lambda: reference_ms)
     monkeypatch.setattr(command, "ROOT", root)
     monkeypatch.setattr(command, "PARTS", {"part": "measured", "other": "measures_nothing"})
     monkeypatch.setattr(sys, "argv", ["bench", *arguments])
@@ -37,6 +44,21 @@ def test_a_figure_above_its_maximum_or_below_its_minimum_fails_by_name(
     output = capsys.readouterr().out
     assert "OVER BUDGET: slow_ms is 7.000 ms, more than 6.9" in output
     assert "OVER BUDGET: rate_per_s is 9.000 1/s, less than 9.1" in output
+
+
+@pytest.mark.parametrize(("slower", "code"), [(0.5, 1), (1.0, 1), (2.0, 0)])
+def test_a_slower_machine_has_as_much_more_time_and_a_faster_one_no_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slower: float, code: int
+) -> None:
+    budgets = {"slow_ms": {"most": 3.6, "unit": "ms"}, "rate_per_s": {"least": 17.0, "unit": "1/s"}}
+    assert run(monkeypatch, tmp_path, budgets, reference_ms=slower * REFERENCE_MS) == code
+    assert run(monkeypatch, tmp_path, {"slow_ms": {"most": 3.6}}, reference_ms=slower * REFERENCE_MS) == 1
+    written = json.loads((tmp_path / "build" / "figures" / "bench.json").read_text())
+    assert written["slow_ms"] == {"value": 7.0, "unit": "ms", "most": 3.6}
+
+
+def test_the_reference_takes_time() -> None:
+    assert reference_ms() > 1.0
 
 
 def test_a_figure_missing_from_a_run_of_all_parts_fails_by_name(
