@@ -202,7 +202,7 @@ proto: $(STAMPS)/run ## Generate the kubelet's gRPC stubs
 NOT_CLIENTS := cuda-toolkit nvidia-cublas nvidia-cuda-cccl nvidia-cuda-cupti nvidia-cudnn-cu13 nvidia-cufft nvidia-cufile \
   nvidia-cusolver nvidia-cusparse nvidia-cusparselt-cu13 nvidia-nccl-cu13 nvidia-nvshmem-cu13 nvidia-nvtx
 
-lock: $(STAMPS)/test ## Pin the requirements anew, with hashes
+lock: $(STAMPS)/test ## Pin the requirements with hashes
 	$(BIN)/python -m pip install --quiet uv
 	for name in product run test docs; do \
 	  $(BIN)/uv pip compile --quiet --no-emit-index-url --generate-hashes --no-header --upgrade \

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Final
 
 from gpushare import __version__
-from gpushare.process.lazy_import import initialize_later, putting_off
+from gpushare.process.lazy_import import deferring, initialize_later
 
 _TOOLS: Final = "tools, for people"
 #: Role → (module with ``main(argv) -> int``, what it is), by what they are there for.
@@ -125,7 +125,7 @@ def _load(module: str) -> ModuleType:
     initialize_later("prometheus_client", "values")
     gc.disable()
     try:
-        with putting_off(patterns=True):
+        with deferring(patterns=True):
             return importlib.import_module(module)
     finally:
         gc.freeze()

@@ -3,7 +3,7 @@
 #include "fuzz.h"
 #include "files/limits.h"
 
-static size_t write_anew(const struct limits *limits, char *text, size_t room)
+static size_t write_again(const struct limits *limits, char *text, size_t room)
 {
     int size = snprintf(text, room, "gpushare-limits %d.%d\ncontainer %s %s\n", LIMITS_MAJOR, LIMITS_MINOR, limits->container,
                         limits->pod_uid);
@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
         MUST(memchr(gpu->uuid, '\0', sizeof gpu->uuid));
         MUST(gpu->memory_bytes % (1 << 20) == 0 && gpu->memory_bytes <= UINT64_C(1) << 48 && gpu->core_percent <= 100);
     }
-    MUST(limits_read(text, write_anew(&limits, text, sizeof text), &again, message));
+    MUST(limits_read(text, write_again(&limits, text, sizeof text), &again, message));
     MUST(!memcmp(&limits, &again, sizeof limits));
     return 0;
 }

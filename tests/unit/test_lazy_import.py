@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpushare.process.lazy_import import initialize_later, putting_off
+from gpushare.process.lazy_import import deferring, initialize_later
 
 PART = """
 READ = []
@@ -45,7 +45,7 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def imported(*names: str) -> Any:
-    with putting_off({"library.part": names}, patterns=True):
+    with deferring({"library.part": names}, patterns=True):
         import library.whole  # type: ignore[import-not-found]
     return library.whole
 
@@ -80,7 +80,7 @@ def test_a_module_is_loaded_when_another_of_its_names_is_read() -> None:
 @pytest.mark.usefixtures("library")
 def test_importing_an_unlisted_name_loads_the_module() -> None:
     """As after an update of the library: slower, but correct."""
-    with putting_off({"library.part": ("double",)}):
+    with deferring({"library.part": ("double",)}):
         from library.part import Kept  # type: ignore[import-not-found]
     assert isinstance(Kept, type)
     assert is_loaded()
@@ -128,14 +128,14 @@ def test_patterns_are_compiled_once_on_first_use() -> None:
 
 
 def test_an_invalid_pattern_raises_when_it_is_used() -> None:
-    with putting_off(patterns=True):
+    with deferring(patterns=True):
         wrong = re.compile("(")
     with pytest.raises(re.error, match="missing"):
         wrong.match("x")
 
 
 def test_patterns_are_compiled_immediately_again_after_a_failure() -> None:
-    with pytest.raises(RuntimeError), putting_off(patterns=True):
+    with pytest.raises(RuntimeError), deferring(patterns=True):
         raise RuntimeError
     assert isinstance(re.compile("a"), re.Pattern)
 
@@ -198,6 +198,6 @@ def test_an_imported_or_missing_package_is_left_unchanged() -> None:
 def test_a_module_is_found_by_its_full_name() -> None:
     import library  # type: ignore[import-not-found]
 
-    with putting_off({"library.part": ()}):
+    with deferring({"library.part": ()}):
         import library.part
     assert library.part.double(2) == 4

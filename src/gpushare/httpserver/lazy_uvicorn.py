@@ -3,11 +3,11 @@
 import sys
 from typing import Final
 
-from gpushare.process.lazy_import import initialize_later, putting_off
+from gpushare.process.lazy_import import deferring, initialize_later
 
 _UNUSED: Final = {"logging.config": ()}
 initialize_later("uvicorn")
-with putting_off(_UNUSED):
+with deferring(_UNUSED):
     from uvicorn.config import Config
     from uvicorn.protocols.http.flow_control import FlowControl
     from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol

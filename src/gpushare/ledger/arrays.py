@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
-from gpushare.process.lazy_import import putting_off
+from gpushare.process.lazy_import import deferring
 
 # The second thread serves products of large matrices, which are not used here. It takes longer to start than the rest of numpy to import.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -17,7 +17,7 @@ _UNUSED: Final = {
     "numpy._core._add_newdocs_scalars": (),
     "numpy._typing": ("NDArray",),
 }
-with putting_off(_UNUSED):
+with deferring(_UNUSED):
     import numpy as np
 
 if TYPE_CHECKING:

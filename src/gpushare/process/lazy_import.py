@@ -46,7 +46,7 @@ class _Late:
     __ror__ = __or__
 
 
-class _PlaceholderPod(ModuleType):
+class _Placeholder(ModuleType):
     """A placeholder for a module, with the names that others import from it; everything else comes from the real one."""
 
     def __init__(self, module: str, taken: Iterable[str]) -> None:
@@ -104,18 +104,16 @@ class _LatePattern:
 
 
 @contextmanager
-def putting_off(
-    parts: Mapping[str, Iterable[str]] | None = None, *, patterns: bool = False
-) -> Iterator[None]:
+def deferring(parts: Mapping[str, Iterable[str]] | None = None, *, patterns: bool = False) -> Iterator[None]:
     """Within the block, imported modules get placeholders for ``parts``: module → names that are imported from it.
 
     With ``patterns``, regular expressions compiled at import are compiled on first use instead. Modules that are already
     imported do not change. Not for code that subclasses a replaced name or uses it in ``isinstance``.
     """
-    standing = {
-        name: _PlaceholderPod(name, taken) for name, taken in (parts or {}).items() if name not in sys.modules
+    placeholders = {
+        name: _Placeholder(name, taken) for name, taken in (parts or {}).items() if name not in sys.modules
     }
-    for name, one in standing.items():
+    for name, one in placeholders.items():
         sys.modules[name] = one
         package, _, child = name.rpartition(".")
         if package in sys.modules:
@@ -128,7 +126,7 @@ def putting_off(
         yield
     finally:
         re.compile = before
-        for name, one in standing.items():
+        for name, one in placeholders.items():
             if sys.modules.get(name) is one:
                 del sys.modules[name]
 

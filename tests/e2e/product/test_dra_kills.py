@@ -123,7 +123,7 @@ def all_is_there_once(product: Product, cluster: Cluster) -> None:
     before = allocated(cluster)
     for name in (*PODS, "pair"):
         product.running(f"app={name}")
-    assert allocated(cluster) == before, "no claim is allocated anew"
+    assert allocated(cluster) == before, "no claim is allocated again"
     uids = {one["metadata"]["uid"] for one in cluster.get(CLAIMS)["items"]}
     assert sorted(files(cluster)) == sorted([*uids, *(f"gpushare.dev-claim-{uid}.json" for uid in uids)])
     for name, results in before.items():

@@ -44,7 +44,7 @@ def sound(bare: tuple[Product, Node]) -> Iterator[tuple[Product, Node]]:
     product.delete_all()
 
 
-def told(product: Product, *words: str) -> None:
+def explains(product: Product, *words: str) -> None:
     """Wait until a line of ``kubectl get events`` has all the words."""
     seen: list[str] = []
 
@@ -84,8 +84,8 @@ def test_a_node_without_a_driver_says_so_and_so_does_a_pod_that_waits_for_it(
 ) -> None:
     product, _ = bare
     product.apply(uses("waits"))
-    told(product, f"node/{NODE.name}", "DriverNotFound", "Install the NVIDIA driver on the node")
-    told(product, "pod/waits", "FailedScheduling", "node has no working GPU")
+    explains(product, f"node/{NODE.name}", "DriverNotFound", "Install the NVIDIA driver on the node")
+    explains(product, "pod/waits", "FailedScheduling", "node has no working GPU")
     product.delete_all()
 
 
@@ -97,7 +97,9 @@ def test_a_container_runtime_that_adds_no_driver_is_reported_on_the_pod(bare: tu
     product.apply(uses("without"))
     product.running("app=without")
     assert product.run("kubectl", "exec", "without", "--", "nvidia-smi").code != 0
-    told(product, "pod/without", "GPUDriverMissing", "NVIDIA's runtime was to add it", "no CDI description")
+    explains(
+        product, "pod/without", "GPUDriverMissing", "NVIDIA's runtime was to add it", "no CDI description"
+    )
     product.delete_all()
 
 
@@ -114,7 +116,7 @@ def test_a_containerd_without_cdi_is_reported_on_the_pod(states: Path, binaries:
         product.offers(NODE.name, gpu_mem=15)
         product.apply(uses("without"))
         product.running("app=without")
-        told(product, "pod/without", "GPUDriverMissing", "let NVIDIA's runtime be the default")
+        explains(product, "pod/without", "GPUDriverMissing", "let NVIDIA's runtime be the default")
     finally:
         down(cluster.state)
 
@@ -128,7 +130,7 @@ def test_directories_in_which_the_container_runtime_looks_for_no_cdi_are_named_b
         # What the agent before wrote where the container runtime looks.
         node.run("sh", "-c", "rm /var/run/cdi/gpushare.dev-*")
         product.apply(gpu_pod("unresolved", 2, labels={"app": "unresolved"}))
-        told(product, "pod/unresolved", "unresolvable CDI devices gpushare.dev/")
+        explains(product, "pod/unresolved", "unresolvable CDI devices gpushare.dev/")
         product.delete_all()
 
 
@@ -137,7 +139,7 @@ def test_a_wrong_root_directory_of_the_kubelet_is_named_by_the_agents_pod(
 ) -> None:
     product, _ = sound
     with upgraded(product, "nodeAgent.kubeletRootDir=/var/lib/elsewhere"):
-        told(product, "pod/gpushare-device-plugin", "FailedMount", "/var/lib/elsewhere/pod-resources")
+        explains(product, "pod/gpushare-device-plugin", "FailedMount", "/var/lib/elsewhere/pod-resources")
         # The agent that works goes on.
         product.apply(uses("meanwhile"))
         product.running("app=meanwhile")
@@ -149,4 +151,4 @@ def test_a_driver_that_cannot_limit_cgroups_of_version_1_is_an_event_of_the_node
 ) -> None:
     product, _ = sound
     with upgraded(product, "nodeAgent.isolation.backend=driver"):
-        told(product, f"node/{NODE.name}", "IsolationUnavailable", "has no cgroups of version 2")
+        explains(product, f"node/{NODE.name}", "IsolationUnavailable", "has no cgroups of version 2")

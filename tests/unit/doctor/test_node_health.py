@@ -1,4 +1,4 @@
-"""Findings about GPUs and drivers out of service: each cause once, with its remedy."""
+"""Findings about GPUs and drivers out of service: each cause once, with what to do."""
 
 import msgspec
 import pytest

@@ -5,7 +5,7 @@ from gpushare.doctor.findings import examine
 from tests.unit.doctor.healthy_cluster import node_of, sound
 
 
-def test_a_node_whose_gpus_another_plugin_also_offers_is_a_fault_with_its_remedy() -> None:
+def test_a_node_whose_gpus_another_plugin_also_offers_is_a_fault_with_what_to_do() -> None:
     both, other = node_of("both"), node_of("other", labels={}, annotations={}, allocatable={})
     for node in (both, other):
         node.node.status.capacity = {"nvidia.com/gpu": "8", "aliyun.com/gpu-mem": "15"}

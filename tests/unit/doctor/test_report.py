@@ -10,7 +10,7 @@ from gpushare.doctor.findings import Finding, exit_code
 from gpushare.doctor.report import as_json, as_table
 
 
-def test_a_table_shows_the_worst_with_its_remedy_and_json_shows_all() -> None:
+def test_a_table_shows_the_worst_with_what_to_do_and_json_shows_all() -> None:
     findings = [
         Finding("a", "ok", "", "well"),
         Finding("b", "ok", "node n1", "well too"),
@@ -43,7 +43,7 @@ def test_names_with_hyphens_stay_whole_where_lines_are_wrapped() -> None:
         assert name in table, lead
 
 
-def test_without_a_terminal_each_finding_is_one_line_with_its_remedy() -> None:
+def test_without_a_terminal_each_finding_is_one_line_with_what_to_do() -> None:
     findings = [
         Finding("a", "ok", "", "well"),
         Finding("c", "fault", "node n2", "word " * 60 + "end", "do it " * 40),

@@ -42,7 +42,7 @@ def good(_lab: Any) -> Iterator[Row]:
 
 def fails(_lab: Any) -> Iterator[Row]:
     yield measured("a row", "there")
-    raise ZeroDivisionError("of an unforeseen kind")
+    raise ZeroDivisionError("of an unexpected kind")
 
 
 def answers_nothing(_lab: Any) -> Iterator[Row]:
@@ -69,7 +69,7 @@ def hangs(_lab: Any) -> Iterator[Row]:
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        (fails, "ZeroDivisionError: of an unforeseen kind | **FAILED**"),
+        (fails, "ZeroDivisionError: of an unexpected kind | **FAILED**"),
         (answers_nothing, "ended by SIGSEGV | **FAILED**"),
         (has_a_program_that_hangs, "| did not end within "),
         (hangs, "it had not finished after 2 s | **FAILED**"),

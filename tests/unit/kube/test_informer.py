@@ -60,7 +60,7 @@ async def test_a_list_is_read_page_by_page_and_events_follow_in_order() -> None:
         figures = informer.figures
         assert (figures.synced, figures.objects, figures.events, figures.relists) == (True, 5, 4, 0)
         assert (figures.reconnects, figures.unreadable, figures.last_error) == (0, 0, "")
-        assert figures.last_heard_s == 1000.0
+        assert figures.last_received_s == 1000.0
 
 
 async def test_an_empty_collection_is_synced_too() -> None:

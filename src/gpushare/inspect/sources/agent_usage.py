@@ -34,7 +34,7 @@ class _Container(msgspec.Struct, rename="camel"):
     waited_seconds: int = 0
     uid: str = ""
     looks: int = 0
-    untold_looks: int = 0
+    unreported_looks: int = msgspec.field(name="untoldLooks", default=0)
 
 
 class _Answer(msgspec.Struct):
@@ -144,5 +144,5 @@ def used_of(container: _Container) -> Used:
         container.p95_percent,
         min(container.waited_seconds / container.work_seconds, 1.0) if container.work_seconds else 0.0,
         container.uid,
-        container.untold_looks <= MAX_UNKNOWN_RATIO * container.looks,
+        container.unreported_looks <= MAX_UNKNOWN_RATIO * container.looks,
     )

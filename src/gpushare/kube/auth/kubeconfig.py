@@ -16,9 +16,9 @@ import msgspec
 from gpushare.kube.auth.access import Access, ExecPlugin
 from gpushare.kube.auth.proxy import environment_proxy
 from gpushare.kube.client.errors import KubeconfigError
-from gpushare.process.lazy_import import putting_off
+from gpushare.process.lazy_import import deferring
 
-with putting_off(patterns=True):
+with deferring(patterns=True):
     import yaml
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

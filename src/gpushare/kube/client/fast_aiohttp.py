@@ -7,7 +7,7 @@ budget for its start. Our requests have their own context; a request without one
 import os
 from typing import Final
 
-from gpushare.process.lazy_import import putting_off
+from gpushare.process.lazy_import import deferring
 
 _NAMES = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # where OpenSSL looks for the system's certificates
 #: Modules for cookies, tracing, digest authentication, validators of attrs, content types, proxies of the environment and
@@ -50,7 +50,7 @@ _UNUSED: Final = {
 _original = {name: os.environ[name] for name in _NAMES if name in os.environ}
 os.environ.update(dict.fromkeys(_NAMES, os.devnull))
 try:
-    with putting_off(_UNUSED, patterns=True):
+    with deferring(_UNUSED, patterns=True):
         import aiohttp
 finally:
     for _name in _NAMES:

@@ -62,7 +62,7 @@ class InformerFigures(msgspec.Struct, frozen=True):
     relists: int
     reconnects: int
     unreadable: int
-    last_heard_s: float | None
+    last_received_s: float | None
     last_error: str
 
 
@@ -107,7 +107,7 @@ class Informer(Generic[T]):
         self._held: dict[str, _Held] = {}
         self._fresh: dict[str, _Held] | None = None
         self._events = self._lists = self._reconnects = self._unreadable = 0
-        self._last_heard_s: float | None = None
+        self._last_received_s: float | None = None
         self._last_error = ""
         self.synced = asyncio.Event()
         self._relist_requested = asyncio.Event()
@@ -124,7 +124,7 @@ class Informer(Generic[T]):
             max(0, self._lists - 1),
             self._reconnects,
             self._unreadable,
-            self._last_heard_s,
+            self._last_received_s,
             self._last_error,
         )
 
@@ -174,7 +174,7 @@ class Informer(Generic[T]):
             # Without earlier objects there is nothing to compare: pages go straight through.
             self._fresh = {} if self._held else None
             return
-        self._last_heard_s = self._clock.monotonic()
+        self._last_received_s = self._clock.monotonic()
         self._last_error = ""
         if isinstance(step, Event):
             self._take_event(step)

@@ -171,7 +171,7 @@ class PluginServer:
                     while self._path.exists():
                         await asyncio.to_thread(self._remove_dead_sockets)
                         await self._clock.sleep(_LOOK_S)
-                logger.warning("%s has vanished and is served anew", self._path)
+                logger.warning("%s has vanished and is served again", self._path)
             except (OSError, RuntimeError, grpc.aio.AioRpcError) as error:
                 wait_s = backoff.next_s()
                 logger.warning(

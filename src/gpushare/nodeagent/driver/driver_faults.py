@@ -31,6 +31,6 @@ def suggestion_of(error: NodeAgentError) -> str:
     if code == _OTHER_VERSION:
         return (
             "The driver's library and its kernel module are of two versions, as after an upgrade: reboot the node, "
-            "or end what uses the GPUs and load the module anew"
+            "or end what uses the GPUs and reload the module"
         )
     return "The driver is there but does not work; its own words are in the node agent's log and in the kernel's (dmesg)"

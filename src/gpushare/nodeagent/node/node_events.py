@@ -232,8 +232,8 @@ class NodeEvents:
         elif fallen:
             self.report(
                 REASON_NO_ISOLATION,
-                f"Mode {mode} asks for isolation, which this node cannot give, so containers are told their share and "
-                f"not held to it: {fallen}",
+                f"Mode {mode} asks for isolation, which this node cannot provide, so containers know their share but are "
+                f"not limited to it: {fallen}",
                 once="isolation",
                 cause="isolation",
             )

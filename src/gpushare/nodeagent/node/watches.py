@@ -112,8 +112,8 @@ class Watches:
         metrics = self._metrics
         for kind, informer in self._by_kind.items():
             figures = informer.figures
-            heard_s = figures.last_heard_s
-            silent_s = float("inf") if heard_s is None else self._clock.monotonic() - heard_s
+            received_s = figures.last_received_s
+            silent_s = float("inf") if received_s is None else self._clock.monotonic() - received_s
             metrics.watch_last_event_age_s.set(kind, value=silent_s)
             metrics.watch_failing.set(kind, value=float(not figures.synced or bool(figures.last_error)))
             metrics.watched_objects.set(kind, value=figures.objects)

@@ -51,7 +51,7 @@ class _Track:
         "mib",
         "peak_mib",
         "percent",
-        "untold",
+        "unreported",
         "waited_ns",
         "work_ns",
     )
@@ -59,7 +59,7 @@ class _Track:
     def __init__(self, now_ns: int) -> None:
         self.first_ns = self.last_ns = now_ns
         self.peak_mib = self.last_mib = self.allocated_mib = self.allocated_core = 0
-        self.work_ns = self.waited_ns = self.untold = 0
+        self.work_ns = self.waited_ns = self.unreported = 0
         self.mib: dict[int, int] | bytes = {}
         self.percent: dict[int, int] | bytes = {}
 
@@ -74,7 +74,7 @@ class _Track:
         self.peak_mib = max(self.peak_mib, other.peak_mib)
         self.work_ns += other.work_ns
         self.waited_ns += other.waited_ns
-        self.untold += other.untold
+        self.unreported += other.unreported
         self.mib = _sum(self.mib, other.mib)
         self.percent = _sum(self.percent, other.percent)
 
@@ -143,7 +143,7 @@ class UsageHistory:
         tracks[key] = track  # in the order of the last samples
         track.last_ns, track.last_mib = now_ns, use.mib
         # Partial data counts, too: the container holds at least that much.
-        track.untold += use.untold > 0
+        track.unreported += use.unreported > 0
         track.peak_mib = max(track.peak_mib, use.mib)
         track.allocated_mib, track.allocated_core = holder.mib, holder.core_percent
         assert isinstance(track.mib, dict)
@@ -296,7 +296,7 @@ def _container_json(key: ContainerKey, track: _Track) -> dict[str, Any]:
         "container": container,
         "gpu": gpu,
         "looks": sum(mib.values()),
-        "untoldLooks": track.untold,
+        "untoldLooks": track.unreported,
         "first": track.first_ns // 10**9,
         "last": track.last_ns // 10**9,
         "workSeconds": track.work_ns // 10**9,

@@ -86,8 +86,8 @@ class ClusterMetrics:
         )
 
     def _event_age_s(self, figures: InformerFigures) -> float:
-        heard_s = figures.last_heard_s
-        return float("inf") if heard_s is None else self._clock.monotonic() - heard_s
+        received_s = figures.last_received_s
+        return float("inf") if received_s is None else self._clock.monotonic() - received_s
 
     def _oldest_s(self) -> float:
         first = next(iter(self._reservations.deadlines.values()), None)

@@ -128,7 +128,7 @@ def _off_by_default(
 def third_party(handle: Handle, arguments: Mapping[str, Mapping[str, Any]]) -> Iterator[Enabled]:
     """The plugins that ``arguments`` names, in its order. The argument ``weight`` is the weight of a plugin's scores.
 
-    Raises ``InvalidSettings`` with the plugin's name and a remedy.
+    Raises ``InvalidSettings`` with the plugin's name and what to do.
     """
     if not arguments:
         return

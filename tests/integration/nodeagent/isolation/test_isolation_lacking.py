@@ -37,7 +37,7 @@ async def test_with_isolation_auto_a_node_without_isolation_gives_shares_and_rep
     await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
     note = world.api.reported("IsolationUnavailable")[0]["note"]
     assert why in note
-    assert "containers are told their share and not held to it" in note
+    assert "containers know their share but are not limited to it" in note
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
     assert not mounted(await world.run_pod("a", 3, on=0, core=30))
     agent = world.agent

@@ -251,7 +251,7 @@ def test_memory_that_the_driver_does_not_report_counts_as_used_up_to_the_limit(n
     holder = Holder(burster.key, burster.uid, "c0", node.gpu, 6144, 0)
     newcomer = node.places("b", 8)
     node.starts(newcomer)
-    node.bursts.sampled([Use(holder, 0, untold=1)], node.clock.now_s + 1)
+    node.bursts.sampled([Use(holder, 0, unreported=1)], node.clock.now_s + 1)
     assert (node.allowed_gib(burster), node.allowed_gib(newcomer)) == (6, 3)
 
 

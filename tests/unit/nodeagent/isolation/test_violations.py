@@ -136,7 +136,7 @@ def test_use_is_summed_by_holder_and_the_rest_is_foreign() -> None:
         GpuProcess("GPU-0", 6, 5000),
         GpuProcess("GPU-1", 1, 700),
     )
-    assert [(use.holder, use.mib, use.untold, use.sm_percent, use.pids) for use in found.uses] == [
+    assert [(use.holder, use.mib, use.unreported, use.sm_percent, use.pids) for use in found.uses] == [
         (A, 300, 0, 10, [1, 2]),
         (B, 0, 1, 50, [3]),
     ]

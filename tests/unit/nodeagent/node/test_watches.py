@@ -88,7 +88,7 @@ def bed() -> Bed:
     return Bed()
 
 
-def test_before_the_first_answer_of_the_api_server_no_watch_counts_as_heard(bed: Bed) -> None:
+def test_before_the_first_answer_of_the_api_server_no_watch_counts_as_alive(bed: Bed) -> None:
     assert bed.scraped() == {
         "watch_last_event_age_seconds": {"nodes": float("inf"), "pods": float("inf")},
         "watch_failing": {"nodes": 1.0, "pods": 1.0},

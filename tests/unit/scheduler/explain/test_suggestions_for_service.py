@@ -64,7 +64,7 @@ async def test_a_driver_that_does_not_work_needs_no_reset_of_its_gpus(
     assert world.decisions.waiting()[0].reason == refusal
 
 
-async def test_each_gpu_is_listed_with_its_remedy(browser: Browser, world: World) -> None:
+async def test_each_gpu_is_listed_with_what_to_do(browser: Browser, world: World) -> None:
     world.add_node(without(lost="02", cordoned="1"))
     await ask(browser, world, "waits", "n", mem=2)
 

@@ -87,7 +87,7 @@ def test_more_requests_than_are_remembered_are_not_precomputed() -> None:
 
 async def test_later_requests_are_precomputed_too_with_the_lowest_precedence() -> None:
     order = []
-    precomputer = Precomputer(Ledger(), lambda: order.append("foreseen"))
+    precomputer = Precomputer(Ledger(), lambda: order.append("precomputed"))
     running = asyncio.create_task(precomputer.run())
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(30):
@@ -95,10 +95,10 @@ async def test_later_requests_are_precomputed_too_with_the_lowest_precedence() -
             precomputer.arrived(asks(units))
             precomputer.arrived(asks(units + 10))
             loop.call_soon(order.append, "other")
-            while order.count("foreseen") < 2 * units:
+            while order.count("precomputed") < 2 * units:
                 await asyncio.sleep(0)
-    assert order[:3] == ["other", "foreseen", "foreseen"]
-    assert order.count("foreseen") == 4
+    assert order[:3] == ["other", "precomputed", "precomputed"]
+    assert order.count("precomputed") == 4
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running

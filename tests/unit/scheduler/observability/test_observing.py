@@ -289,9 +289,9 @@ async def test_the_figures_are_in_a_scrape() -> None:
     observing = ClusterMetrics(metrics, events, reservations, leading, clock)
     observing.export(
         lambda: {
-            "pods": watch(synced=True, last_error="", objects=7, last_heard_s=clock.now_s - 2.0),
-            "nodes": watch(synced=True, last_error="gone", objects=3, last_heard_s=clock.now_s - 40.0),
-            "elasticquotatrees": watch(synced=False, last_error="", objects=0, last_heard_s=None),
+            "pods": watch(synced=True, last_error="", objects=7, last_received_s=clock.now_s - 2.0),
+            "nodes": watch(synced=True, last_error="gone", objects=3, last_received_s=clock.now_s - 40.0),
+            "elasticquotatrees": watch(synced=False, last_error="", objects=0, last_received_s=None),
         },
     )
     waiting.export(metrics.watch, metrics.watch_by)

@@ -44,11 +44,11 @@ class _Container(NamedTuple):
 
 
 class _Sampled(NamedTuple):
-    """What a container used of a GPU in the last sample, and the processes that did; ``untold``: the driver does not report all of it."""
+    """What a container used of a GPU in the last sample, and the processes that did; ``unreported``: the driver does not report all of it."""
 
     mib: int = 0
     pids: tuple[int, ...] = ()
-    untold: bool = False
+    unreported: bool = False
 
 
 class Bursts:
@@ -139,7 +139,7 @@ class Bursts:
         self._is_sampled = True
         self._used = {
             (use.holder.uid, use.holder.container, use.holder.gpu): _Sampled(
-                use.mib, tuple(use.pids), use.untold > 0
+                use.mib, tuple(use.pids), use.unreported > 0
             )
             for use in uses
             if not use.holder.claim
@@ -233,7 +233,7 @@ class Bursts:
                 one.folder.name,
                 shares[gpu],
                 limit,
-                limit if sampled.untold else sampled.mib,
+                limit if sampled.unreported else sampled.mib,
                 allowed,
                 self._lowered.get(key, (0, 0.0))[0],
             )
@@ -245,7 +245,7 @@ class Bursts:
         return _Sampled(
             sum(part.mib for part in parts),
             sum((part.pids for part in parts), ()),
-            any(part.untold for part in parts),
+            any(part.unreported for part in parts),
         )
 
     def _write(self, one: _Container, mib_by_gpu: Mapping[str, int]) -> None:

@@ -67,13 +67,13 @@ class Holder(NamedTuple):
 
 
 class Use(msgspec.Struct):
-    """What a holder uses of its GPU. ``mib`` is that of the processes with known memory; ``untold`` more have unknown memory."""
+    """What a holder uses of its GPU. ``mib`` is that of the processes with known memory; ``unreported`` more have unknown memory."""
 
     holder: Holder
     mib: int = 0
     sm_percent: int = 0
     pids: list[int] = []
-    untold: int = 0
+    unreported: int = 0
 
 
 class Foreign(msgspec.Struct):
@@ -163,12 +163,12 @@ def seen(
             continue
         use = uses.setdefault(holder, Use(holder))
         use.mib += mib
-        use.untold += process.mib < 0
+        use.unreported += process.mib < 0
         use.sm_percent += max(process.sm_percent, 0)
         use.pids.append(process.pid)
     for use in by_limit(tuple(uses.values())):
         holder = use.holder
-        if use.untold:
+        if use.unreported:
             # The driver does not report what they use: up to their share it is theirs.
             listed_mib[holder.gpu] += max(holder.mib - use.mib, 0)
         if enforced and is_over_memory(use.mib, holder.most_mib):
@@ -194,7 +194,7 @@ def by_limit(uses: Sequence[Use]) -> list[Use]:
             total = joint.setdefault(holder, Use(holder))
             total.mib += use.mib
             total.sm_percent += use.sm_percent
-            total.untold += use.untold
+            total.unreported += use.unreported
             total.pids += use.pids
     return [*single, *joint.values()]
 

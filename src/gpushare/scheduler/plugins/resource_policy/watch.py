@@ -126,7 +126,7 @@ class Followed(NamedTuple):
 
 
 def _joined(figures: list[InformerFigures]) -> InformerFigures:
-    heard_s = [one.last_heard_s for one in figures if one.last_heard_s is not None]
+    received_s = [one.last_received_s for one in figures if one.last_received_s is not None]
     return InformerFigures(
         synced=all(one.synced for one in figures),
         objects=sum(one.objects for one in figures),
@@ -135,7 +135,7 @@ def _joined(figures: list[InformerFigures]) -> InformerFigures:
         reconnects=sum(one.reconnects for one in figures),
         unreadable=sum(one.unreadable for one in figures),
         # Unknown if an informer has had no event yet: that one has been silent the longest.
-        last_heard_s=min(heard_s) if len(heard_s) == len(figures) else None,
+        last_received_s=min(received_s) if len(received_s) == len(figures) else None,
         last_error=next((one.last_error for one in figures if one.last_error), ""),
     )
 
