@@ -25,7 +25,7 @@ from gpushare.nodeagent.deviceplugin.socket_names import PRESENCE, SUFFIX, gener
 
 logger = logging.getLogger(__name__)
 
-_LOOK_S: Final = 0.5
+_LOOK_S: Final = 1.0
 _REPLY_S: Final = 2.0
 _MOST_BYTES: Final = 4096
 #: The kernel's limit per message (``SCM_MAX_FD``); a rolling update adds one per resource, and a restart of the kubelet ends

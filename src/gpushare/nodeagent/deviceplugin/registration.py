@@ -38,7 +38,9 @@ from gpushare.nodeagent.observability.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 KUBELET_SOCKET: Final = "kubelet.sock"
-_LOOK_S: Final = 0.5
+#: A restarted kubelet ends its connection, too, so a look whether the socket is still there rarely finds anything.
+_LOOK_S: Final = 2.0
+_LOOK_UNSETTLED_S: Final = 0.5
 _DIAL_S: Final = 5.0
 _RETRY_FIRST_S: Final = 0.2
 _RETRY_MOST_S: Final = 2.0
@@ -136,8 +138,11 @@ class ResourceServer:
             try:
                 async with self._served() as inode:
                     while inode is not None and self._inode() == inode:
-                        if self.registered or not self._acts() or self._awaits_list():
+                        if self.registered or not self._acts():
                             await self._pause(_LOOK_S)
+                            continue
+                        if self._awaits_list():
+                            await self._pause(_LOOK_UNSETTLED_S)
                             continue
                         await self._delay(cuts)
                         if not self._acts():
