@@ -138,11 +138,8 @@ class ResourceServer:
             try:
                 async with self._served() as inode:
                     while inode is not None and self._inode() == inode:
-                        if self.registered or not self._acts():
-                            await self._pause(_LOOK_S)
-                            continue
-                        if self._awaits_list():
-                            await self._pause(_LOOK_UNSETTLED_S)
+                        if self.registered or not self._acts() or self._awaits_list():
+                            await self._pause(_LOOK_S if self.registered else _LOOK_UNSETTLED_S)
                             continue
                         await self._delay(cuts)
                         if not self._acts():
