@@ -15,7 +15,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -232,7 +232,9 @@ class ResourceServer:
             else:
                 # Stopping removes the file at this path, no matter which server created it: the next server binds only afterwards.
                 await server.stop(grace=None)
-            path.unlink(missing_ok=True)
+            # An error here would replace a cancellation, and we would go on serving.
+            with suppress(OSError):
+                path.unlink()
 
     async def _register(self) -> None:
         request = RegisterRequest(

@@ -205,7 +205,9 @@ class PluginServer:
             yield
         finally:
             await server.stop(grace=None)
-            self._path.unlink(missing_ok=True)
+            # An error here would replace a cancellation, and we would go on serving.
+            with suppress(OSError):
+                self._path.unlink()
 
     def _remove_dead_sockets(self) -> None:
         """Remove sockets of agents that died: otherwise the kubelet would retry them indefinitely."""

@@ -1,5 +1,7 @@
 """The isolation libraries, and broken ones, tested on the fake driver as a node agent tests them."""
 
+import asyncio
+import errno
 import os
 import shutil
 import subprocess
@@ -102,3 +104,27 @@ async def test_a_driver_that_fails_by_itself_is_not_blamed_on_our_libraries(
     verdict = await selftest.try_libraries(deliver(OPEN, tmp_path / "lib"), driver(), node)
     assert verdict.outcome == "skipped"
     assert "without them cuInit answers" in verdict.why
+
+
+async def test_a_cancelled_selftest_ends_even_if_its_folder_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def waiting(mode: str, *more: Any) -> selftest.Ended:
+        if mode == "ours":
+            begun.set()
+            await asyncio.Event().wait()
+        return selftest.Ended(selftest.Answers())
+
+    def not_empty(*args: Any, **options: Any) -> None:
+        raise OSError(errno.ENOTEMPTY, "Directory not empty")
+
+    monkeypatch.setattr(selftest, "_run", waiting)
+    monkeypatch.setattr("os.rmdir", not_empty)
+    task = asyncio.create_task(selftest.try_libraries(Release("r", tmp_path), driver(), ["GPU-1"]))
+    async with asyncio.timeout(10):
+        await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

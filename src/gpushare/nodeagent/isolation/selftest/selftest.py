@@ -113,8 +113,10 @@ async def try_libraries(release: Release, driver: dict[str, Path], gpus: Sequenc
     """Test the libraries of ``release`` on the ``driver`` under a limit for ``gpus``."""
     try:
         bare = await _run("bare", [str(driver[name]) for name in SHIMS], dict(os.environ))
-        with tempfile.TemporaryDirectory(prefix="gpushare-trial-") as folder:
-            environment = await asyncio.to_thread(_lay_out, Path(folder), driver, gpus)
+        # An error of the removal would replace the cancellation in whose course it happens, and the agent would not end.
+        with tempfile.TemporaryDirectory(prefix="gpushare-trial-", ignore_cleanup_errors=True) as folder:
+            # Not in a thread, which would go on writing into the folder while a cancelled call removes it.
+            environment = _lay_out(Path(folder), driver, gpus)
             paths = [str(release.folder / name) for name in SHIMS]
             ours = await _run("ours", [*paths, folder], environment)
     except OSError as error:
