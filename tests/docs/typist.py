@@ -27,9 +27,9 @@ _LOOKS: Final = re.compile(
 _MAKE: Final = re.compile(r"(\w+=\S* )*make ")
 #: Bounds for a busy machine. A playground on the real control plane kills each of its parts 5 s after the
 #: request to end, one kind after the other.
-_COMMAND_S: Final = 200.0
+_COMMAND_S: Final = 400.0
 _INTERRUPTED_S: Final = 90.0
-_STATE_S: Final = 60.0
+_STATE_S: Final = 120.0
 _AGAIN_S: Final = 0.2
 
 Words = tuple[tuple[str, str], ...]

@@ -46,7 +46,7 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
         {"cannot list the pods of this node: %s", "%s"}
     ),
     # Lines about ResourceClaims, which several pods may use, have the claims' names.
-    "nodeagent/dra/claim_files.py": frozenset({"%s cannot be read and is passed over: %s"}),
+    "nodeagent/dra/claim_files.py": frozenset({"%s cannot be read and is ignored: %s"}),
     "nodeagent/dra/driver.py": frozenset({"ResourceClaim %s is gone and was never unprepared", "%s"}),
     "nodeagent/dra/plugin.py": frozenset({"not prepared: %s", "not unprepared: %s"}),
     "nodeagent/dra/preparer.py": frozenset(

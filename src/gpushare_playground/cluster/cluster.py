@@ -34,7 +34,7 @@ from gpushare_playground.cluster.state import make_state, remove_state, tidy
 from gpushare_playground.controlplane.ports import LOOPBACK, free_ports
 from gpushare_playground.kubelet.settings import node_address
 
-_START_S: Final = 60.0
+_START_S: Final = 180.0
 #: The taint of a node that is not ready yet.
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _POLL_S: Final = 0.02

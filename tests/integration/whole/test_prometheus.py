@@ -113,8 +113,8 @@ async def test_a_gpu_with_an_xid_shows_in_metrics_and_fires_an_alert(busy: tuple
     assert await prometheus.until('gpushare_gpu_xid_errors_total{gpu="3", xid="79"} == 1', "the XID")
     assert await prometheus.until('gpushare_gpu_last_xid{gpu="3"} == 79', "the last one")
     assert await prometheus.until('DCGM_FI_DEV_XID_ERRORS{gpu="3"} == 79', "under DCGM's name")
-    (alert,) = await prometheus.until('ALERTS{alertname="GPUUnhealthy"}', "the alert waits for its time")
-    assert alert["metric"]["alertstate"] == "pending"
+    (alert,) = await prometheus.until('ALERTS{alertname="GPUUnhealthy"}', "the alert")
+    assert alert["metric"]["alertstate"] in ("pending", "firing")
 
 
 async def test_metrics_of_containers_agree_with_allocation_and_usage(

@@ -351,7 +351,7 @@ async def test_an_unreadable_object_is_skipped_and_its_old_state_stays(
         await until(lambda: informer.figures.relists == 1)
         assert {name: value for name, (_, value) in view.items.items()} == {"b": 1, "c": 0}
         assert informer.figures.unreadable == 4
-        assert "n/a cannot be read and is passed over (odd)" in caplog.text
+        assert "n/a cannot be read and is ignored (odd)" in caplog.text
 
 
 async def test_an_item_with_unreadable_metadata_is_skipped() -> None:

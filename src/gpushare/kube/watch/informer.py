@@ -262,7 +262,7 @@ class Informer(Generic[T]):
     def _note_unreadable(self, name: str, uid: str, error: Exception) -> None:
         self._unreadable += 1
         logger.error(
-            "%s: %s cannot be read and is passed over (%s)",
+            "%s: %s cannot be read and is ignored (%s)",
             self._path,
             name,
             error,

@@ -140,7 +140,7 @@ class ClaimFiles:
                 shares = tuple(map(_read_share, filter(None, notes[_SHARES].split(","))))
                 instances = tuple(filter(None, notes.get(_INSTANCES, "").split(",")))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-                logger.warning("%s cannot be read and is passed over: %s", path, error)
+                logger.warning("%s cannot be read and is ignored: %s", path, error)
                 continue
             yield PreparedClaim(ClaimReference(namespace, name, uid), shares, instances)
 

@@ -372,9 +372,7 @@ class GpuWatch:
                 self._on_xid(event.uuid, event.xid)
                 counts = self._health.take_xid(event.uuid, event.xid, self._clock.monotonic())
                 level = logging.ERROR if counts else logging.INFO
-                logger.log(
-                    level, "GPU %s: XID %d%s", event.uuid, event.xid, "" if counts else " (passed over)"
-                )
+                logger.log(level, "GPU %s: XID %d%s", event.uuid, event.xid, "" if counts else " (ignored)")
         return None
 
     def _make_changes(self) -> bool:

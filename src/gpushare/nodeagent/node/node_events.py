@@ -251,7 +251,7 @@ class NodeEvents:
             self.report(REASON_CLAIMS, "ResourceClaims get GPUs of this node again", "Normal")
         first = self._left_out is None
         for fault in faults:
-            note = f"{fault}. The whole file is passed over"
+            note = f"{fault}. The whole file is ignored"
             self.report(REASON_BAD_CDI_FILE, note, once=fault, occurrence="lasting" if first else "began")
         # If no GPU is left, the note of the fault has named each.
         new = () if reported is not None else inventory.left_out

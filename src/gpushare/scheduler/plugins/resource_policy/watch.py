@@ -172,7 +172,7 @@ class PolicyWatches:
         if item.namespace not in known and len(known) >= MOST_NAMESPACES:
             self._passed_over[item.key] = item
             logger.error(
-                "ResourcePolicy %s is passed over: %d namespaces have policies, and more are not followed",
+                "ResourcePolicy %s is ignored: %d namespaces have policies, and more are not followed",
                 item.key,
                 MOST_NAMESPACES,
             )
@@ -193,7 +193,7 @@ class PolicyWatches:
         self._changed.set()
 
     def _watch_passed_over(self) -> None:
-        """Another namespace may be watched: the one whose policies were passed over first."""
+        """Another namespace may be watched: the one whose policies were ignored first."""
         first = next(iter(self._passed_over.values()), None)
         if first is not None:
             logger.info("ResourcePolicies of namespace %s are followed now", first.namespace)
