@@ -39,7 +39,7 @@ async def relay(doors: Mapping[socket.socket, Collection[str]], behind: socket.s
         while True:
             try:
                 await _one(doors, name)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # RuntimeError: no thread is left to wait for it
                 logger.error(
                     "cannot start the process that answers probes and metrics: %s; trying again", error
                 )

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
@@ -35,6 +36,7 @@ from gpushare_playground.controlplane.ports import LOOPBACK, free_ports
 from gpushare_playground.kubelet.settings import node_address
 
 _START_S: Final = 180.0
+_PROBE_S: Final = 5.0
 #: The taint of a node that is not ready yet.
 _NOT_READY: Final = "node.kubernetes.io/not-ready"
 _POLL_S: Final = 0.02
@@ -315,10 +317,11 @@ class Cluster:
 
 
 async def _is_ready(port: int) -> bool:
-    reader, writer = await asyncio.open_connection(LOOPBACK, port)
-    writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    response = await reader.read()
-    writer.close()
+    async with asyncio.timeout(_PROBE_S):
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        with closing(writer):
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            response = await reader.read()
     return b" 200 " in response[:20]
 
 

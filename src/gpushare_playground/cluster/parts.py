@@ -111,8 +111,14 @@ class Part:
         backoff_s = _FIRST_BACKOFF_S
         while not self.is_stopping():
             started_s = loop.time()
-            with self.log.open("ab") as log:
-                code = await self.run_once(log)
+            try:
+                with self.log.open("ab") as log:
+                    code = await self.run_once(log)
+            except (OSError, RuntimeError) as error:  # no memory, process, thread or descriptor is left
+                self.report(f"{self.name} cannot be started ({error}); trying again in {backoff_s:.1f} s")
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(2 * backoff_s, self.most_backoff_s)
+                continue
             if self.is_stopping():
                 return
             if self.on_end is not None:

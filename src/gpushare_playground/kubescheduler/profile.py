@@ -122,7 +122,9 @@ class Profile:
                 await self._extender.bind(pod, node)
             else:
                 await self._objects.bind(pod, node)
-        except (ExtenderError, KubeError) as error:
+        except Exception as error:
+            if not isinstance(error, (ExtenderError, KubeError)):
+                _log.exception("pod %s: the binding cycle failed", key_of(pod))
             if self._nodes.forget(waiting.uid):
                 self._happened(Event.POD_GONE)
             await self._give_up(waiting, SCHEDULER_ERROR, _error_text(error))

@@ -1,13 +1,16 @@
 """Exec plugins as small programs."""
 
+import asyncio
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpushare.kube.auth import execplugin
 from gpushare.kube.auth.access import ExecPlugin
 from gpushare.kube.auth.execplugin import Credential, run_plugin
 from gpushare.kube.client.errors import CredentialError
@@ -126,6 +129,25 @@ async def test_a_program_that_hangs_is_killed(tmp_path: Path) -> None:
     if pid.exists():
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid.read_text()), 0)
+
+
+async def test_a_child_of_a_program_that_hangs_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execplugin, "_KILLED_S", 0.1)
+    pid = tmp_path / "pid"
+    os.mkfifo(pid)
+    script = f"import time\nif not os.fork(): open({str(pid)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)"
+    running = asyncio.create_task(
+        run_plugin(ExecPlugin(program(tmp_path, script)), timeout_s=5.0, terminal=False)
+    )
+    child = int(await asyncio.to_thread(pid.read_text))
+    try:
+        with pytest.raises(CredentialError, match="gave no answer"):
+            await running
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import base64
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -13,6 +14,7 @@ from gpushare.kube.auth.access import ExecPlugin
 from gpushare.kube.client.errors import CredentialError
 
 TIMEOUT_S = 60.0
+_KILLED_S = 3.0
 _MAX_SHOWN = 500
 
 
@@ -88,8 +90,12 @@ async def run_plugin(
         raise _fault(plugin, f"gave no answer within {timeout_s:g} s", "run it by hand to see why") from error
     finally:
         if process.returncode is None:
-            process.kill()
-            await process.wait()
+            with suppress(ProcessLookupError):
+                process.kill()
+            # asyncio also waits until its pipes are closed, which a descendant may keep open.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_KILLED_S):
+                    await process.wait()
     if process.returncode != 0:
         message = (complaint or b"").decode(errors="replace").strip()[-_MAX_SHOWN:]
         raise _fault(

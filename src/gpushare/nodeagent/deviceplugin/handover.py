@@ -140,10 +140,13 @@ class Handover:
                     await self._clock.sleep(_LOOK_S)
             finally:
                 accepting.cancel()
+                await asyncio.wait([accepting])
         finally:
             listener.close()
             if inode is not None and self._inode() == inode:
-                self._path.unlink(missing_ok=True)
+                # An error here would replace a cancellation, and we would go on listening.
+                with suppress(OSError):
+                    self._path.unlink()
 
     async def _accept(self, listener: socket.socket) -> None:
         while True:

@@ -14,6 +14,7 @@ from gpushare.nodeagent.allocate.container_response import Injection
 from gpushare.nodeagent.deviceplugin.device_lists import DeviceList
 from gpushare.nodeagent.deviceplugin.resource import Decider
 from gpushare.nodeagent.errors import AllocationRefused
+from gpushare.nodeagent.kubelet_calls import to_completion
 
 #: ``pre_start_required`` stays off: with it no container restarts while the node agent is down.
 OPTIONS = pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
@@ -108,7 +109,7 @@ class DevicePlugin(DevicePluginServicer):
         containers = [list(one.devices_ids) for one in request.container_requests]
         with self._call():
             try:
-                injections = await self._decider.allocate(self._resource, containers)
+                injections = await to_completion(self._decider.allocate(self._resource, containers))
             except AllocationRefused as refusal:
                 await _refuse(context, refusal)
         return pb.AllocateResponse(container_responses=[_response(one) for one in injections])

@@ -34,6 +34,7 @@ from gpushare.nodeagent.deviceplugin.socket_names import SUFFIX, socket_name
 from gpushare.nodeagent.dra.claims import ClaimReference
 from gpushare.nodeagent.dra.preparer import ClaimPreparer
 from gpushare.nodeagent.errors import AllocationRefused
+from gpushare.nodeagent.kubelet_calls import to_completion
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class DraPlugin(DRAPluginServicer, RegistrationServicer):
         for claim in _named(request.claims):
             error = ""
             try:
-                await self._preparer.unprepare(claim)
+                await to_completion(self._preparer.unprepare(claim))
             except AllocationRefused as refusal:
                 logger.error("not unprepared: %s", refusal)
                 error = refusal.problem
@@ -99,7 +100,7 @@ class DraPlugin(DRAPluginServicer, RegistrationServicer):
 
     async def _prepared(self, claim: ClaimReference) -> pb.NodePrepareResourceResponse:
         try:
-            devices = await self._preparer.prepare(claim)
+            devices = await to_completion(self._preparer.prepare(claim))
         except AllocationRefused as refusal:
             logger.error("not prepared: %s", refusal)
             # The kubelet's own message already names the claim.

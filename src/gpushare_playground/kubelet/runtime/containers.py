@@ -165,6 +165,9 @@ class Containers:
         except ValueError:
             report = {"error": "the container's shim ended before its program was started"}
         if "error" in report:
+            # One that is only slow would start the container after all, and be waited for to its end.
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             with suppress(ChildProcessError):
                 await asyncio.to_thread(os.waitpid, process.pid, 0)
         return dict(report)

@@ -1,13 +1,16 @@
 """Containers of isolated nodes: what is mounted into them, and what remains of them."""
 
+import asyncio
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpushare.api import names
+from gpushare.kubeletapi.deviceplugin_pb2 import Empty
 from gpushare.nodeagent.isolation.backends import mps
 from gpushare.nodeagent.isolation.options import Watch
 from gpushare.nodeagent.isolation.storage.allowance_file import read_allowance
@@ -277,6 +280,36 @@ async def test_a_new_release_is_delivered_and_the_old_one_goes_with_its_last_con
     world.end_pod("a")
     await world.changes.until(lambda: not old.exists(), "removed")
     assert new.is_dir()
+
+
+async def test_of_a_cancelled_allocation_and_its_repetition_the_containers_own_directory_is_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(world)
+    await world.start(mode="core_mem")
+    make, released, calls = Directories.make, threading.Event(), 0
+
+    def slow(*args: Any) -> Path:
+        nonlocal calls
+        calls += 1
+        world.changes.notify()
+        released.wait(30.0)
+        return make(*args)
+
+    monkeypatch.setattr(Directories, "make", slow)
+    world.kubelet.pick = lambda _, free, amount: sorted(free)[:amount]
+    made = world.bind("a", container("c", 3, 30), on=0)
+    cancelled = asyncio.create_task(world.kubelet.admit(made))
+    await world.changes.until(lambda: calls == 1, "its directory is being made")
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    again = asyncio.create_task(world.kubelet.admit(made))
+    for _ in range(5):  # the agent takes the cancellation and the repetition
+        await world.kubelet.endpoints[names.GPU_MEM].stub.GetDevicePluginOptions(Empty())
+    assert calls == 1, "the repetition waits"
+    released.set()
+    own = mounted(await again)["/run/gpushare/limits"][0].parent
+    await world.changes.until(lambda: set(directories(world)) == {own.name}, "the other one is removed")
 
 
 async def test_a_gpu_holds_no_more_isolated_pods_than_can_be_held_apart(world: World) -> None:

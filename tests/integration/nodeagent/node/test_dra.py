@@ -1,7 +1,9 @@
 """A node in mode ``dra``: its slice at the API server, and claims that the kubelet has prepared."""
 
+import asyncio
 import json
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from gpushare.api import names
 from gpushare.kubeletapi import DRA_HEALTH_SERVICES
 from gpushare.nodeagent.dra import driver, health, plugin
+from gpushare.nodeagent.dra.claim_files import ClaimFiles
 from gpushare.nodeagent.runtime.selection import Asked
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
@@ -323,6 +326,34 @@ async def test_unprepare_leaves_nothing_and_may_be_repeated(world: World) -> Non
         await kubelet.unprepare(claim)
         assert not directories(world)
         assert not cdi_file(world, claim).exists()
+
+
+async def test_unprepare_waits_for_what_a_cancelled_prepare_is_still_writing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kubelet = await started(world)
+    claim = put(world, allocated("share", (FIRST, "3Gi", 30)))
+    write, released, states = ClaimFiles.write, threading.Event(), []
+
+    def slow(*args: Any) -> None:
+        states.append("begun")
+        world.changes.notify()
+        released.wait(30.0)
+        write(*args)
+        states.append("written")
+        world.changes.notify()
+
+    monkeypatch.setattr(ClaimFiles, "write", slow)
+    preparing = asyncio.create_task(kubelet.prepare(claim))
+    await world.changes.until(lambda: states == ["begun"], "its file is being written")
+    preparing.cancel()
+    await asyncio.wait([preparing])
+    unpreparing = asyncio.create_task(kubelet.unprepare(claim))
+    await kubelet.register()
+    released.set()
+    await unpreparing
+    await world.changes.until(lambda: states == ["begun", "written"], "its file was written")
+    assert not cdi_file(world, claim).exists()
 
 
 async def test_files_of_a_prepared_claim_stay_and_those_of_no_claim_go(world: World) -> None:

@@ -228,3 +228,16 @@ async def test_connections_of_others_are_found_and_our_own_are_not(folder: Path)
             found.close()
             assert len(os.listdir("/proc/self/fd")) == before
         await asyncio.wait_for(child.wait(), 10)
+
+
+async def test_an_agent_that_cannot_remove_its_socket_ends(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.start(1)
+
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    async with asyncio.timeout(10):
+        await node.stop(1)

@@ -187,7 +187,7 @@ class Daemon:
         beginning = asyncio.create_task(self._begin())
         try:
             await asyncio.shield(beginning)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             return cannot_start(error)
         finally:
             # A half-started one would be lost.
@@ -239,7 +239,8 @@ class Daemon:
         finally:
             loop.remove_reader(noted.handle)
             if over.is_set():
-                (self._folder / NOTE).unlink(missing_ok=True)
+                with suppress(OSError):
+                    (self._folder / NOTE).unlink()
 
     def _well(self) -> None:
         self.ran = True

@@ -71,8 +71,8 @@ class Child:
             while True:
                 try:
                     why = await self._once()
-                except OSError as error:
-                    # No process or memory left: as if it had ended.
+                except (OSError, RuntimeError) as error:
+                    # No process, thread or memory left: as if it had ended.
                     why = cannot_start(error)
                 wait_s = self._backoff.next_s()
                 self._say(f"{self._argv[0]} {why}; it is started again")
@@ -156,9 +156,9 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
         await process.wait()
 
 
-def cannot_start(error: OSError) -> str:
-    """Why a program could not be started."""
-    return f"cannot be started ({error.strerror or error})"
+def cannot_start(error: OSError | RuntimeError) -> str:
+    """Why a program could not be started; ``RuntimeError``: asyncio found no thread to wait for it."""
+    return f"cannot be started ({getattr(error, 'strerror', None) or error})"
 
 
 def _ending(code: int, said: str) -> str:

@@ -66,6 +66,8 @@ class GpuAccess:
         self._wanted: bool | None = None
         self._resting = False
         self._woken = asyncio.Event()
+        self._turn = asyncio.Lock()
+        """Held while the spec is written or removed."""
         self._unwritten = ""
         self.in_place = False
         """Whether there is also a spec that mounts our libraries in place of the driver's."""
@@ -113,11 +115,12 @@ class GpuAccess:
     async def remove(self) -> None:
         """Remove our spec permanently."""
         self._resting = True
-        try:
-            if self._folders.remove():
-                logger.info("%s removed", self._folders.ours)
-        except OSError as error:
-            logger.error("%s cannot be removed: %s", self._folders.ours, error)
+        async with self._turn:
+            try:
+                if self._folders.remove():
+                    logger.info("%s removed", self._folders.ours)
+            except OSError as error:
+                logger.error("%s cannot be removed: %s", self._folders.ours, error)
 
     @property
     def there(self) -> bool:
@@ -199,7 +202,8 @@ class GpuAccess:
             reported = self._reported or Reported()
             choice = choose(self._asked, reported, self._derived, working, specs.faults)
         self.faults = specs.faults
-        await self._write()
+        async with self._turn:
+            await self._write()
         # Not before it is known whether our file exists: containers may be requested meanwhile.
         unwritten = self._unwritten and self._asked is Asked.AUTO
         self.choice = Choice("nvidia", self._unwritten) if unwritten else choice
