@@ -5,6 +5,7 @@ as its node reports it or a pod holds a share of it, whichever comes first.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from gpushare.api.allocation.allocation import GpuShare, share_of
 from gpushare.api.node.device import Device, NodeDevices
@@ -18,6 +19,7 @@ SHUT = -1
 UNKNOWN_CPU_MILLI = 1 << 31
 
 
+@dataclass(slots=True, eq=False)
 class GpuBook:
     """One GPU. ``device`` is ``None`` while the node does not have it, but pods hold a share of it.
 
@@ -28,37 +30,20 @@ class GpuBook:
     pods whose victims have not ended yet.
     """
 
-    __slots__ = (
-        "by_priority",
-        "device",
-        "fit_units",
-        "free_core",
-        "nominated_core",
-        "nominated_mib",
-        "nominated_pods",
-        "pods",
-        "room_units",
-        "row",
-        "units",
-        "used_core",
-        "used_mib",
-    )
-
-    def __init__(self) -> None:
-        self.device: Device | None = None
-        self.row = 0
-        self.units = 0
-        self.used_mib = 0
-        self.used_core = 0
-        self.nominated_mib = 0
-        self.nominated_core = 0
-        self.nominated_pods = 0
-        self.pods: dict[str, None] = {}
-        self.by_priority: dict[int, list[int]] = {}
-        """MiB, percent and number of pods by priority."""
-        self.room_units = SHUT
-        self.fit_units = SHUT
-        self.free_core = SHUT
+    device: Device | None = None
+    row: int = 0
+    units: int = 0
+    used_mib: int = 0
+    used_core: int = 0
+    nominated_mib: int = 0
+    nominated_core: int = 0
+    nominated_pods: int = 0
+    pods: dict[str, None] = field(default_factory=dict)
+    by_priority: dict[int, list[int]] = field(default_factory=dict)
+    """MiB, percent and number of pods by priority."""
+    room_units: int = SHUT
+    fit_units: int = SHUT
+    free_core: int = SHUT
 
     @property
     def taken_mib(self) -> int:
@@ -103,6 +88,7 @@ class GpuBook:
             self.fit_units = self.room_units
 
 
+@dataclass(slots=True, eq=False)
 class NodeBook:
     """One node: its GPUs by UUID, those present in order of index, and the number of pods of each kind.
 
@@ -113,34 +99,18 @@ class NodeBook:
     counts both.
     """
 
-    __slots__ = (
-        "column",
-        "core_pods",
-        "devices",
-        "free_cpu_milli",
-        "gpus",
-        "memory_pods",
-        "name",
-        "near",
-        "nominated_core_pods",
-        "nominated_memory_pods",
-        "present",
-        "standing",
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.devices: NodeDevices | None = None
-        self.column = 0
-        self.standing = ("", "", "")
-        self.near = 0
-        self.gpus: dict[str, GpuBook] = {}
-        self.present: list[GpuBook] = []
-        self.memory_pods = 0
-        self.core_pods = 0
-        self.nominated_memory_pods = 0
-        self.nominated_core_pods = 0
-        self.free_cpu_milli = UNKNOWN_CPU_MILLI
+    name: str
+    devices: NodeDevices | None = None
+    column: int = 0
+    standing: tuple[str, str, str] = ("", "", "")
+    near: int = 0
+    gpus: dict[str, GpuBook] = field(default_factory=dict)
+    present: list[GpuBook] = field(default_factory=list)
+    memory_pods: int = 0
+    core_pods: int = 0
+    nominated_memory_pods: int = 0
+    nominated_core_pods: int = 0
+    free_cpu_milli: int = UNKNOWN_CPU_MILLI
 
     @property
     def shut(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gpushare.admission.claims.templates import TemplateUnavailable
 from gpushare.admission.review.admission_review import UserInfo
-from gpushare.admission.review.annotation_guard import Writers, node_in_token
+from gpushare.admission.review.annotation_guard import NODE_NAME, Writers
 from gpushare.admission.review.dispatcher import Reviewer
 from gpushare.api import names
 from gpushare_playground.apiserver.writes.patching import json_patch
@@ -20,7 +20,7 @@ AGENT = agent_on("n1").name
 
 class TokensAlone:
     async def node_of(self, user: UserInfo) -> str:
-        return node_in_token(user)
+        return user.claim(NODE_NAME)
 
 
 class Templates:

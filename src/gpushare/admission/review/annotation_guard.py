@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
-from gpushare.admission.review.admission_review import Refusal, Request, UserInfo, pod_of
+from gpushare.admission.review.admission_review import Refusal, Request, pod_of
 from gpushare.admission.rules.request_rules import RECORDED, RECORDS, carried
 from gpushare.api import names
 from gpushare.api.node.startup_taint import STARTUP_TAINT
 from gpushare.api.objects import ObjectMeta
 
+#: Claims of a token; the node only from Kubernetes 1.30 on.
 NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 POD_UID: Final = "authentication.kubernetes.io/pod-uid"
@@ -163,11 +164,6 @@ def refused_scheduling(request: Request) -> Refusal | None:
             return None
         case _:
             return Refusal(_SCHEDULER_PODS, f"the scheduler may not change {resource}")
-
-
-def node_in_token(user: UserInfo) -> str:
-    """The node in the token; empty before Kubernetes 1.30."""
-    return user.claim(NODE_NAME)
 
 
 def _place(request: Request) -> str:

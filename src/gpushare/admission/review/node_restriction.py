@@ -8,7 +8,7 @@ import logging
 from typing import Final, Protocol
 
 from gpushare.admission.review.admission_review import UserInfo
-from gpushare.admission.review.annotation_guard import POD_NAME, POD_UID, node_in_token
+from gpushare.admission.review.annotation_guard import NODE_NAME, POD_NAME, POD_UID
 from gpushare.api.objects import Pod
 from gpushare.kube.client.errors import KubeError
 from gpushare.process.log_setup import about
@@ -36,7 +36,7 @@ class TokenPlaces:
 
     async def node_of(self, user: UserInfo) -> str:
         """The node; empty if neither the token nor its pod has one."""
-        if node := node_in_token(user):
+        if node := user.claim(NODE_NAME):
             return node
         name, uid = user.claim(POD_NAME), user.claim(POD_UID)
         namespace, colon, _ = user.username.removeprefix(_SERVICE_ACCOUNT).partition(":")

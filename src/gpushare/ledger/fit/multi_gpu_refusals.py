@@ -40,12 +40,15 @@ def explain(
     request: Request,
     unit: MemoryUnit,
     group: Group,
+    texts: RefusalTexts,
     notes: Mapping[int, GpuNotes],
     one_gpu: Mapping[int, str],
     not_full: Callable[[Group, dict[str, str]], Group],
-) -> RefusalTexts:
-    """For nodes of one ``unit``, none of which takes ``request``. ``notes`` are those on GPUs by column, ``one_gpu`` the texts of nodes that allocate one GPU per pod. ``not_full`` splits off full nodes."""
-    texts = RefusalTexts({}, {})
+) -> None:
+    """Add to ``texts`` the reasons of nodes of one ``unit``, none of which takes ``request``.
+
+    ``notes`` are those on GPUs by column, ``one_gpu`` the texts of nodes that allocate one GPU per pod. ``not_full`` splits off full nodes.
+    """
     several = request.gpu_count > 1
     asked = min(request.memory_units, MOST_UNITS)
     asked_mib = request.memory_units * unit.mib
@@ -56,11 +59,11 @@ def explain(
     if not request.by_gpu:
         others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]
         mixed, group = group.part(others > 0)
-        for name, count in zip(mixed.names, others[others > 0].tolist(), strict=True):
-            texts.refused[name] = reasons.mixed(request, count)
+        counts = others[others > 0].tolist()
+        texts.refused.update(mixed.texts(counts, lambda count: reasons.mixed(request, count)))
     group = not_full(group, texts.refused)
     if not group.names:
-        return texts
+        return
     free = (columns.room_units.take(group.at, axis=1) >= asked) & suitable(columns, request, group.at)
     if request.whole_device:
         free &= untouched(columns, group.at)
@@ -94,7 +97,6 @@ def explain(
     noted, _ = group.part(columns.noted[group.at] > 0)
     for name, column in zip(noted.names, noted.at.tolist(), strict=True):
         texts.refused[name] += f"; {notes[column].shortage}"
-    return texts
 
 
 def _without_hopeless(
@@ -110,14 +112,14 @@ def _without_hopeless(
     asked_mib = request.memory_units * unit.mib
     gpu_counts = suitable(columns, request, group.at).sum(axis=0)
     small, group = group.part(gpu_counts < count)
-    for name, gpus in zip(small.names, gpu_counts[gpu_counts < count].tolist(), strict=True):
-        texts.hopeless[name] = reasons.too_few_gpus(count, gpus)
+    there = gpu_counts[gpu_counts < count].tolist()
+    texts.hopeless.update(small.texts(there, lambda gpus: reasons.too_few_gpus(count, gpus)))
     large = (columns.units.take(group.at, axis=1) >= asked) & suitable(columns, request, group.at)
     short = large.sum(axis=0) < count
     few, group = group.part(short)
     if count == 1:
-        for name, largest in zip(few.names, columns.largest_units[few.at].tolist(), strict=True):
-            texts.hopeless[name] = reasons.too_large(request, largest, unit)
+        sizes = columns.largest_units[few.at].tolist()
+        texts.hopeless.update(few.texts(sizes, lambda size: reasons.too_large(request, size, unit)))
     else:
         _add_texts(
             columns,
@@ -143,9 +145,7 @@ def _without_hopeless(
 def _add_texts(
     columns: Columns, group: Group, gpus: Mask, write: Callable[[Sequence[int]], str], texts: dict[str, str]
 ) -> None:
-    indices = _indices(columns, group, gpus)
-    text_of = {gpu_set: write(gpu_set) for gpu_set in set(indices)}
-    texts.update(zip(group.names, map(text_of.__getitem__, indices), strict=True))
+    texts.update(group.texts(_indices(columns, group, gpus), write))
 
 
 def _indices(columns: Columns, group: Group, gpus: Mask) -> list[tuple[int, ...]]:

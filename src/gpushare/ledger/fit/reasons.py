@@ -97,7 +97,7 @@ def only_unhealthy(asked_mib: int, note: str) -> str:
 
 def mixed(request: Request, others: int) -> str:
     """The node holds pods of the other kind."""
-    pods = "1 pod" if others == 1 else f"{others} pods"
+    pods = counted(others, "pod")
     # Without a semicolon: where nodes refuse for several reasons, the text after it is cut off.
     if request.wants_core:
         return f"node has {pods} with GPU memory alone, which a pod with compute too cannot join"
@@ -106,14 +106,12 @@ def mixed(request: Request, others: int) -> str:
 
 def node_at_cap(pods: int) -> str:
     """The node's pod cap is reached."""
-    text = "1 pod" if pods == 1 else f"{pods} pods"
-    return f"node already has {text} on its GPUs, the most allowed (label {names.LABEL_MAX_NODE_PODS})"
+    return f"node already has {counted(pods, 'pod')} on its GPUs, the most allowed (label {names.LABEL_MAX_NODE_PODS})"
 
 
 def at_cap(max_pods: int) -> str:
     """Every GPU with enough free memory is at its pod cap."""
-    text = "1 pod" if max_pods == 1 else f"{max_pods} pods"
-    return f"every GPU with room already has {text}, the most allowed"
+    return f"every GPU with room already has {counted(max_pods, 'pod')}, the most allowed"
 
 
 def no_room(asked_mib: int) -> str:
@@ -168,7 +166,7 @@ def too_few_allowed(request: Request, allowed: int, note: str) -> str:
 
 def too_few_gpus(count: int, there: int) -> str:
     """The node has fewer GPUs than requested."""
-    return f"asks for {count} GPU{'' if count == 1 else 's'}, the node has {there}"
+    return f"asks for {counted(count, 'GPU')}, the node has {there}"
 
 
 def too_few_large(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
@@ -190,7 +188,7 @@ def too_few_free(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
 
 def too_few_below_cap(request: Request, asked_mib: int, max_pods: int, gpus: Sequence[int]) -> str:
     """Of the GPUs with enough free, only ``gpus`` may take one more pod."""
-    than = f"fewer than {max_pods} pod{'' if max_pods == 1 else 's'}"
+    than = f"fewer than {counted(max_pods, 'pod')}"
     return f"needs {_wanted(request, asked_mib)} free each and {than}, {_only(gpus, 'has', 'have')}"
 
 
@@ -201,11 +199,10 @@ def too_few_with_compute(request: Request, asked_mib: int, gpus: Sequence[int]) 
 
 
 def _wanted(request: Request, asked_mib: int) -> str:
-    least = f"{memory_text(asked_mib)} or more" if request.whole_device else memory_text(asked_mib)
-    count = request.gpu_count
+    gpus = "a GPU" if request.gpu_count == 1 else f"{request.gpu_count} GPUs"
     if request.by_gpu:
-        return "a GPU" if count == 1 else f"{count} GPUs"
-    return f"{'a GPU' if count == 1 else f'{count} GPUs'} with {least}"
+        return gpus
+    return f"{gpus} with {memory_text(asked_mib)}{' or more' if request.whole_device else ''}"
 
 
 def _only(gpus: Sequence[int], one: str, more: str) -> str:

@@ -18,7 +18,7 @@ from gpushare.ledger.arrays import Ints, Mask, Places
 from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.fit import multi_gpu_refusals, reasons
 from gpushare.ledger.fit.group import Group
-from gpushare.ledger.fit.multi_gpu_refusals import GpuNotes
+from gpushare.ledger.fit.multi_gpu_refusals import GpuNotes, RefusalTexts
 from gpushare.ledger.fit.single_gpu import MOST_UNITS
 from gpushare.ledger.node_book import SHUT
 
@@ -77,55 +77,56 @@ class Refusals:
         self._notes.pop(column, None)
         self._one_gpu.pop(column, None)
 
-    def explain(self, request: Request, names: list[str], at: Places) -> tuple[Texts, Texts]:
-        """(refused, hopeless) for nodes ``names`` in columns ``at``, none of which takes ``request``."""
-        refused: Texts = {}
-        hopeless: Texts = {}
+    def explain(self, request: Request, names: list[str], at: Places) -> RefusalTexts:
+        """The reasons of nodes ``names`` in columns ``at``, none of which takes ``request``."""
+        texts = RefusalTexts({}, {})
         unknown, group = Group(names, at).part(at == NO_NODE)
-        refused.update(dict.fromkeys(unknown.names, reasons.UNKNOWN_NODE))
-        group = self._standing(request, group, hopeless)
+        texts.refused.update(dict.fromkeys(unknown.names, reasons.UNKNOWN_NODE))
+        group = self._standing(request, group, texts.hopeless)
         if request.unit_mib:
-            group = self._counting_alike(request, group, hopeless)
+            group = self._counting_alike(request, group, texts.hopeless)
         if request.core_percent > 100:
-            hopeless.update(dict.fromkeys(group.names, reasons.too_much_core(request.core_percent)))
-            return refused, hopeless
-        if request.selection is None:
-            self._of_each_unit(self._columns, request, group, refused, hopeless)
+            texts.hopeless.update(dict.fromkeys(group.names, reasons.too_much_core(request.core_percent)))
+        elif request.selection is None:
+            self._of_each_unit(self._columns, request, group, texts)
         else:
-            self._among_allowed(request, request.selection, group, refused, hopeless)
-        return refused, hopeless
+            self._among_allowed(request, request.selection, group, texts)
+        return texts
 
     def _among_allowed(
-        self, request: Request, selection: GpuSelection, group: Group, refused: Texts, hopeless: Texts
+        self, request: Request, selection: GpuSelection, group: Group, texts: RefusalTexts
     ) -> None:
         """As if nodes had only the GPUs that the pod's annotations allow, with a note on the others."""
         rules = self._columns.selection_rules(selection, group.at)
         allowed: Ints = (rules == 0).sum(axis=0)
         too_few: Mask = (allowed < request.gpu_count) & (rules > 0).any(axis=0)
         few, rest = group.part(too_few)
-        texts = _texts_by_rules(
+        few_texts = _texts_by_rules(
             rules[:, too_few],
             lambda gpus: reasons.too_few_allowed(request, gpus.count(0), reasons.excluded(selection, gpus)),
         )
-        hopeless.update(zip(few.names, texts, strict=True))
+        texts.hopeless.update(zip(few.names, few_texts, strict=True))
         if not rest.names:
             return
         rules = rules[:, ~too_few]
-        self._of_each_unit(self._columns.only(rules == 0, rest.at), request, rest, refused, hopeless)
+        self._of_each_unit(self._columns.only(rules == 0, rest.at), request, rest, texts)
         notes = _texts_by_rules(rules, lambda gpus: reasons.excluded(selection, gpus))
         for name, note in zip(rest.names, notes, strict=True):
             if note:
-                (refused if name in refused else hopeless)[name] += f"; {note}"
+                (texts.refused if name in texts.refused else texts.hopeless)[name] += f"; {note}"
 
-    def _of_each_unit(
-        self, columns: Columns, request: Request, group: Group, refused: Texts, hopeless: Texts
-    ) -> None:
-        explain = self._of_unit if request.is_ordinary else self._of_unit_beyond_one_share
+    def _of_each_unit(self, columns: Columns, request: Request, group: Group, texts: RefusalTexts) -> None:
         unit_mib = columns.unit_mib[group.at]
         for unit in _UNITS:
             of_unit, _ = group.part(unit_mib == unit.mib)
-            if of_unit.names:
-                explain(columns, request, unit, of_unit, refused, hopeless)
+            if not of_unit.names:
+                continue
+            if request.is_ordinary:
+                self._of_unit(columns, request, unit, of_unit, texts)
+            else:
+                multi_gpu_refusals.explain(
+                    columns, request, unit, of_unit, texts, self._notes, self._one_gpu, self._not_full
+                )
 
     def _standing(self, request: Request, group: Group, hopeless: Texts) -> Group:
         columns = self._columns
@@ -144,33 +145,24 @@ class Refusals:
         """Split off the nodes whose unit differs from the one in which the request was counted; returns the others."""
         other, rest = group.part(self._columns.unit_mib[group.at] != request.unit_mib)
         units_mib = self._columns.unit_mib[other.at].tolist()
-        text_of = {mib: reasons.other_unit(request, mib) for mib in set(units_mib)}
-        hopeless.update(zip(other.names, map(text_of.__getitem__, units_mib), strict=True))
+        hopeless.update(other.texts(units_mib, lambda mib: reasons.other_unit(request, mib)))
         return rest
 
     def _of_unit(
-        self,
-        columns: Columns,
-        request: Request,
-        unit: MemoryUnit,
-        group: Group,
-        refused: Texts,
-        hopeless: Texts,
+        self, columns: Columns, request: Request, unit: MemoryUnit, group: Group, texts: RefusalTexts
     ) -> None:
+        refused, hopeless = texts
         asked = min(request.memory_units, MOST_UNITS)
         asked_mib = request.memory_units * unit.mib
         large, group = group.part(columns.largest_units[group.at] < asked)
         sizes = columns.largest_units[large.at].tolist()
-        text_of = {size: reasons.too_large(request, size, unit) for size in set(sizes)}
-        hopeless.update(zip(large.names, map(text_of.__getitem__, sizes), strict=True))
+        hopeless.update(large.texts(sizes, lambda size: reasons.too_large(request, size, unit)))
         sick, group = group.part(columns.healthy_units[group.at] < asked)
         for name, column in zip(sick.names, sick.at.tolist(), strict=True):
             hopeless[name] = reasons.only_unhealthy(asked_mib, self._notes[column].unhealthy)
         others = (columns.memory_pods if request.wants_core else columns.core_pods)[group.at]
         mixed, group = group.part(others > 0)
-        counts = others[others > 0].tolist()
-        text_of = {count: reasons.mixed(request, count) for count in set(counts)}
-        refused.update(zip(mixed.names, map(text_of.__getitem__, counts), strict=True))
+        refused.update(mixed.texts(others[others > 0].tolist(), lambda count: reasons.mixed(request, count)))
         group = self._not_full(group, refused)
         if group.names:
             self._short(columns, request, unit, group, refused)
@@ -187,21 +179,6 @@ class Refusals:
             note = self._notes[column].unhealthy if column in self._notes else ""
             refused[name] = reasons.node_at_cap(count) + (f"; {note}" if note else "")
         return group
-
-    def _of_unit_beyond_one_share(
-        self,
-        columns: Columns,
-        request: Request,
-        unit: MemoryUnit,
-        group: Group,
-        refused: Texts,
-        hopeless: Texts,
-    ) -> None:
-        texts = multi_gpu_refusals.explain(
-            columns, request, unit, group, self._notes, self._one_gpu, self._not_full
-        )
-        refused.update(texts.refused)
-        hopeless.update(texts.hopeless)
 
     def _short(
         self, columns: Columns, request: Request, unit: MemoryUnit, group: Group, refused: Texts
@@ -229,9 +206,7 @@ class Refusals:
             return
         fits = columns.fit_units.take(group.at, axis=1)
         capped, busy = group.part(fits.max(axis=0) < asked)
-        caps = columns.max_pods[capped.at].tolist()
-        text_of = {cap: reasons.at_cap(cap) for cap in set(caps)}
-        refused.update(zip(capped.names, map(text_of.__getitem__, caps), strict=True))
+        refused.update(capped.texts(columns.max_pods[capped.at].tolist(), reasons.at_cap))
         if busy.names:
             self._no_compute(columns, request, unit, busy, refused)
 

@@ -4,6 +4,7 @@ Pods come in many copies, and few nodes change between two of them. ``Columns`` 
 computed again, by the same function.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,15 +29,13 @@ _Key = tuple[int, int, int, bool, bool, GpuSelection | None, Placement | None, P
 """Requests with the same key fit alike and rank nodes alike."""
 
 
+@dataclass(slots=True, eq=False)
 class _Cached:
     """``left``, and the worth of nodes by it, as of the change number ``seen``."""
 
-    __slots__ = ("left", "seen", "worth")
-
-    def __init__(self, left: Ints, worth: Ints, seen: int) -> None:
-        self.left = left
-        self.worth = worth
-        self.seen = seen
+    left: Ints
+    worth: Ints
+    seen: int
 
 
 class LeftOver:

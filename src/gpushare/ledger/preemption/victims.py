@@ -5,7 +5,7 @@ that may be evicted as many as possible are reprieved, the most important first,
 the smallest first results in fewer victims, none of them more important, that is preferred.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -123,7 +123,7 @@ def plan_of(
         if gpu.device is not None and gpu.device.in_service and gpu.suits(request)
     ]
     best: Plan | None = None
-    for group in _choices(rooms, request):
+    for group in [[room] for room in rooms] if request.gpu_count == 1 else [rooms]:
         victims = _fewest(book, held, request, group, ranks, leaving, must, rule)
         if victims is None:
             continue
@@ -181,13 +181,6 @@ class _Room:
         if request.wants_core and (not node.mode.gives_core or free_core < request.core_percent):
             return False
         return free_mib >= 0 and ((free_mib + 1) * gpu.units - 1) // device.total_mib >= request.memory_units
-
-
-def _choices(rooms: list[_Room], request: Request) -> Iterator[list[_Room]]:
-    if request.gpu_count == 1:
-        yield from ([room] for room in rooms)
-    else:
-        yield rooms
 
 
 def _other_kind(book: NodeBook, held: HeldFn, request: Request) -> set[str]:

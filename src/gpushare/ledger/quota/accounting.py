@@ -5,7 +5,8 @@ without a GPU: from just before it is bound) until it has ended. Every figure is
 number of pods. Without a quota tree nothing is recorded.
 """
 
-from collections.abc import Iterable, Set
+from collections import Counter
+from collections.abc import Set
 from typing import NamedTuple
 
 from gpushare.api.crd.elastic_quota_tree import QuotaTree
@@ -42,22 +43,8 @@ class QuotaUsage(NamedTuple):
     namespaces: tuple[str, ...]
 
 
-class _Tally:
-    """Sums by quota and resource."""
-
-    def __init__(self, quotas: int) -> None:
-        self._sums: list[dict[str, int]] = [{} for _ in range(quotas)]
-
-    def add(self, path: Iterable[int], amounts: Amounts, step: int) -> None:
-        """Add ``amounts`` to all quotas of ``path``; subtract them with ``step`` -1."""
-        for place in path:
-            sums = self._sums[place]
-            for resource, amount in amounts.items():
-                sums[resource] = sums.get(resource, 0) + step * amount
-
-    def of(self, place: int, resource: str) -> int:
-        """The sum of one quota."""
-        return self._sums[place].get(resource, 0)
+_Sums = Counter[tuple[int, str]]
+"""By quota and resource."""
 
 
 class QuotaBooks:
@@ -73,7 +60,7 @@ class QuotaBooks:
         self._set_up(0)
 
     def _set_up(self, quotas: int) -> None:
-        self._held, self._leaving, self._bound = _Tally(quotas), _Tally(quotas), _Tally(quotas)
+        self._held, self._leaving, self._bound = _Sums(), _Sums(), _Sums()
         self._uids: list[set[str]] = [set() for _ in range(quotas)]
         self._non_gpu_uids: list[set[str]] = [set() for _ in range(quotas)]
 
@@ -112,13 +99,17 @@ class QuotaBooks:
     def _count(self, tree: QuotaTree, uid: str, charge: Charge, step: int) -> None:
         leaf = tree.leaf_of[charge.namespace]
         path = tree.path(leaf)
-        self._held.add(path, charge.amounts, step)
+        all_sums = [self._held]
         if charge.leaving:
-            self._leaving.add(path, charge.amounts, step)
+            all_sums.append(self._leaving)
             if charge.on_gpus:
                 (self._terminating.add if step > 0 else self._terminating.discard)(uid)
         if charge.bound:
-            self._bound.add(path, charge.amounts, step)
+            all_sums.append(self._bound)
+        for place in path:
+            for resource, amount in charge.amounts.items():
+                for sums in all_sums:
+                    sums[place, resource] += step * amount
         uids = (self._uids if charge.on_gpus else self._non_gpu_uids)[leaf]
         if step > 0:
             uids.add(uid)
@@ -153,11 +144,11 @@ class QuotaBooks:
 
     def held(self, place: int, resource: str, *, but: str = "") -> int:
         """What the pods of a quota hold, without the pod ``but``."""
-        return self._held.of(place, resource) - self._own(place, resource, but)
+        return self._held[place, resource] - self._own(place, resource, but)
 
     def staying(self, place: int, resource: str, *, but: str = "") -> int:
         """The same without terminating pods."""
-        return self.held(place, resource, but=but) - self._leaving.of(place, resource)
+        return self.held(place, resource, but=but) - self._leaving[place, resource]
 
     def _own(self, place: int, resource: str, uid: str) -> int:
         own = self._charges.get(uid)
@@ -218,7 +209,7 @@ class QuotaBooks:
         return [
             QuotaUsage(
                 quota.name,
-                {resource: self._bound.of(place, resource) for resource in sorted(tree.resources)},
+                {resource: self._bound[place, resource] for resource in sorted(tree.resources)},
                 quota.min,
                 quota.max,
                 quota.namespaces,

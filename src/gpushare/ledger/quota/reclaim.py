@@ -20,26 +20,19 @@ class Rule(Protocol):
     @property
     def short(self) -> bool:
         """Whether an eviction is needed even if there is room."""
+        return False
 
     def together(self, must: Collection[str], may: Sequence[str]) -> list[str] | None:
         """Which of ``may``, in order of preference, may be evicted together with all of ``must``; ``None``: ``must`` may not."""
-
-    def enough(self, gone: Collection[str]) -> bool:
-        """Whether the pod may have its room once ``gone`` have ended."""
-
-
-class NoRule:
-    """Only room counts."""
-
-    short = False
-
-    def together(self, must: Collection[str], may: Sequence[str]) -> list[str] | None:
-        """All of ``may``."""
         return list(may)
 
     def enough(self, gone: Collection[str]) -> bool:
-        """Always true."""
+        """Whether the pod may have its room once ``gone`` have ended."""
         return True
+
+
+class NoRule(Rule):
+    """Only room counts: the answers are those of ``Rule``."""
 
 
 class _Leaf(NamedTuple):

@@ -234,19 +234,15 @@ class ClusterCache:
             if is_new and allocation.gpus and not self._allocates_whole(record.node):
                 self.ledger.arrived(_request_from(record, allocation))
             self.malformed.pop(f"pod {record.pod}", None)
-            self.ledger.hold(
-                record.uid, record.pod, record.node, allocation, priority=_preemption_priority(record)
-            )
-            return
-        # The pod's allocation cannot be read (any more), but the pod still holds what was allocated to it on this
-        # node: breaking or removing its annotations must not make its share available to other pods.
-        held = self.ledger.held(record.uid)
-        if held is not None and held.node == record.node:
-            self.ledger.hold(
-                record.uid, record.pod, record.node, held.allocation, priority=_preemption_priority(record)
-            )
-        else:
+        elif (held := self.ledger.held(record.uid)) is not None and held.node == record.node:
+            # The pod's allocation cannot be read (any more), but the pod still holds what was allocated to it on this
+            # node: breaking or removing its annotations must not make its share available to other pods.
+            allocation = held.allocation
+        if allocation is None:
             self.ledger.release(record.uid)
+        else:
+            priority = LEAVING if record.leaving else record.priority
+            self.ledger.hold(record.uid, record.pod, record.node, allocation, priority=priority)
 
     def _allocates_whole(self, node: str) -> bool:
         """Whether the node allocates whole GPUs: its pods then say nothing about the sizes of shares to expect."""
@@ -432,11 +428,6 @@ def _reason_of(problem: str) -> str:
     if problem.startswith(f"annotation {names.ANN_CORDONED} "):
         return REASON_INVALID_CORDON
     return REASON_MALFORMED_DEVICES
-
-
-def _preemption_priority(record: PodRecord) -> int:
-    """The priority of a bound pod's share for preemption."""
-    return LEAVING if record.leaving else record.priority
 
 
 def _request_from(record: PodRecord, allocation: Allocation) -> Request:

@@ -185,11 +185,9 @@ def counted_record_of(pod: Pod) -> PodRecord | None:
     if not cpu_milli:
         return record
     if record is None:
-        if pod.finished:
+        record = bystander_of(pod)
+        if record is None:
             return PodRecord(pod.metadata.uid, pod.key, pod.spec.node_name, finished=True)
-        record = _with_common_fields(
-            PodRecord(pod.metadata.uid, pod.key, pod.spec.node_name, finished=False, bystander=True), pod
-        )
     return msgspec.structs.replace(record, cpu_milli=cpu_milli)
 
 

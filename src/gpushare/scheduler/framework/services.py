@@ -1,6 +1,6 @@
 """Services that plugins offer to each other, as protocols, so that no plugin imports another. Each has a stand-in for a missing plugin.
 
-The registry (``plugins.registry``) passes them to a plugin's constructor; nothing is looked up later.
+The stand-ins inherit the methods of their protocols: these answer as if there were no gangs, quotas or policies. The registry (``plugins.registry``) passes them to a plugin's constructor; nothing is looked up later.
 """
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
@@ -82,42 +82,27 @@ class Gangs(Protocol):
 
     def together_with(self, uid: str) -> list[str]:
         """UIDs of all pods of a pod's gang; only its own for a pod without a gang."""
-
-    def wanting(self, uid: str, nodes: list[str]) -> list[Wanting]:
-        """The pods of a pod's gang that need room together with it, the largest first. ``nodes`` are those that may take the pod itself."""
-
-    def standing(self, uid: str) -> Standing | None:
-        """The state of a pending pod's gang; ``None`` for a pod without a gang or without a GPU request."""
-
-    def keepers(self, request: Request, nodes: Collection[str]) -> dict[str, str]:
-        """By node, the gangs (in words) whose reservations alone keep the node from taking the request."""
-
-    def kept_rooms(self) -> Iterable[GangRoom]:
-        """The current reservations of gangs."""
-
-
-class NoGangs:
-    """Stand-in without gangs: each pod is placed on its own."""
-
-    def together_with(self, uid: str) -> list[str]:
-        """See ``Gangs``."""
         return [uid]
 
     def wanting(self, uid: str, nodes: list[str]) -> list[Wanting]:
-        """See ``Gangs``."""
+        """The pods of a pod's gang that need room together with it, the largest first. ``nodes`` are those that may take the pod itself."""
         return []
 
     def standing(self, uid: str) -> Standing | None:
-        """See ``Gangs``."""
+        """The state of a pending pod's gang; ``None`` for a pod without a gang or without a GPU request."""
         return None
 
     def keepers(self, request: Request, nodes: Collection[str]) -> dict[str, str]:
-        """See ``Gangs``."""
+        """By node, the gangs (in words) whose reservations alone keep the node from taking the request."""
         return {}
 
     def kept_rooms(self) -> Iterable[GangRoom]:
-        """See ``Gangs``."""
+        """The current reservations of gangs."""
         return ()
+
+
+class NoGangs(Gangs):
+    """Stand-in without gangs: each pod is placed on its own."""
 
 
 NO_GANGS = NoGangs()
@@ -135,25 +120,32 @@ class PodQuotas(Protocol):
     @property
     def in_use(self) -> bool:
         """Whether any quota is in force."""
+        return False
 
     @property
     def followed(self) -> Container[str]:
         """Namespaces in which every pod is charged, pods without a GPU included."""
+        return frozenset()
 
     def observe(self, uid: str, pod: str, amounts: Amounts) -> None:
         """Note a pod (``namespace/name``) that is filtered, or gets a reservation, perhaps before the watch shows it."""
+        return
 
     def refusal(self, uid: str) -> str:
         """Why the quotas do not admit the pod's request now; empty if they do, or did."""
+        return ""
 
     def passed(self, uid: str) -> str:
         """Which limit is exceeded with what the pod holds; empty if none is."""
+        return ""
 
     def again(self, record: PodRecord) -> str:
         """Why a replacement of a bound pod would not be admitted; empty if it would."""
+        return ""
 
     def over(self, uid: str, whole_units: int = 0) -> list[Over]:
         """Every quota that does not admit the pod, its own first. ``whole_units``: assume that it holds so many units of whole GPUs."""
+        return []
 
     def over_together(
         self, asking: Iterable[tuple[str, int]], among: Collection[str]
@@ -162,105 +154,52 @@ class PodQuotas(Protocol):
 
         ``asking``: UIDs with the units that each pod would hold, 0 for its request. What the pods ``among`` hold is counted as well.
         """
-
-    def least_asking(self, uids: Iterable[str]) -> list[str]:
-        """The pods ``uids``, sorted by requested GPU memory, the smallest first."""
-
-    def whole_refusals(self, uid: str, request: Request, nodes: list[str]) -> dict[str, str]:
-        """By node, why the pod may not have its GPUs whole: these are charged with all of their units."""
-
-    def whole_is_let_in(self, pod: Pod, request: Request, node: str, gone: Collection[str]) -> bool:
-        """Whether the pod may have whole GPUs of the node after the eviction of the pods ``gone`` (UIDs)."""
-
-    def by_charge(
-        self, amounts: Amounts, request: Request, nodes: list[str]
-    ) -> list[tuple[Amounts, list[str]]]:
-        """``nodes`` grouped by what the pod would be charged there, the smallest charge first."""
-
-    def claim(self, uid: str, pod: str, amounts: Amounts) -> Claim | None:
-        """Which pods may be evicted for the pod; ``None`` if priorities alone decide that."""
-
-    def keep(self, uid: str) -> None:
-        """Charge a pod without a GPU that is pending until its victims have ended."""
-
-    def keeps(self, uid: str) -> bool:
-        """Whether ``keep`` charges the pod."""
-
-    def unkeep(self, uid: str) -> None:
-        """Undo ``keep``."""
-
-    def ended(self, uid: str) -> None:
-        """The scheduler has evicted a bound pod."""
-
-
-class NoQuotas:
-    """Stand-in without quotas: every pod may have what it requests."""
-
-    in_use = False
-    followed: frozenset[str] = frozenset()
-
-    def __init__(self) -> None:
-        self.changed: Event[[]] = Event()
-
-    def observe(self, uid: str, pod: str, amounts: Amounts) -> None:
-        """See ``PodQuotas``."""
-
-    def refusal(self, uid: str) -> str:
-        """See ``PodQuotas``."""
-        return ""
-
-    def passed(self, uid: str) -> str:
-        """See ``PodQuotas``."""
-        return ""
-
-    def again(self, record: PodRecord) -> str:
-        """See ``PodQuotas``."""
-        return ""
-
-    def over(self, uid: str, whole_units: int = 0) -> list[Over]:
-        """See ``PodQuotas``."""
-        return []
-
-    def over_together(
-        self, asking: Iterable[tuple[str, int]], among: Collection[str]
-    ) -> tuple[list[Over], bool]:
-        """See ``PodQuotas``."""
         return [], False
 
     def least_asking(self, uids: Iterable[str]) -> list[str]:
-        """See ``PodQuotas``."""
+        """The pods ``uids``, sorted by requested GPU memory, the smallest first."""
         return list(uids)
 
     def whole_refusals(self, uid: str, request: Request, nodes: list[str]) -> dict[str, str]:
-        """See ``PodQuotas``."""
+        """By node, why the pod may not have its GPUs whole: these are charged with all of their units."""
         return {}
 
     def whole_is_let_in(self, pod: Pod, request: Request, node: str, gone: Collection[str]) -> bool:
-        """See ``PodQuotas``."""
+        """Whether the pod may have whole GPUs of the node after the eviction of the pods ``gone`` (UIDs)."""
         return True
 
     def by_charge(
         self, amounts: Amounts, request: Request, nodes: list[str]
     ) -> list[tuple[Amounts, list[str]]]:
-        """See ``PodQuotas``."""
+        """``nodes`` grouped by what the pod would be charged there, the smallest charge first."""
         return [(amounts, nodes)]
 
     def claim(self, uid: str, pod: str, amounts: Amounts) -> Claim | None:
-        """See ``PodQuotas``."""
+        """Which pods may be evicted for the pod; ``None`` if priorities alone decide that."""
         return None
 
     def keep(self, uid: str) -> None:
-        """See ``PodQuotas``."""
+        """Charge a pod without a GPU that is pending until its victims have ended."""
+        return
 
     def keeps(self, uid: str) -> bool:
-        """See ``PodQuotas``."""
+        """Whether ``keep`` charges the pod."""
         return False
 
     def unkeep(self, uid: str) -> None:
-        """See ``PodQuotas``."""
+        """Undo ``keep``."""
+        return
 
     def ended(self, uid: str) -> None:
-        """See ``PodQuotas``."""
+        """The scheduler has evicted a bound pod."""
+        return
+
+
+class NoQuotas(PodQuotas):
+    """Stand-in without quotas: every pod may have what it requests."""
+
+    def __init__(self) -> None:
+        self.changed = Event()
 
 
 NO_QUOTAS = NoQuotas()
@@ -272,40 +211,27 @@ class NodePolicies(Protocol):
     @property
     def in_use(self) -> bool:
         """Whether there is any policy."""
+        return False
 
     def governs(self, namespace: str) -> bool:
         """Whether the namespace has a policy. It applies to pods without a GPU as well."""
-
-    def by_unit(self, uid: str, nodes: list[str]) -> list[list[str]]:
-        """The nodes of ``nodes`` that the pod may have, in groups, the preferred group first."""
-
-    def kept(self, uid: str) -> PodRecord | None:
-        """The record of a pod that is pending because of a policy."""
-
-    def preemptable(self, asked: Pod, victims: Mapping[str, Victims]) -> dict[str, Victims]:
-        """The nodes of ``victims`` on which pods may be evicted for the pod."""
-
-
-class NoPolicies:
-    """Stand-in without policies: every pod may have every node."""
-
-    in_use = False
-
-    def governs(self, namespace: str) -> bool:
-        """See ``NodePolicies``."""
         return False
 
     def by_unit(self, uid: str, nodes: list[str]) -> list[list[str]]:
-        """See ``NodePolicies``."""
+        """The nodes of ``nodes`` that the pod may have, in groups, the preferred group first."""
         return [nodes]
 
     def kept(self, uid: str) -> PodRecord | None:
-        """See ``NodePolicies``."""
+        """The record of a pod that is pending because of a policy."""
         return None
 
     def preemptable(self, asked: Pod, victims: Mapping[str, Victims]) -> dict[str, Victims]:
-        """See ``NodePolicies``."""
+        """The nodes of ``victims`` on which pods may be evicted for the pod."""
         return dict(victims)
+
+
+class NoPolicies(NodePolicies):
+    """Stand-in without policies: every pod may have every node."""
 
 
 NO_POLICIES = NoPolicies()
@@ -316,27 +242,19 @@ class MoveTargets(Protocol):
 
     def objection(self, moved: Pod, node: str) -> str:
         """Why the replacement of ``moved`` may not be placed on ``node``; empty if it may."""
+        return ""
 
     def take(self, key: str, moved: Pod, node: str) -> str:
         """As ``objection``; without an objection the place is also reserved, under ``key``, until ``give_up``."""
+        return ""
 
     def give_up(self, key: str) -> None:
         """Release the place reserved under ``key``, if any."""
+        return
 
 
-class AnyTarget:
+class AnyTarget(MoveTargets):
     """Stand-in without policies: a replacement may have every node."""
-
-    def objection(self, moved: Pod, node: str) -> str:
-        """See ``MoveTargets``."""
-        return ""
-
-    def take(self, key: str, moved: Pod, node: str) -> str:
-        """See ``MoveTargets``."""
-        return ""
-
-    def give_up(self, key: str) -> None:
-        """See ``MoveTargets``."""
 
 
 class Decisions(Protocol):

@@ -79,10 +79,7 @@ class Requeuer:
         self._woken.set()
 
     def placed(self, uid: str) -> None:
-        """The pod was filtered and has its room, so it need not be touched."""
-        self._forget(uid)
-
-    def _forget(self, uid: str) -> None:
+        """The pod need not be touched: it was filtered and has its room, or was touched, or is no longer pending."""
         self._refused.pop(uid, None)
         self._hurried.pop(uid, None)
 
@@ -124,7 +121,7 @@ class Requeuer:
         for record, done in zip(pods, touched, strict=True):
             since_s = self._hurried.get(record.uid, self._refused.get(record.uid, freed_s + 1))
             if done and since_s <= freed_s:
-                self._forget(record.uid)  # otherwise it was retried and refused meanwhile
+                self.placed(record.uid)  # otherwise it was retried and refused meanwhile
         return [record.uid for record, done in zip(pods, touched, strict=True) if not done]
 
     def _to_touch(self, freed_s: float) -> list[PodRecord]:
@@ -133,7 +130,7 @@ class Requeuer:
         for uid, refused_s in [*self._hurried.items(), *self._refused.items()]:
             hurried = uid in self._hurried
             if uid not in self._waiting or (refused_s < freed_s - CLOSE_S and not hurried):
-                self._forget(uid)
+                self.placed(uid)
             elif refused_s <= freed_s and (hurried or others < _TOUCHED_AT_ONCE):
                 others += not hurried
                 pods.append(self._waiting[uid])

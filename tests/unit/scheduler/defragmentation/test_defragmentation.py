@@ -399,20 +399,6 @@ async def test_if_the_second_of_two_may_not_go_the_first_keeps_its_place() -> No
     assert [place.key for place in moving.mover._places] == ["moved:uid-a"]
 
 
-@pytest.mark.parametrize(
-    ("limits", "option"),
-    [
-        ((0, 0, 1), "interval"),
-        ((10, -1, 1), "min-pending"),
-        ((10, 0, 0), "max-evictions"),
-        ((10, 0, 3), "max-evictions"),
-    ],
-)
-def test_limits_out_of_range_are_refused_by_name(limits: tuple[float, float, int], option: str) -> None:
-    with pytest.raises(ValueError, match=f"--defragmentation-{option}"):
-        Limits(*limits)
-
-
 async def test_two_pods_that_move_to_one_node_must_both_find_room_there() -> None:
     for cpu, evicted in (("8", ["a", "b"]), ("1", [])):
         moving = Moving()

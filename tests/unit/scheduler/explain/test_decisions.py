@@ -132,8 +132,6 @@ async def test_each_kind_of_refusal_has_its_own_suggestion(
 
     assert one.category == category
     assert one.suggestion.startswith(suggestion)
-    assert world.decisions.categories()[category] == 1
-    assert sum(world.decisions.categories().values()) == 1
 
 
 @pytest.mark.parametrize(

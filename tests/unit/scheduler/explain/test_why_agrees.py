@@ -7,7 +7,6 @@ outcome comes from the verbs, over HTTP's own bytes.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -245,8 +244,6 @@ class Tried(Scene):
             why_truth.kind_of_text(self.naive, answer.request, node, text)
             for node, text in answer.texts.items()
         )
-        counted = Counter(one.category for one in self.decisions.waiting())
-        assert {kind: many for kind, many in self.decisions.categories().items() if many} == counted
 
     def _bound(
         self,

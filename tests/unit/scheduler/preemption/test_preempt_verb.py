@@ -9,9 +9,6 @@ import pytest
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.framework.preemption_results import GUARDED
 from gpushare.scheduler.plugins.preemption import extender_preempt
-from gpushare.scheduler.plugins.preemption.disruption_budgets import BudgetReading
-from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_within_budgets
-from gpushare.scheduler.server.protocol import read_preemption
 from tests.unit.scheduler.preemption.test_preemption import bound, budget
 from tests.unit.scheduler.world import World, gpu_node
 
@@ -30,15 +27,7 @@ async def victims_of(
         for node, names in victims.items()
     }
     body = {"Pod": world.api.pods["default/high"], "NodeNameToMetaVictims": named}
-    answer = await preempt_within_budgets(
-        world.view,
-        read_preemption(msgspec.json.encode(body)),
-        world.preemptor.left_to_scheduler,
-        None,
-        world.decisions,
-        BudgetReading(world.view, world.api),
-        quotas=world.quotas,
-    )
+    answer = await world.verb(decisions=world.decisions).preempt(msgspec.json.encode(body))
     answered: dict[str, Any] = msgspec.json.decode(answer)["NodeNameToMetaVictims"]
     return {
         node: ([each["UID"].removeprefix("uid-") for each in one["Pods"]], one["NumPDBViolations"])

@@ -4,6 +4,7 @@ Computed for all columns at first, then cached and computed again only for colum
 renewed. The work of one call is bounded: the nodes with the tightest GPUs come first, and the next calls continue. The cache holds ``score_cache.MOST_KEPT`` requests: two numbers per column, 20 MB with 5,000 nodes.
 """
 
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -45,6 +46,7 @@ _MOST_CONTINUED: Final = 16
 _CONTINUED_PART: Final = 16
 
 
+@dataclass(slots=True, eq=False)
 class _Cached:
     """As of the change number ``seen``: ``grown`` and ``left`` in MiB for each column, ``FAR`` if the request does not fit.
 
@@ -52,13 +54,10 @@ class _Cached:
     ``grown`` is ``UNKNOWN`` for the columns ``pending``, and ``CLOSES`` is added where the node would be closed to expected pods.
     """
 
-    __slots__ = ("grown", "left", "pending", "seen")
-
-    def __init__(self, grown: Ints, left: Ints, pending: Places, seen: int) -> None:
-        self.grown = grown
-        self.left = left
-        self.pending = pending
-        self.seen = seen
+    grown: Ints
+    left: Ints
+    pending: Places
+    seen: int
 
 
 class _Placed(NamedTuple):

@@ -89,13 +89,10 @@ class StartupTaints:
         self._ready.discard(name)
         try:
             await self._read_and_remove_taint(name)
-        except ApiError as error:
+        except KubeError as error:
             self._ready.add(name)
-            if not (error.conflict or error.not_found):
+            if not (isinstance(error, ApiError) and (error.conflict or error.not_found)):
                 raise  # otherwise another client changed or deleted the node, and it is retried
-        except KubeError:
-            self._ready.add(name)
-            raise
 
     async def _read_and_remove_taint(self, name: str) -> None:
         nodes = await self._nodes.list_tainted(name)

@@ -1,4 +1,4 @@
-"""Watches ElasticQuotaTrees and writes their status.
+"""Reads ElasticQuotaTrees and writes their status.
 
 A status shows whether the tree is in force, the reason if it is not, and what the bound pods of each quota hold. It is computed only
 from the informers' state, so all replicas compute the same. It is written when it differs from the current status, at most
@@ -14,10 +14,7 @@ from gpushare.api import names
 from gpushare.api.crd.elastic_quota_tree import QuotaTreeRecord, decode_quota_tree
 from gpushare.api.request.amounts import Amounts, written
 from gpushare.kube.client.errors import ApiError, KubeError
-from gpushare.kube.client.session import Session
 from gpushare.kube.clock import Clock
-from gpushare.kube.watch.informer import Informer, InformerFigures
-from gpushare.scheduler.leader.resync import read_or_go_on
 from gpushare.scheduler.plugins.elastic_quota.quotas import Quotas
 
 logger = logging.getLogger(__name__)
@@ -116,26 +113,3 @@ class QuotaReports:
             logger.warning("ElasticQuotaTree %s: its status cannot be written: %s", record.name, error)
             return False
         return True
-
-
-class QuotaWatch:
-    """The informer of ElasticQuotaTrees, if the cluster has the kind, and the status writer."""
-
-    def __init__(self, session: Session, api: Reporter, quotas: Quotas, clock: Clock) -> None:
-        self._informer = Informer(session, PATH, decode_tree, quotas, clock=clock, may_be_absent=True)
-        self._reports = QuotaReports(quotas, api, clock)
-        self.read = self._informer.synced
-        """Set when the trees were listed, or the cluster does not have the kind."""
-
-    @property
-    def figures(self) -> InformerFigures:
-        """The informer's state and counters."""
-        return self._informer.figures
-
-    async def relist(self) -> None:
-        """List the trees again; return when that is done, or cannot be done in time."""
-        await read_or_go_on("elastic quotas", self._informer)
-
-    async def run(self) -> None:
-        """Watch trees and write statuses until cancelled."""
-        await asyncio.gather(self._informer.run(), self._reports.run())

@@ -11,6 +11,7 @@ not summarized yet. If decisions come faster than they can be summarized, the re
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -113,38 +114,23 @@ class SampledAnswer(NamedTuple):
     some: Verdict
 
 
+@dataclass(slots=True, eq=False)
 class Decision:
     """The last decision for one pod. Times are seconds since 1970."""
 
-    __slots__ = (
-        "asked_s",
-        "bind",
-        "each",
-        "key",
-        "left_out",
-        "placed",
-        "preemption",
-        "raw",
-        "request",
-        "scores",
-        "summary",
-        "uid",
-    )
-
-    def __init__(self, uid: str, key: str) -> None:
-        self.uid = uid
-        self.key = key
-        self.request: Request | None = None
-        self.asked_s = 0.0
-        self.left_out = ""
-        """Why nodes were left out of the answer without a reason; empty if none were."""
-        self.raw: RawAnswer | SampledAnswer | None = None
-        self.summary: Summary | None = None
-        self.each: Each | None = None
-        self.scores: Scores | None = None
-        self.placed: Placed | None = None
-        self.bind: Bind | None = None
-        self.preemption: Preemption | None = None
+    uid: str
+    key: str
+    request: Request | None = None
+    asked_s: float = 0.0
+    left_out: str = ""
+    """Why nodes were left out of the answer without a reason; empty if none were."""
+    raw: RawAnswer | SampledAnswer | None = None
+    summary: "Summary | None" = None
+    each: "Each | None" = None
+    scores: Scores | None = None
+    placed: Placed | None = None
+    bind: Bind | None = None
+    preemption: "Preemption | None" = None
 
 
 class DecisionLog:
@@ -392,12 +378,6 @@ class DecisionLog:
                 if record.pod == key:
                     return uid
         return self._uid_of.get(key, "")
-
-    def categories(self) -> dict[str, int]:
-        """Number of pending pods by ``Category``, including categories without a pod. Cheap, for metrics."""
-        from gpushare.scheduler.plugins.explain.pending_pods import categories
-
-        return categories(self)
 
     def waiting(self) -> list[PendingPod]:
         """Every pending pod, the longest pending first."""

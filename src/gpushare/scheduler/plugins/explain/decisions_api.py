@@ -24,7 +24,6 @@ from gpushare.httpserver.exchange import Refusal
 from gpushare.ledger.fit.reasons import gone_text, unhealthy_text
 from gpushare.ledger.placement.policies import POLICIES
 from gpushare.reasons.summary import Example, Summary
-from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.framework.preemption_results import Preemption, Victim
 from gpushare.scheduler.plugins.explain.decision_log import (
     DECISIONS,
@@ -185,9 +184,9 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
 class DecisionPages:
     """Builds the responses from the decision log."""
 
-    def __init__(self, decisions: DecisionLog, view: ClusterCache) -> None:
+    def __init__(self, decisions: DecisionLog) -> None:
         self._decisions = decisions
-        self._view = view
+        self._view = decisions.view
         self._name = socket.gethostname()
 
     async def pending_pods(self) -> PendingPods:
@@ -217,32 +216,25 @@ class DecisionPages:
         state = "waiting" if pending is not None else "bound" if uid in view.bound or held else "unknown"
         if state == "unknown" and decision is not None and decision.request is None:
             decision = None  # a pod without a GPU that is bound by now, or deleted
-        nodes = None
-        if each and decision is not None and decision.each is not None:
-            nodes = list(decision.each.answers(decision.left_out))
         requester = decision or view.waiting.get(uid)
-        summary = None if decision is None else decision.summary
+        said = self._missing_decision_text(state, decision)
+        decision = decision or Decision(uid, key)
+        summary, scores, bind = decision.summary, decision.scores, decision.bind
         return Record(
             scheduler=self._scheduler(),
             key=key,
             uid=uid,
             state=state,
-            said=self._missing_decision_text(state, decision),
+            said=said,
             waiting=pending,
             asks="" if requester is None else asks_text(requester.request),
-            asked=None if decision is None or summary is None else decision.asked_s,
+            asked=None if summary is None else decision.asked_s,
             answer=summary,
-            left_out="" if decision is None or not summary or not summary.left_out else decision.left_out,
+            left_out=decision.left_out if summary is not None and summary.left_out else "",
             not_offered=0 if summary is None else max(view.ledger.totals().nodes - summary.nodes, 0),
-            scores=None
-            if decision is None or decision.scores is None
-            else Scored(decision.scores.nodes, decision.scores.equals, list(decision.scores.best)),
-            choice=None
-            if decision is None or decision.placed is None
-            else self._choice(decision, decision.placed),
-            bind=None
-            if decision is None or decision.bind is None
-            else Bound(decision.bind.node, decision.bind.at_s, decision.bind.error),
+            scores=None if scores is None else Scored(scores.nodes, scores.equals, list(scores.best)),
+            choice=None if decision.placed is None else self._choice(decision, decision.placed),
+            bind=None if bind is None else Bound(bind.node, bind.at_s, bind.error),
             holds=None
             if held is None
             else Holding(
@@ -252,10 +244,12 @@ class DecisionPages:
                 self._not_held(held.node, held.allocation),
             ),
             kept=view.ledger.nominations.node_of(uid),
-            preemption=None if decision is None else decision.preemption,
+            preemption=decision.preemption,
             awaited=self._awaited(decision),
             ends_for=self._evicted_for(uid),
-            nodes=nodes,
+            nodes=list(decision.each.answers(decision.left_out))
+            if each and decision.each is not None
+            else None,
         )
 
     def _shares(self, node: str, allocation: Allocation) -> list[Share]:
@@ -279,7 +273,7 @@ class DecisionPages:
 
     def _out_of_service_text(self, name: str, share: GpuShare) -> str:
         """Why the GPU of ``share`` is out of service; empty if it is not, or if the node is not known."""
-        node = self._decisions.view.ledger.node(name)
+        node = self._view.ledger.node(name)
         if node is None:
             return ""
         device = node.device_of(share.uuid, share.index)
@@ -315,10 +309,10 @@ class DecisionPages:
             return "this scheduler leads, and kube-scheduler has asked it about no pod yet"
         return "kube-scheduler has not asked about the pod since this scheduler leads"
 
-    def _awaited(self, decision: Decision | None) -> list[Victim]:
+    def _awaited(self, decision: Decision) -> list[Victim]:
         """Victims that are still there, on the node where we reserve room for the pod or to which kube-scheduler nominated it."""
-        pending = None if decision is None else self._view.waiting.get(decision.uid)
-        if decision is None or decision.preemption is None or pending is None:
+        pending = self._view.waiting.get(decision.uid)
+        if decision.preemption is None or pending is None:
             return []
         node = self._view.ledger.nominations.node_of(decision.uid) or pending.unplaced.nominated
         return [
@@ -389,13 +383,13 @@ async def _collected(pending: Iterator[PendingPod]) -> list[PendingPod]:
 async def decisions_response(decisions: DecisionLog, path: str) -> bytes:
     """The JSON response to a GET of ``path``, which begins with ``DECISIONS``; raises ``Refusal``."""
     if path.removeprefix(DECISIONS) in ("", "/"):
-        return msgspec.json.encode(await DecisionPages(decisions, decisions.view).pending_pods())
+        return msgspec.json.encode(await DecisionPages(decisions).pending_pods())
     return pod_response(decisions, path)
 
 
 def pod_response(decisions: DecisionLog, path: str) -> bytes:
     """The JSON response about one pod or about gang reservations; raises ``Refusal``."""
-    pages = DecisionPages(decisions, decisions.view)
+    pages = DecisionPages(decisions)
     match path.removeprefix(DECISIONS).split("/"):
         case ["", "kept"]:
             return msgspec.json.encode(pages.gang_reservations())

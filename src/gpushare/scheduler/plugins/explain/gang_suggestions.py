@@ -51,26 +51,21 @@ class GangSuggestions:
         """
         if record.leaving:
             return _DELETED
-        missing = gang.least - standing.there
-        if missing > 0:
-            missing_text = f"{missing} more {'pod' if missing == 1 else 'pods'} of gang {gang.key}: {standing.there} of {gang.least} {are(standing.there)} there"
-            room_text = self._room_suggestion(
-                record,
-                gang,
-                _with_missing_pods(standing, missing),
-                nodes,
-                own_suggestion,
-                reserved_text,
-                missing=missing,
-            )
-            return f"{missing_text}; and then {room_text}" if room_text else missing_text
-        if standing.planned:
+        missing = max(gang.least - standing.there, 0)
+        if not missing and standing.planned:
             return f"there is room by now, on node {standing.planned}: kube-scheduler asks again by itself"
-        if standing.is_planned or standing.resting:
+        if not missing and (standing.is_planned or standing.resting):
             return BY_ITSELF
-        return self._room_suggestion(record, gang, standing, nodes, own_suggestion, reserved_text) or (
-            f"there is room by now, for {pods(standing.need)} of gang {gang.key} at once: kube-scheduler asks again by itself"
+        completed = _with_missing_pods(standing, missing)
+        room_text = self._room_suggestion(
+            record, gang, completed, nodes, own_suggestion, reserved_text, missing=missing
         )
+        if not missing:
+            return room_text or (
+                f"there is room by now, for {pods(standing.need)} of gang {gang.key} at once: kube-scheduler asks again by itself"
+            )
+        missing_text = f"{missing} more {'pod' if missing == 1 else 'pods'} of gang {gang.key}: {standing.there} of {gang.least} {are(standing.there)} there"
+        return f"{missing_text}; and then {room_text}" if room_text else missing_text
 
     def _room_suggestion(
         self,
@@ -81,7 +76,7 @@ class GangSuggestions:
         own_suggestion: TextFn,
         reserved_text: TextFn,
         *,
-        missing: int = 0,
+        missing: int,
     ) -> str:
         """What room the gang lacks; empty if it lacks none."""
         if len(standing.candidates) < standing.need:

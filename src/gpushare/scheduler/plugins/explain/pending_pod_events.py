@@ -7,14 +7,14 @@ with the current text, before the API server drops it.
 """
 
 import asyncio
-import importlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from gpushare.api.objects import ObjectReference
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
+from gpushare.scheduler.leader.lease import LeaderWatch
 
 if TYPE_CHECKING:
     from gpushare.scheduler.plugins.explain.decision_log import DecisionLog, PendingPod
@@ -57,27 +57,11 @@ class PendingPodSource(Protocol):
         """The pod with its reason; ``None`` if it is no longer pending."""
 
 
-class Leads(Protocol):
-    """Whether this scheduler leads (``leading.Leading``)."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether this scheduler leads, as far as is known."""
-
-
 class FromDecisions:
-    """``PendingPodSource`` from the record of decisions."""
+    """``PendingPodSource`` from the record of decisions. Imports late, to keep startup short."""
 
     def __init__(self, decisions: "DecisionLog") -> None:
         self._decisions = decisions
-        # Imported on first use: startup time is measured.
-        self._module: Any = None
-
-    @property
-    def _pending_pods(self) -> Any:
-        if self._module is None:
-            self._module = importlib.import_module("gpushare.scheduler.plugins.explain.pending_pods")
-        return self._module
 
     def uids(self) -> Collection[str]:
         """UIDs of all pending pods."""
@@ -85,18 +69,21 @@ class FromDecisions:
 
     def category(self, uid: str) -> str:
         """Category of the reason; empty if the pod is no longer pending."""
-        category: str = self._pending_pods.category(self._decisions, uid)
-        return category
+        from gpushare.scheduler.plugins.explain.pending_pods import category
+
+        return category(self._decisions, uid)
 
     def since_s(self, uid: str) -> float:
         """When the pod was created, in seconds since 1970."""
-        since_s: float = self._pending_pods.epoch_s(self._decisions.view.waiting[uid].created)
-        return since_s
+        from gpushare.scheduler.plugins.explain.pending_pods import epoch_s
+
+        return epoch_s(self._decisions.view.waiting[uid].created)
 
     def waiting(self, uid: str) -> "PendingPod | None":
         """The pod with its reason; ``None`` if it is no longer pending."""
-        pod: PendingPod | None = self._pending_pods.pending_pod(self._decisions, uid)
-        return pod
+        from gpushare.scheduler.plugins.explain.pending_pods import pending_pod
+
+        return pending_pod(self._decisions, uid)
 
 
 class _Reported(NamedTuple):
@@ -110,13 +97,15 @@ class _Reported(NamedTuple):
 
 
 class PendingPodEvents:
-    """Records the events and exports the metrics. ``leads``: whether this scheduler leads; only the leader records events."""
+    """Records the events and exports the metrics. ``leading``: whether this scheduler leads; only the leader records events."""
 
-    def __init__(self, source: PendingPodSource, events: Recorder, clock: Clock, leads: Leads) -> None:
+    def __init__(
+        self, source: PendingPodSource, events: Recorder, clock: Clock, leading: LeaderWatch
+    ) -> None:
         self._source = source
         self._events = events
         self._clock = clock
-        self._leads = leads
+        self._leading = leading
         self._reported: dict[str, _Reported] = {}
         self.by_reason: Mapping[str, int] = {}
         """Number of pending pods by category, as of the last look. A category that was seen once stays, with 0."""
@@ -149,7 +138,7 @@ class PendingPodEvents:
         self._reported = {uid: reported for uid in uids if (reported := self._reported.get(uid)) is not None}
         counts = Counter(dict.fromkeys(self.by_reason, 0))
         created_before_s = self._clock.time_ns() / 1e9 - PATIENCE_S
-        oldest_s, remaining = 0.0, MAX_EVENTS if self._leads.leads else 0
+        oldest_s, remaining = 0.0, MAX_EVENTS if self._leading.leads else 0
         for number, uid in enumerate(uids):
             if number % _BATCH == _BATCH - 1:
                 await asyncio.sleep(0)

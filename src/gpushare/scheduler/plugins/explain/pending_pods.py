@@ -1,6 +1,6 @@
 """Why each pod is pending: a category, a one-line reason and a suggestion. Computed on demand."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Final
 
@@ -8,16 +8,9 @@ from gpushare.api.request.describe import asks_text
 from gpushare.api.request.request import Request
 from gpushare.reasons import kube_scheduler
 from gpushare.reasons.categories import Category, category_of
-from gpushare.reasons.summary import Summary, fitting_text, reason_text, sampled, summarized
+from gpushare.reasons.summary import Summary, fitting_text, reason_text, summarized
 from gpushare.scheduler.cache.pod_records import PodRecord
-from gpushare.scheduler.plugins.explain.decision_log import (
-    Bind,
-    Decision,
-    DecisionLog,
-    PendingPod,
-    SampledAnswer,
-    sample,
-)
+from gpushare.scheduler.plugins.explain.decision_log import Bind, Decision, DecisionLog, PendingPod
 from gpushare.scheduler.plugins.explain.suggestions import Suggestions
 
 #: Seconds after which a pod that has room but is not bound counts as left by kube-scheduler.
@@ -29,15 +22,6 @@ _STATUS_DELAY_S: Final = 2.0
 #: Seconds for which the ledger's answer for a request is cached, and the most requests cached at a time.
 _LEDGER_CACHE_S: Final = 10.0
 _MAX_CACHED_REQUESTS: Final = 8
-
-
-def categories(decisions: DecisionLog) -> dict[str, int]:
-    """Number of pending pods by ``Category``."""
-    counts = dict.fromkeys((kind.value for kind in Category), 0)
-    for record in decisions.view.waiting.values():
-        category, _ = _category_and_reason(decisions, record, decisions.get(record.uid))
-        counts[category.value] += 1
-    return counts
 
 
 def each_pending_pod(decisions: DecisionLog) -> Iterator[PendingPod]:
@@ -82,6 +66,7 @@ def _suggestions(decisions: DecisionLog) -> Suggestions:
 def _explained(decisions: DecisionLog, record: PodRecord, suggestions: Suggestions) -> PendingPod:
     decision = decisions.of(record.uid)
     category, reason = _category_and_reason(decisions, record, decision)
+    asked = None if decision is None or decision.each is None else decision.each.names
     return PendingPod(
         key=record.pod,
         uid=record.uid,
@@ -89,32 +74,19 @@ def _explained(decisions: DecisionLog, record: PodRecord, suggestions: Suggestio
         asks=asks_text(record.request),
         category=category.value,
         reason=reason,
-        suggestion=suggestions.of(
-            record,
-            category,
-            None if decision is None else _last_asked_nodes(decision),
-        ),
+        suggestion=suggestions.of(record, category, asked),
     )
-
-
-def _last_asked_nodes(decision: Decision) -> Sequence[str] | None:
-    """The nodes that kube-scheduler last asked about; ``None`` if they are no longer recorded."""
-    return decision.each.names if decision.each is not None else None
 
 
 def _category_and_reason(
     decisions: DecisionLog, record: PodRecord, decision: Decision | None
 ) -> tuple[Category, str]:
+    """``decision`` is summarized (``DecisionLog.of``)."""
     if record.problem:
         return Category.REQUEST, record.problem
     if record.unplaced.gates:
         return Category.GATES, kube_scheduler.gated_text(record.unplaced)
     summary = None if decision is None else decision.summary
-    if decision is not None and decision.raw is not None:
-        # A sample of the raw answer is enough for one reason; the full summary would cost more.
-        summary = sampled(
-            *(decision.raw if isinstance(decision.raw, SampledAnswer) else sample(decision.raw))
-        )
     if decision is not None and _refused_by_kube_scheduler_since(decisions, record, decision, summary):
         return _never_asked(decisions, record)
     if decision is not None and decision.bind is not None:

@@ -97,11 +97,6 @@ class Suggestions:
         """A cordoned node with room, by request, pod (where its quotas matter) and allowed nodes."""
         self._asked_sets: dict[int, tuple[Sequence[str], frozenset[str] | None]] = {}
         """By the identity of a list that many pods share: the list, held so that its identity is not reused, and its nodes as a set."""
-        self._by_category: Mapping[Category, Callable[[PodRecord], str]] = {
-            Category.RULES: self._for_rules,
-            Category.GATES: self._for_gates,
-            Category.UNSERVED: self._for_unserved,
-        }
 
     def of(
         self,
@@ -130,8 +125,11 @@ class Suggestions:
             return self._for_nodes(record, category, asked)
         if category is Category.POLICY:
             return self._for_policy(record, asked)
-        special = self._by_category.get(category)
-        return _GENERAL[category] if special is None else special(record)
+        if category is Category.RULES:
+            return self._for_rules(record)
+        if category is Category.UNSERVED:
+            return kube_scheduler.unserved_help(record.unplaced, self._asked_by)
+        return _GENERAL[category]
 
     # --- by the ledger ----------------------------------------------------------------------------
 
@@ -394,14 +392,13 @@ class Suggestions:
             return text
         return text.replace(kube_scheduler.OTHER_LABELS, self._label_suggestions.of(record))
 
-    def _for_gates(self, record: PodRecord) -> str:
-        return kube_scheduler.GATES_HELP
 
-    def _for_unserved(self, record: PodRecord) -> str:
-        return kube_scheduler.unserved_help(record.unplaced, self._asked_by)
-
-
-_GENERAL: Final = {**GENERAL, Category.BINDING: BY_ITSELF, Category.QUOTA: BY_ITSELF}
+_GENERAL: Final = {
+    **GENERAL,
+    Category.BINDING: BY_ITSELF,
+    Category.QUOTA: BY_ITSELF,
+    Category.GATES: kube_scheduler.GATES_HELP,
+}
 
 
 def _left_out_text(look: Look) -> str:

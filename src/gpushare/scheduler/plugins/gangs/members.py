@@ -1,15 +1,14 @@
 """The state of one gang: its pods, which of them count, and in which order they get room."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from gpushare.api.request.pod_group import Gang
-from gpushare.scheduler.framework.services import Candidate, Standing
-
-if TYPE_CHECKING:
-    from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.cache.pod_records import PodRecord
+from gpushare.scheduler.framework.services import Candidate
 
 
+@dataclass(slots=True, eq=False)
 class Group:
     """The state of one gang.
 
@@ -27,34 +26,18 @@ class Group:
     ``rests_until_s``: until when the gang gives way to others.
     """
 
-    __slots__ = (
-        "arrived",
-        "in_permit",
-        "last_arrival_s",
-        "last_new_request_s",
-        "offered",
-        "opened",
-        "placed",
-        "planned",
-        "planned_at_s",
-        "pods",
-        "rests_until_s",
-        "succeeded",
-    )
-
-    def __init__(self) -> None:
-        self.pods: dict[str, PodRecord] = {}
-        self.succeeded: dict[str, Gang] = {}
-        self.offered: dict[str, list[str]] = {}
-        self.planned: dict[str, str] = {}
-        self.in_permit: set[str] = set()
-        self.arrived: set[str] = set()
-        self.last_arrival_s = 0.0
-        self.placed: set[str] = set()
-        self.opened = asyncio.Event()
-        self.planned_at_s = 0.0
-        self.last_new_request_s = 0.0
-        self.rests_until_s = 0.0
+    pods: dict[str, PodRecord] = field(default_factory=dict)
+    succeeded: dict[str, Gang] = field(default_factory=dict)
+    offered: dict[str, list[str]] = field(default_factory=dict)
+    planned: dict[str, str] = field(default_factory=dict)
+    in_permit: set[str] = field(default_factory=set)
+    arrived: set[str] = field(default_factory=set)
+    last_arrival_s: float = 0.0
+    placed: set[str] = field(default_factory=set)
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    planned_at_s: float = 0.0
+    last_new_request_s: float = 0.0
+    rests_until_s: float = 0.0
 
 
 def candidates_of(group: Group, first: Candidate, running: set[str]) -> list[Candidate]:
@@ -90,23 +73,3 @@ def remember(group: Group, uid: str, nodes: list[str]) -> None:
             group.offered[uid] = known
             return
     group.offered[uid] = nodes
-
-
-def standing_of(group: Group, record: "PodRecord", running: set[str], *, resting: bool) -> Standing | None:
-    """The state of the gang for one of its pods; ``None`` for a pod without a GPU request or without a gang."""
-    gang, request = record.gang, record.request
-    if gang is None or request is None:
-        return None
-    invalid = next((one for one in group.pods.values() if one.problem), None)
-    return Standing(
-        existing_count(group, gang),
-        len(running),
-        gang.least - len(running),
-        candidates_of(group, (record.uid, record.pod, request), running),
-        group.pods.keys(),
-        group.offered,
-        invalid,
-        group.planned.get(record.uid, ""),
-        bool(group.planned),
-        resting,
-    )

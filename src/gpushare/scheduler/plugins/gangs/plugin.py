@@ -45,7 +45,6 @@ from gpushare.scheduler.plugins.gangs.members import (
     existing_count,
     pending_of,
     remember,
-    standing_of,
     succeeded_of,
 )
 from gpushare.scheduler.plugins.gangs.reservations import GangReservations, until_s
@@ -413,10 +412,21 @@ class Gangs:
         """The state of a pending pod's gang; ``None`` for a pod without a gang or without a GPU request."""
         group = self._groups.get(self._group_of.get(uid, ""))
         record = None if group is None else group.pods.get(uid)
-        if group is None or record is None or record.gang is None:
+        if group is None or record is None or record.gang is None or record.request is None:
             return None
-        resting = self.monotonic() < group.rests_until_s
-        return standing_of(group, record, self._running(group, uid, record.gang), resting=resting)
+        running = self._running(group, uid, record.gang)
+        return Standing(
+            there=existing_count(group, record.gang),
+            running=len(running),
+            need=record.gang.least - len(running),
+            candidates=candidates_of(group, (uid, record.pod, record.request), running),
+            members=group.pods.keys(),
+            offered=group.offered,
+            wrong=next((one for one in group.pods.values() if one.problem), None),
+            planned=group.planned.get(uid, ""),
+            is_planned=bool(group.planned),
+            resting=self.monotonic() < group.rests_until_s,
+        )
 
     def together_with(self, uid: str) -> list[str]:
         """UIDs of all pods of a pod's gang; only its own for a pod without a gang."""

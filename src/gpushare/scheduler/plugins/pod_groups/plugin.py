@@ -14,6 +14,7 @@ kube-scheduler alone decides whether a group runs. No pods are evicted for such 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from gpushare.kube.clock import Clock
@@ -34,6 +35,7 @@ _WAKE_S: Final = 1.0
 _MOST_REFUSED: Final = 4096
 
 
+@dataclass(slots=True, eq=False)
 class _Group:
     """The pods of one PodGroup.
 
@@ -42,13 +44,10 @@ class _Group:
     ``filtered_s``: time of the last filter request.
     """
 
-    __slots__ = ("assumed", "filtered_s", "pods", "refused")
-
-    def __init__(self) -> None:
-        self.pods: dict[str, PodRecord] = {}
-        self.assumed: dict[str, str] = {}
-        self.refused: set[str] = set()
-        self.filtered_s = 0.0
+    pods: dict[str, PodRecord] = field(default_factory=dict)
+    assumed: dict[str, str] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    filtered_s: float = 0.0
 
 
 class Assumed:

@@ -88,42 +88,6 @@ def preempt_pods(
         return _answer(view, args, stop.value, on_scheduler_preempts, decisions)
 
 
-async def preempt_within_budgets(
-    view: ClusterCache,
-    args: protocol.PreemptionArgs,
-    on_scheduler_preempts: Callable[[str], None],
-    policies: NodePolicies | None,
-    decisions: Decisions | None,
-    reading: BudgetReading,
-    quotas: PodQuotas = NO_QUOTAS,
-) -> bytes:
-    """Like ``preempt_pods``, with the budgets of ``reading``. If they cannot be read, every extra victim counts as protected."""
-    steps = _steps(view, args, policies, quotas)
-    deadline_s = asyncio.get_running_loop().time() + _PATIENCE_S
-    try:
-        look = next(steps)
-        while True:
-            try:
-                async with asyncio.timeout_at(deadline_s):
-                    violations_by_node = {
-                        node: await _violating(reading, victims.uids) for node, victims in look.rooms.items()
-                    }
-            except (KubeError, TimeoutError) as error:
-                if deadline_s:
-                    reason = str(error) or f"no answer within {_PATIENCE_S:.0f} s"
-                    logger.warning(
-                        "pod %s: PodDisruptionBudgets cannot be read, all further victims count as protected: %s",
-                        args.pod.key,
-                        reason,
-                        extra=about(pod=args.pod.key, uid=args.pod.metadata.uid),
-                    )
-                deadline_s = 0.0  # do not wait a second time
-                violations_by_node = {node: set(victims.uids) for node, victims in look.rooms.items()}
-            look = steps.send(_protected_extra_victims(look, violations_by_node))
-    except StopIteration as stop:
-        return _answer(view, args, stop.value, on_scheduler_preempts, decisions)
-
-
 class PreemptVerb:
     """The verb ``preempt`` of the extender.
 
@@ -151,16 +115,37 @@ class PreemptVerb:
         return {"preempt": self.preempt}
 
     async def preempt(self, body: bytes) -> bytes:
-        """Answer a preempt body; raises ``WireError``."""
-        return await preempt_within_budgets(
-            self._view,
-            protocol.read_preemption(body),
-            self._on_scheduler_preempts,
-            self._policies,
-            self._decisions,
-            BudgetReading(self._view, self._api),
-            self._quotas,
-        )
+        """Answer a preempt body like ``preempt_pods``, by the current budgets; raises ``WireError``.
+
+        If the budgets cannot be read, every extra victim counts as protected.
+        """
+        args = protocol.read_preemption(body)
+        reading = BudgetReading(self._view, self._api)
+        steps = _steps(self._view, args, self._policies, self._quotas)
+        deadline_s = asyncio.get_running_loop().time() + _PATIENCE_S
+        try:
+            look = next(steps)
+            while True:
+                try:
+                    async with asyncio.timeout_at(deadline_s):
+                        protected = {
+                            node: await _violating(reading, victims.uids)
+                            for node, victims in look.rooms.items()
+                        }
+                except (KubeError, TimeoutError) as error:
+                    if deadline_s:
+                        reason = str(error) or f"no answer within {_PATIENCE_S:.0f} s"
+                        logger.warning(
+                            "pod %s: PodDisruptionBudgets cannot be read, all further victims count as protected: %s",
+                            args.pod.key,
+                            reason,
+                            extra=about(pod=args.pod.key, uid=args.pod.metadata.uid),
+                        )
+                    deadline_s = 0.0  # do not wait a second time
+                    protected = {node: set(victims.uids) for node, victims in look.rooms.items()}
+                look = steps.send(_protected_extra_victims(look, protected))
+        except StopIteration as stop:
+            return _answer(self._view, args, stop.value, self._on_scheduler_preempts, self._decisions)
 
 
 async def _violating(reading: BudgetReading, uids: Collection[str]) -> set[str]:

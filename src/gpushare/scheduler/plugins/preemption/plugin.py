@@ -98,7 +98,7 @@ class Preemptor:
         self._asked: OrderedDict[str, tuple[float, list[str]]] = OrderedDict()
         self._reserved_since: dict[str, float] = {}
         self._quota_reservations = QuotaReservations(view, quotas, clock)
-        self._victim_evictor = VictimEvictor(view, quotas, pods, events, self._still_leads)
+        self._victim_evictor = VictimEvictor(view, quotas, pods, events, must_lead)
         self._rotation = 0
         self._looking = False
         self._backoff = Backoff(first_s=SETTLE_S)
@@ -108,7 +108,6 @@ class Preemptor:
         self.decided: Event[str, str, Request | None, Preemption] = Event()
         """Called with UID, key and request of a pod, and the decision about preemption for it."""
         self._in_turn = in_turn
-        self._must_lead = must_lead
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
         """No node took the pod, but room could be made on ``nodes``. The watch need not have reported the pod yet."""
@@ -531,6 +530,3 @@ class Preemptor:
             return set()
         reading = BudgetReading(self._view, self._pods)
         return protected(await reading.pods(victims), await reading.budgets())
-
-    async def _still_leads(self) -> None:
-        await self._must_lead()

@@ -275,7 +275,7 @@ class Policies:
         masks = list(book.masks(pod, at))
         choice = self._choose(book, pod, asked, masks)
         if choice.unit is not None:
-            self._promise(book, pod, choice.unit)
+            self.promise(book, pod, choice.unit)
             # Reasons of other units are not shown for a pod that has a unit, and thousands of them take time to encode and decode.
             fits = list(compress(verdict.fits, masks[choice.unit].tolist()))
             return Verdict(fits, verdict.refused, verdict.hopeless)
@@ -374,13 +374,8 @@ class Policies:
 
     # --- promises ---------------------------------------------------------------------------------
 
-    def _promise(self, book: PolicyBook, pod: PolicyPod, unit: int) -> None:
-        self.end_promise(pod.uid)
-        book.book(pod, unit)
-        self.promises[pod.uid] = Promise(book, pod, self._clock.monotonic() + PROMISED_S)
-
-    def promise_on(self, book: PolicyBook, pod: PolicyPod, unit: int, node: str) -> None:
-        """Promise a place for the pod's Binding to ``node``, which is in flight."""
+    def promise(self, book: PolicyBook, pod: PolicyPod, unit: int, node: str = "") -> None:
+        """Promise the pod a place in ``unit``; ``node`` is that of its Binding, which is in flight."""
         self.end_promise(pod.uid)
         book.book(pod, unit, node)
         self.promises[pod.uid] = Promise(book, pod, self._clock.monotonic() + PROMISED_S)

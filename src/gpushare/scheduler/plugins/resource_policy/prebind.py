@@ -80,7 +80,7 @@ class PolicyBinding:
             self._policies.end_promise(uid)
             raise NotInUnit(book.policy.key, f"no unit has room for the pod on node {node}")
         # No await between the check and the promise, so no other pod can take the place.
-        self._policies.promise_on(book, pod, number, node)
+        self._policies.promise(book, pod, number, node)
         unit = book.policy.units[number]
         costs = cost_annotations(pod, cost_of(book.policy, number))
         try:

@@ -46,13 +46,6 @@ _NODES: Final = "*nodes"
 _KINDS: Final = {_POLICIES: "resourcepolicies", _NODES: "policy-nodes"}
 
 
-class NodeLabels(msgspec.Struct, frozen=True):
-    """A node's labels."""
-
-    name: str
-    labels: Labels
-
-
 class _Meta(msgspec.Struct):
     name: str = ""
     labels: dict[str, str] | None = None
@@ -65,10 +58,10 @@ class _Node(msgspec.Struct):
 _NODE: Final = msgspec.json.Decoder(_Node)
 
 
-def decode_labels(raw: bytes) -> tuple[str, NodeLabels]:
-    """Decode a node's JSON for policies."""
+def decode_labels(raw: bytes) -> tuple[str, tuple[str, Labels]]:
+    """Decode a node's JSON for policies: its name, and name and labels."""
     meta = _NODE.decode(raw).metadata
-    return meta.name, NodeLabels(meta.name, meta.labels or {})
+    return meta.name, (meta.name, meta.labels or {})
 
 
 def decode_policy_pod(raw: bytes) -> tuple[str, PolicyPod] | None:
@@ -83,40 +76,12 @@ def decode_keyed_policy(raw: bytes) -> tuple[str, ResourcePolicy]:
     return policy.key, policy
 
 
-class _Nodes:
-    def __init__(self, policies: Policies, on_synced: Callable[[], None]) -> None:
-        self._census = policies.census
-        self._on_synced = on_synced
+class _Handler(NamedTuple):
+    """Handles the events of an informer (``gpushare.kube.watch.informer.Handler``)."""
 
-    def synced(self) -> None:
-        """The first list is complete."""
-        self._on_synced()
-
-    def upsert(self, item: NodeLabels) -> None:
-        """A node was added or changed."""
-        self._census.set_node(item.name, item.labels)
-
-    def remove(self, key: str, last: NodeLabels) -> None:
-        """A node was deleted."""
-        self._census.remove_node(key)
-
-
-class _Pods:
-    def __init__(self, policies: Policies, on_synced: Callable[[], None]) -> None:
-        self._policies = policies
-        self._on_synced = on_synced
-
-    def synced(self) -> None:
-        """The first list is complete."""
-        self._on_synced()
-
-    def upsert(self, item: PolicyPod) -> None:
-        """A pod was added or changed."""
-        self._policies.upsert_pod(item)
-
-    def remove(self, key: str, last: PolicyPod) -> None:
-        """A pod has ended or was deleted."""
-        self._policies.remove_pod(last)
+    synced: Callable[[], None]
+    upsert: Callable[[Any], None]
+    remove: Callable[[str, Any], None]
 
 
 class Followed(NamedTuple):
@@ -301,17 +266,21 @@ class PolicyWatches:
             self._running.pop(name).cancel()
             self._read.discard(name)
         self._without_policies.clear()
+        policies, census = self._policies, self._policies.census
         if _NODES not in self._running:
-            nodes = Informer(
-                session,
-                "/api/v1/nodes",
-                decode_labels,
-                _Nodes(self._policies, partial(self._note_read, _NODES)),
+            nodes = _Handler(
+                partial(self._note_read, _NODES),
+                lambda node: census.set_node(*node),
+                lambda name, last: census.remove_node(name),
             )
-            self._start(_NODES, nodes)
+            self._start(_NODES, Informer(session, "/api/v1/nodes", decode_labels, nodes))
         for namespace in wanted - self._running.keys():
             path = f"/api/v1/namespaces/{segment(namespace)}/pods"
-            pods = _Pods(self._policies, partial(self._note_read, namespace))
+            pods = _Handler(
+                partial(self._note_read, namespace),
+                policies.upsert_pod,
+                lambda key, last: policies.remove_pod(last),
+            )
             self._start(namespace, Informer(session, path, decode_policy_pod, pods))
 
     def _start(self, name: str, informer: Informer[Any]) -> None:

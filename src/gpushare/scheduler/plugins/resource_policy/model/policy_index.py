@@ -5,6 +5,7 @@ updates the pods on it. A policy that is added or deleted updates the pods of it
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final
 
 from gpushare.api import names
@@ -16,15 +17,13 @@ from gpushare.scheduler.plugins.resource_policy.model.unit_usage import PolicyBo
 _COST_STEP: Final = 100
 
 
+@dataclass(slots=True, eq=False)
 class _Space:
     """A namespace with policies."""
 
-    __slots__ = ("books", "governed", "pods")
-
-    def __init__(self) -> None:
-        self.books: list[PolicyBook] = []
-        self.pods: dict[str, PolicyPod] = {}
-        self.governed: dict[str, PolicyBook] = {}
+    books: list[PolicyBook] = field(default_factory=list)
+    pods: dict[str, PolicyPod] = field(default_factory=dict)
+    governed: dict[str, PolicyBook] = field(default_factory=dict)
 
 
 class Census:
@@ -89,12 +88,10 @@ class Census:
 
     # --- nodes ----------------------------------------------------------------------------------
 
-    def set_node(self, name: str, labels: Labels) -> bool:
-        """Add or update a node; returns whether its labels have changed."""
-        changed = self.nodes.set(name, labels)
-        if changed:
+    def set_node(self, name: str, labels: Labels) -> None:
+        """Add or update a node."""
+        if self.nodes.set(name, labels):
             self._assign_on(name)
-        return changed
 
     def remove_node(self, name: str) -> None:
         """A node was deleted: its pods count in no unit."""

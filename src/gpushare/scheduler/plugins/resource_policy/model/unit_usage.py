@@ -6,12 +6,13 @@ units decide. This keeps every unit within its caps, whichever nodes the units s
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from gpushare.api import names
-from gpushare.api.crd.resource_policy import Labels, PolicyPod, ResourcePolicy, Unit
+from gpushare.api.crd.resource_policy import PolicyPod, ResourcePolicy
 from gpushare.api.request.amounts import Amounts
 from gpushare.api.request.pluralize import counted
 from gpushare.ledger.arrays import Mask, Places
@@ -41,14 +42,12 @@ class Booking(NamedTuple):
     node: str
 
 
+@dataclass(slots=True, eq=False)
 class _Tally:
     """The number of a group's pods in a unit, and the sum of their requests."""
 
-    __slots__ = ("amounts", "pods")
-
-    def __init__(self) -> None:
-        self.pods = 0
-        self.amounts: dict[str, int] = {}
+    pods: int = 0
+    amounts: dict[str, int] = field(default_factory=dict)
 
 
 _EMPTY_TALLY: Final = _Tally()
@@ -187,7 +186,7 @@ class PolicyBook:
         if not number:
             return []
         unit = self.policy.units[number]
-        labels, annotations = labels_in(unit, pod), {**pod.annotations, **unit.pod_annotations}
+        labels, annotations = own_labels(pod) | unit.pod_labels, {**pod.annotations, **unit.pod_annotations}
         return [
             mask
             for earlier, mask in zip(self.policy.units, masks[:number], strict=False)
@@ -209,8 +208,7 @@ class PolicyBook:
             del self._tallies[entry.group, entry.unit]  # each rollout creates new groups
 
 
-def labels_in(unit: Unit, pod: PolicyPod) -> Labels:
-    """The pod's labels after it was placed in ``unit``, without those that another unit had added."""
+def own_labels(pod: PolicyPod) -> dict[str, str]:
+    """The pod's labels without those that a unit has added."""
     added = pod.annotations.get(names.ANN_UNIT_LABELS, "").split(",")
-    own = {key: value for key, value in pod.labels.items() if key not in added}
-    return {**own, **unit.pod_labels}
+    return {key: value for key, value in pod.labels.items() if key not in added}
