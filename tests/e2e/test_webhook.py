@@ -38,6 +38,7 @@ from tests.e2e.plane import (
     create_objects,
     wait_for_accounts,
 )
+from tests.e2e.policies import serves_claims
 from tests.e2e.product.product import Product
 from tests.e2e.startup_taint import assert_that_the_startup_taint_alone_goes
 from tests.e2e.webhook import NAME, NAMESPACE, Webhook, by_address, own_pods, rendered, rights
@@ -45,13 +46,7 @@ from tests.patience import SLOWNESS
 
 KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 ROOT = "/apis/admissionregistration.k8s.io/v1"
-#: Clusters that get the webhook instead of policies are older than claims for a part of a device.
-ROWS = [
-    case
-    for case in PODS
-    if "resourceClaims" not in case.spec and case.id != "extended-resources-mount-over-isolation"
-]
-CASES = {case.id: case for case in ROWS}
+CASES = {case.id: case for case in PODS}
 USER = f"system:serviceaccount:{NAMESPACE}:{NAME}"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated")
 RECORD_POD = ("pods", "bound-n1")
@@ -132,8 +127,18 @@ def bundles(api: Api) -> set[bytes]:
 # --- what is refused, word for word -------------------------------------------------------------------
 
 
-def too_new(case: PodCase, answer: Answer) -> bool:
-    """Whether the API server is older than the field that the case is about, and dropped it with a warning."""
+#: About claims for a part of a device.
+OF_CLAIMS = {
+    "claims-mount-elsewhere",
+    "claims-mount-over-isolation",
+    "extended-resources-mount-over-isolation",
+}
+
+
+def too_new(api: Api, case: PodCase, answer: Answer) -> bool:
+    """Whether the API server is older than what the case is about."""
+    if case.id in OF_CLAIMS:
+        return not serves_claims(api)
     if case.id != "for-the-whole-pod" or not answer.taken:
         return False
     assert any(
@@ -142,10 +147,10 @@ def too_new(case: PodCase, answer: Answer) -> bool:
     return True
 
 
-@pytest.mark.parametrize("case", ROWS, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", PODS, ids=lambda case: case.id)
 def test_pods(api: Api, case: PodCase) -> None:
     answer = api.create(pod(case, "case", OPTED_OUT if case.namespace_labels else "default"), dry=True)
-    if too_new(case, answer):
+    if too_new(api, case, answer):
         return
     if case.refused:
         assert not answer.taken
@@ -163,9 +168,9 @@ def test_pods(api: Api, case: PodCase) -> None:
 
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_templates(api: Api, kind: str) -> None:
-    for case in ROWS:
+    for case in PODS:
         answer = api.create(workload(kind, case, "case"), dry=True)
-        if too_new(case, answer):
+        if too_new(api, case, answer):
             continue
         if case.by == "kubernetes" and kind == "StatefulSet" and case.says not in answer.message:
             # Kubernetes 1.28 itself validates templates of StatefulSets less closely than their pods.

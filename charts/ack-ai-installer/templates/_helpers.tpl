@@ -11,7 +11,7 @@
 {{/* What selects the pods of a part; never changes, for selectors cannot. Takes (dict "root" $ "name" NAME). */}}
 {{- define "gpushare.selector" -}}
 app.kubernetes.io/name: {{ .name }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- end }}
 
 {{/* All labels of an object; the same arguments. */}}

@@ -26,7 +26,7 @@
 {{/* What selects the pods; never changes, for selectors cannot. */}}
 {{- define "co.selector" -}}
 app.kubernetes.io/name: ack-co-scheduler
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "co.labels" -}}
@@ -39,7 +39,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 
 {{- define "co.dashboardSelector" -}}
 app.kubernetes.io/name: gpushare-dashboard
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "co.dashboardLabels" -}}

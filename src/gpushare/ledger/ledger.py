@@ -17,7 +17,7 @@ from gpushare.ledger.arrays import Mask, Places
 from gpushare.ledger.books import Books
 from gpushare.ledger.columns import Columns
 from gpushare.ledger.errors import Refused
-from gpushare.ledger.fit.single_gpu import FAR
+from gpushare.ledger.fit.single_gpu import FAR, most_pods
 from gpushare.ledger.node_book import NodeBook
 from gpushare.ledger.nominations import Nominations
 from gpushare.ledger.placement.fragmentation.growth import Growth
@@ -206,6 +206,10 @@ class Ledger:
             return nodes[int(scores.argmax())] if fits.any() else None
         place = self._scoring.best(request, at)
         return None if place is None else nodes[place]
+
+    def most_pods(self, request: Request, nodes: Sequence[str]) -> int:
+        """How many more pods with ``request``, an ordinary one, ``nodes`` take together, or more: never fewer than could be reserved."""
+        return most_pods(self._books.columns, request, self._books.column_cache.places(nodes))
 
     def score(self, request: Request, nodes: Sequence[str]) -> list[int]:
         """0 to 10 for each of ``nodes``, by the GPUs that it would allocate; 0 if the request does not fit."""

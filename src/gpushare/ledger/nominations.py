@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from msgspec import structs
 
 from gpushare.api.allocation.allocation import GpuShare, allocate_over
-from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.request.request import Request
 from gpushare.ledger.node_book import NodeBook
 from gpushare.ledger.preemption.victims import Plan
@@ -54,10 +54,11 @@ class Nominations:
             self._notify(uid)
 
     def remove_changed(self, node: str, before: NodeDevices | None, after: NodeDevices | None) -> None:
-        """End nominations on GPUs of ``node`` that are gone or changed, and all of them if the node may have more room now."""
+        """End nominations on GPUs of ``node`` that are gone or have other room, and all of them if the node may have more room now."""
         same: set[str] = set()
         if before is not None and after is not None and not _may_have_more(before, after):
-            same = {device.uuid for device in after.devices if device in before.devices}
+            known = set(map(_room_of, before.devices))
+            same = {device.uuid for device in after.devices if _room_of(device) in known}
         on_node = [(uid, shares) for uid, (name, shares) in self._nominated.items() if name == node]
         for uid, shares in on_node:
             if any(share.uuid not in same for share in shares):
@@ -120,6 +121,11 @@ class Nominations:
             gpu.nominated_core += step * share.core_percent
             gpu.nominated_pods += step
             self._changed(book, share.uuid)
+
+
+def _room_of(device: Device) -> tuple[str, int, int, bool, int]:
+    """The GPU, and what decides how much it may hold."""
+    return device.uuid, device.index, device.total_mib, device.in_service, device.foreign_mib
 
 
 def _may_have_more(before: NodeDevices, after: NodeDevices) -> bool:

@@ -49,7 +49,9 @@ class Core:
             self.observing.confirmed,
             isolated_cap=settings.isolated_cap,
         )
-        self.requeuer = Requeuer(ChainMap(self.cache.waiting, self.cache.waiting_non_gpu), self.client, clock)
+        # A ChainMap begins with its last mapping: pods that request a GPU are preferred.
+        waiting = ChainMap(self.cache.waiting_non_gpu, self.cache.waiting)
+        self.requeuer = Requeuer(waiting, self.client, clock)
         self.precompute = Precomputer(self.ledger, self.metrics.precomputed.inc)
         self._subscribe()
 

@@ -46,7 +46,7 @@ slow.start()
 slow.join()
 server.serve_forever()
 """
-AGENTS = "/api/v1/pods?labelSelector=app.kubernetes.io/name%3Dgpushare-device-plugin"
+AGENTS = "/api/v1/pods?labelSelector=app.kubernetes.io/name%3Dgpushare-device-plugin&limit=500"
 METRICS = """\
 # TYPE gpushare_nodeagent_last_sample_timestamp_seconds gauge
 gpushare_nodeagent_last_sample_timestamp_seconds 1763982000
@@ -117,7 +117,10 @@ def two_nodes(kubectl: ScriptedKubectl, folder: Path, *, listens_after_s: float 
     made = Agents(folder / "agents")
     program = folder / "proxy.py"
     program.write_text(_PROXY)
-    kubectl.act("''", f"exec '{sys.executable}' '{program}' '{made.folder}' \"$2\" {listens_after_s}")
+    kubectl.act(
+        "--append-server-path",
+        f"exec '{sys.executable}' '{program}' '{made.folder}' \"$2\" {listens_after_s}",
+    )
     made.run_on("n1")
     made.set_usage("n1", 500)
     return made

@@ -10,7 +10,7 @@ import pytest
 from gpushare.doctor.cluster.facts import ClusterFacts, ready_endpoints
 from gpushare.doctor.cluster.reader import Reader
 from gpushare.doctor.findings import Unread
-from gpushare.kube.client.errors import ApiError
+from gpushare.kube.client.errors import ApiError, MalformedAnswer
 from tests.unit.doctor.healthy_cluster import endpoints
 from tests.unit.doctor.test_webhook_checks import ALL, deployment, hooks
 
@@ -84,3 +84,12 @@ async def test_forbidden_objects_are_unread(forbidden: str, field: str) -> None:
     found = getattr(await read(server), field)
     assert isinstance(found, Unread)
     assert found.refused
+
+
+async def test_an_address_that_serves_something_else_is_an_error_that_names_the_path() -> None:
+    class Page(Server):
+        async def request(self, method: str, path: str, **others: Any) -> bytes:
+            return b"<html>Log in"
+
+    with pytest.raises(MalformedAnswer, match="/version"):
+        await read(Page({}))

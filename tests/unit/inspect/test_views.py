@@ -390,6 +390,13 @@ async def test_the_answer_of_a_former_leader_is_not_sufficient() -> None:
     assert "default" in shown.text
 
 
+def test_pending_pods_that_were_not_read_are_a_warning() -> None:
+    decisions = {"scheduler": {"name": "a", "firstAsked": 1.0, "lastAsked": 9.0}, "waiting": []}
+    pending = {"metadata": {"continue": "more"}, "items": []}
+    shown = waiting(Answers(**{DECISIONS: decisions, "/api/v1/pods": pending}), options("--pending"), PLAIN)
+    assert any("only the first 500 were checked" in remark for remark in shown.remarks)
+
+
 async def test_all_pending_pods(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await ask(browser, world, "large", "n1", mem=99)

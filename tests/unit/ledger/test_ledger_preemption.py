@@ -243,6 +243,34 @@ def test_a_nomination_is_dropped_if_its_gpu_changes_or_the_node_gains_capacity()
     assert cluster.ledger.totals() == Ledger().totals()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"context_mib": 300},
+        {"foreign_by": "vllm"},
+        {"numa_node": 1},
+        {"pci_bus_id": "0000:01:00.0"},
+        {"model": "A10"},
+    ],
+)
+def test_a_nomination_survives_what_changes_nothing_about_its_gpus_room(change: dict[str, object]) -> None:
+    before = node("n", 16, 12)
+    first, second = before.devices
+    before = structs.replace(before, devices=(structs.replace(first, foreign_mib=1024), second))
+    cluster = Cluster(before)
+    cluster.put("a", 15, 1, "n")
+    plan = cluster.plan(15, 5)
+    assert plan is not None
+    assert plan.victims == ("a",)
+    cluster.ledger.nominations.add("new", asks(15), plan)
+    described = structs.replace(before.devices[0], **change)
+    cluster.ledger.set_node(structs.replace(before, devices=(described, second)))
+    assert cluster.ledger.nominations.node_of("new") == "n"
+    cluster.ledger.release("a")
+    assert cluster.ledger.filter(asks(15), ["n"]).fits == []
+    assert cluster.ledger.filter_for("new", asks(15), ["n"]).fits == ["n"]
+
+
 @pytest.mark.parametrize("change", ["others hold more", "a GPU less", "a GPU that is sick", "placement"])
 def test_a_nomination_on_a_gpu_survives_losses_on_other_gpus(change: str) -> None:
     before = node("n", 16, 12)

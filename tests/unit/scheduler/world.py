@@ -261,7 +261,7 @@ class World:
             self.events,
             self.reservations.end,
         )
-        self.retries = Requeuer(ChainMap(self.view.waiting, self.view.waiting_non_gpu), self.api, self.clock)
+        self.retries = Requeuer(ChainMap(self.view.waiting_non_gpu, self.view.waiting), self.api, self.clock)
         self.quotas = Quotas(self.view, self.events)
         self.gangs = Gangs(
             self.view,

@@ -9,6 +9,13 @@ does not know. The webhook's process looks again by itself, so a condition may b
   && c.resources.limits.exists(r, r.startsWith('aliyun.com/gpu') || r.startsWith('gpushare.dev/gpu-memory'))))
 {{- end }}
 
+{{/* The containers of a list of a pod, some of which use a ResourceClaim, as in gpushare.admission.usesClaim. Takes the list's path. */}}
+{{- define "gpushare.webhook.claiming" -}}
+(has({{ . }}) && {{ . }} != null && {{ . }}.exists(c, has(c.resources)
+  && ((has(c.resources.claims) && c.resources.claims != null && size(c.resources.claims) > 0)
+    || (has(c.resources.limits) && c.resources.limits.exists(r, r == 'gpushare.dev/share' || r.startsWith('deviceclass.resource.kubernetes.io/'))))))
+{{- end }}
+
 {{/* The containers of a list of a pod, some of which ask in people's units. Takes the list's path. */}}
 {{- define "gpushare.webhook.askingInPeoplesUnits" -}}
 (has({{ . }}) && {{ . }} != null && {{ . }}.exists(c, has(c.resources) && has(c.resources.limits)
@@ -84,6 +91,14 @@ kinds:
  || {{ include "gpushare.webhook.asking" (print . ".spec.initContainers") }})
 {{- end }}
 
+{{/* A pod or a template that is validated: it asks for something of ours, uses a ResourceClaim, or carries records. Takes its path. */}}
+{{- define "gpushare.webhook.isValidated" -}}
+{{ include "gpushare.webhook.asks" . }}
+|| {{ include "gpushare.webhook.claiming" (print . ".spec.containers") }}
+|| {{ include "gpushare.webhook.claiming" (print . ".spec.initContainers") }}
+|| {{ include "gpushare.webhook.carries" . }}
+{{- end }}
+
 {{/* A pod, template or binding that carries records. Takes its path. */}}
 {{- define "gpushare.webhook.carries" -}}
 (has({{ . }}.metadata) && has({{ . }}.metadata.annotations)
@@ -137,5 +152,5 @@ matchPolicy: Equivalent
 timeoutSeconds: {{ .root.Values.webhook.timeoutSeconds }}
 # caBundle is written by the webhook itself, which makes and renews its certificate.
 clientConfig:
-  service: {name: gpushare-admission, namespace: {{ .root.Release.Namespace }}, path: {{ .path }}, port: 443}
+  service: {name: gpushare-admission, namespace: {{ .root.Release.Namespace | quote }}, path: {{ .path }}, port: 443}
 {{- end }}

@@ -123,6 +123,8 @@ class _Pods:
         if isinstance(item, ClaimPod):
             cluster.claims.pods[item.pod] = item
             return
+        # A pod that has ended no longer counts as one with claims.
+        cluster.claims.pods.pop(item.pod, None)
         before = cluster.held(item.uid)
         if item.finished:
             if cluster.uids.get(item.pod) == item.uid:
@@ -135,8 +137,8 @@ class _Pods:
     def remove(self, key: str, last: PodRecord | ClaimPod) -> None:
         """A pod was deleted."""
         cluster = self._cluster
+        cluster.claims.pods.pop(key, None)
         if isinstance(last, ClaimPod):
-            cluster.claims.pods.pop(key, None)
             return
         before = cluster.held(last.uid)
         if cluster.uids.get(last.pod) == last.uid:

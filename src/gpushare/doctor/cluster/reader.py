@@ -28,7 +28,7 @@ from gpushare.doctor.cluster.facts import (
     webhook_places,
 )
 from gpushare.doctor.findings import Unread
-from gpushare.kube.client.errors import ApiError, KubeError
+from gpushare.kube.client.errors import ApiError, KubeError, MalformedAnswer
 from gpushare.kube.client.listing import list_pages
 from gpushare.kube.client.session import Session, segment
 
@@ -180,7 +180,10 @@ class Reader:
 
     async def _read_object(self, path: str) -> Any:
         answer = await self._session.request("GET", path, timeout_s=self._timeout_s)
-        return msgspec.json.decode(answer)
+        try:
+            return msgspec.json.decode(answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise MalformedAnswer(path, str(error)) from error
 
     async def _raw(self, path: str, params: dict[str, str] | None = None) -> list[msgspec.Raw]:
         pages = list_pages(self._session, path, params, timeout_s=self._timeout_s)

@@ -49,7 +49,8 @@ class Proxied:
         flags = [flag for flag in flags if not flag.startswith("--request-timeout=")]
         try:
             self._process = subprocess.Popen(
-                [program, "proxy", f"--unix-socket={self._socket}", *flags],
+                # The path of an API server behind a gateway is kept only by request.
+                [program, "proxy", f"--unix-socket={self._socket}", "--append-server-path", *flags],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -114,7 +115,9 @@ class Proxied:
         try:
             connection.request(method, path, body, headers={"Accept": "*/*", **headers})
             answer = connection.getresponse()
-            text = answer.read(_MAX_ANSWER_BYTES)
+            text = answer.read(_MAX_ANSWER_BYTES + 1)
+            if len(text) > _MAX_ANSWER_BYTES:
+                return KubectlFailed(path, f"the answer has more than {_MAX_ANSWER_BYTES >> 20} MiB")
             if answer.status in (200, 201):
                 return text
             return KubectlFailed(path, _complaint(answer.reason, text))

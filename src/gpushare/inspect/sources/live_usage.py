@@ -6,15 +6,17 @@ An agent that runs on the host beside the kubelet is reached through the proxy o
 import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from gpushare.api import names
 from gpushare.api.objects import Node
+from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.sources.kubectl import Kubectl
 from gpushare.inspect.sources.kubectl_proxy import Proxied
 
 _AGENTS: Final = "/api/v1/pods?labelSelector=" + quote("app.kubernetes.io/name=gpushare-device-plugin")
+_PAGE: Final = 500
 _PORT: Final = "health"
 _DEFAULT_PORT: Final = 9452
 _MEMORY: Final = "gpushare_container_memory_used_bytes"
@@ -74,19 +76,14 @@ def _read(proxied: Proxied, wanted: "set[str]", ports: "Mapping[str, int]") -> R
         for node, port in ports.items()
         if node in wanted
     }
-    (answer,) = proxied.answers([_AGENTS])
-    for pod in json.loads(answer or b"{}").get("items") or ():
+    agents, problem = _agents(proxied)
+    for pod in agents:
         node, meta = pod["spec"].get("nodeName", ""), pod["metadata"]
         if node in wanted and (pod.get("status") or {}).get("phase") == "Running":
             paths[node] = (
                 f"/api/v1/namespaces/{meta['namespace']}/pods/http:{meta['name']}:{_port(pod)}/proxy/metrics"
             )
-    reason = (
-        "it has no running node agent"
-        if answer is not None
-        else "the node agents' pods cannot be listed (no permission)"
-    )
-    silent = dict.fromkeys(wanted - paths.keys(), reason)
+    silent = dict.fromkeys(wanted - paths.keys(), problem or "it has no running node agent")
     answers = dict(zip(paths, proxied.answers(list(paths.values()))))  # noqa: B905 (same length)
     uses: dict[tuple[str, str], Use] = {}
     looked = set()
@@ -109,6 +106,23 @@ def _read(proxied: Proxied, wanted: "set[str]", ports: "Mapping[str, int]") -> R
             else:
                 silent[node] = NOT_LOOKED
     return RealUse(uses, silent, frozenset(looked))
+
+
+def _agents(proxied: Proxied) -> "tuple[list[Any], str]":
+    """The node agents' pods, and why some could not be listed."""
+    agents: list[Any] = []
+    following = ""
+    while True:
+        (answer,) = proxied.outcomes([f"{_AGENTS}&limit={_PAGE}{following}"], {})
+        if isinstance(answer, KubectlFailed):
+            why = "no permission" if "(Forbidden)" in answer.complaint else answer.complaint
+            return agents, f"the node agents' pods cannot be listed ({why})"
+        page = json.loads(answer)
+        agents += page.get("items") or ()
+        token = (page.get("metadata") or {}).get("continue")
+        if not token:
+            return agents, ""
+        following = f"&continue={quote(token, safe='')}"
 
 
 def _port(pod: "dict[str, object]") -> int:

@@ -52,6 +52,7 @@ def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
             record for pod in json.loads(answer).get("items") or () if (record := _of_pod(pod)) is not None
         ]
     remarks += _not_offered(kubectl, decision.others[0], options.namespace)
+    remarks += _unread(decision.others[0])
     pods += _with_claims(kubectl, decision.others[0], {pod["key"] for pod in pods})
     pods.sort(key=lambda pod: (pod["since"], pod["key"]))
     if options.namespace is not None:
@@ -73,6 +74,15 @@ def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         where = within(kubectl, options.namespace)
         return Shown(f"No pod that requests GPU memory is pending{where}.\n", tuple(remarks))
     return Shown("\n".join(_table(pods, paint)) + "\n", tuple(remarks))
+
+
+def _unread(pending: "bytes | KubectlFailed") -> "list[str]":
+    if isinstance(pending, KubectlFailed) or not (json.loads(pending).get("metadata") or {}).get("continue"):
+        return []
+    return [
+        f"warning: of the cluster's pending pods only the first {_MAX_CHECKED} were checked for ResourceClaims and for "
+        "resources that no node offers"
+    ]
 
 
 def _not_offered(kubectl: Kubectl, pending: "bytes | KubectlFailed", namespace: "str | None") -> "list[str]":

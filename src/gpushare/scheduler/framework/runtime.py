@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from gpushare.ledger import Verdict
 from gpushare.ledger.placement.ranks import MAX_SCORE
@@ -40,6 +40,9 @@ from gpushare.scheduler.framework.interface import (
 
 DecodeNodeFn = Callable[[bytes], tuple[str, NodeRecord]]
 
+#: Above this number, shared names of nodes are dropped, as most of these nodes no longer exist.
+_SHARED_NAMES: Final = 1 << 17
+
 
 @dataclass(frozen=True)
 class Enabled:
@@ -71,6 +74,8 @@ class Framework:
         self.explainers = tuple(one for one in plugins if isinstance(one, Explain))
         self._scorers = tuple((one.plugin, one.weight) for one in enabled if isinstance(one.plugin, Score))
         self._weight = 1.0 + sum(weight for _, weight in self._scorers)
+        self._names: dict[str, str] = {}
+        """One copy of the name of each node."""
 
     def refusals(self, state: CycleState) -> dict[str, str]:
         """The nodes that a ``Filter`` plugin refuses, with the reason of the first that does."""
@@ -116,8 +121,12 @@ class Framework:
 
     def post_filter(self, uid: str, nodes: Collection[str]) -> None:
         """No node takes the pod; evictions could make room on ``nodes``."""
+        if len(self._names) > _SHARED_NAMES:
+            self._names.clear()
+        # Plugins keep thousands of names for each of many pods, and each request of kube-scheduler has its own copies.
+        shared = list(map(self._names.setdefault, nodes, nodes))
         for plugin in self._post_filters:
-            plugin.post_filter(uid, nodes)
+            plugin.post_filter(uid, shared)
 
     def planned_node(self, uid: str) -> str:
         """The node on which a plugin has reserved room for the pod; empty if none has."""

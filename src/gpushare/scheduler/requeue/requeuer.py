@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
 from gpushare.api import names
@@ -35,7 +35,7 @@ _TOUCHED_AT_ONCE: Final = 64
 
 
 class Requeuer:
-    """Remembers when pods were refused, and touches them. ``waiting`` are the pods without a node, by UID.
+    """Remembers when pods were refused, and touches them. ``waiting`` are the pods without a node, by UID; the first are preferred.
 
     ``stamp``: by UID, further annotations to write when the pod is touched.
     """
@@ -91,7 +91,9 @@ class Requeuer:
 
     def reservation_released(self) -> None:
         """A reservation was released. This causes no event in the cluster, so only we can trigger a retry of refused pods."""
-        self.hurry(list(islice(self._waiting, _TOUCHED_AT_ONCE)))
+        refused = (uid for uid in reversed(self._refused) if uid in self._waiting)
+        others = (uid for uid in self._waiting if uid not in self._refused)
+        self.hurry(list(islice(chain(refused, others), _TOUCHED_AT_ONCE)))
 
     def tasks(self) -> Iterable[Task]:
         """The tasks that run as long as the process."""
@@ -129,9 +131,11 @@ class Requeuer:
         others = 0
         for uid, refused_s in [*self._hurried.items(), *self._refused.items()]:
             hurried = uid in self._hurried
-            if uid not in self._waiting or (refused_s < freed_s - CLOSE_S and not hurried):
+            if uid not in self._waiting:
                 self.placed(uid)
-            elif refused_s <= freed_s and (hurried or others < _TOUCHED_AT_ONCE):
+                continue
+            is_close = refused_s >= freed_s - CLOSE_S and others < _TOUCHED_AT_ONCE
+            if refused_s <= freed_s and (hurried or is_close):
                 others += not hurried
                 pods.append(self._waiting[uid])
         return pods

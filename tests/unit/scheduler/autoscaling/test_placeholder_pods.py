@@ -175,6 +175,31 @@ async def test_there_are_no_more_than_allowed_the_highest_priority_first(scaling
     assert set(scaling.there()) == {"c", "large"}
 
 
+async def test_there_are_no_more_than_allowed_while_the_watch_lags_behind(scaling: Scaling) -> None:
+    for name in "abc":
+        scaling.create(name, 8)
+        assert not scaling.ask(name)
+    scaling.clock.now_s += WAIT_S
+    for _ in range(3):
+        await scaling.placeholders.look()
+        scaling.clock.now_s += SETTLE_S
+    assert scaling.scaling_api.made == 2
+    scaling.watch()
+    assert not scaling.placeholders._unshown
+    await scaling.placeholders.look()
+    assert scaling.scaling_api.made == 2
+
+
+async def test_a_placeholder_that_the_watch_never_shows_does_not_count_forever(scaling: Scaling) -> None:
+    scaling.clock.now_s += WAIT_S
+    await scaling.placeholders.look()
+    del scaling.api.pods["placeholders/stand-in-uid-large"]
+    for _ in range(3):
+        scaling.clock.now_s += 60.0
+        await scaling.placeholders.look()
+    assert scaling.scaling_api.made == 2
+
+
 async def test_only_the_replica_with_the_leading_kube_scheduler_writes_and_the_next_continues(
     scaling: Scaling,
 ) -> None:

@@ -149,6 +149,27 @@ async def test_only_the_replica_with_the_leading_kube_scheduler_writes() -> None
     assert tainted.api.written
 
 
+@pytest.mark.parametrize("status", [403, 422])
+async def test_a_node_that_may_not_be_changed_does_not_hold_up_others(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    tainted = Tainted(Api(OURS))
+    write = tainted.api.set_taints
+
+    async def admitted(name: str, taints: list[dict[str, Any]], *, resource_version: str) -> None:
+        if name == "node-a":
+            raise ApiError(status, "Invalid", "denied by a policy", "/api/v1/nodes/node-a")
+        await write(name, taints, resource_version=resource_version)
+
+    tainted.api.set_taints = admitted  # type: ignore[method-assign]
+    for name in ("node-a", "node-b"):
+        tainted.taints.node_seen(name, msgspec.json.encode(node(OURS)))
+    await tainted.run(5.0)
+    assert tainted.api.written == [("node-b", [], "7")]
+    assert "startup taints: /api/v1/nodes/node-a: " in caplog.text
+    assert tainted.taints._ready == {"node-a"}, "it is tried again"
+
+
 @pytest.mark.parametrize("status", [409, 404, 500])
 async def test_a_failed_write_is_repeated_on_the_current_state(status: int) -> None:
     tainted = Tainted(Api(OURS))

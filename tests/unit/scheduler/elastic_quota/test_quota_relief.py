@@ -262,12 +262,10 @@ async def test_a_sum_that_a_non_gpu_pod_does_not_use_is_released_in_the_end(worl
     world.view.remove_pod(world.view.bound_non_gpu[f"uid-{evicted}"])
     come(world, plain("z", "again", cpu=4))
     assert not ask(world, "z", "again")[0]
-    hurried: list[str] = []
-    world.preemptor.retry_wanted.subscribe(hurried.extend)
     world.clock.now_s += RESERVED_S
     await look(world)
     assert ask(world, "z", "again")[0] == ["n1"]
-    assert "uid-again" in hurried
+    assert "uid-again" in world.retries._hurried
 
 
 async def test_a_pod_that_is_gone_leaves_the_sum_to_others(world: World) -> None:

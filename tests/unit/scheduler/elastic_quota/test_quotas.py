@@ -296,6 +296,13 @@ async def test_the_end_of_an_unknown_pod_changes_nothing(world: World) -> None:
     assert world.quotas.books.staying(1, MEM) == 4000
 
 
+async def test_evicted_pods_are_forgotten_without_a_tree_too(world: World) -> None:
+    await bound(world, "x", "evicted", 4)
+    world.quotas.ended("uid-evicted")
+    world.view.remove_pod(world.view.bound["uid-evicted"])
+    assert not world.quotas._ended
+
+
 def verb(world: World, namespace: str, name: str, *victims: str) -> dict[str, Any]:
     body = {
         "Pod": world.api.pods[f"{namespace}/{name}"],

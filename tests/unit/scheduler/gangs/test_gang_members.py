@@ -1,6 +1,7 @@
 """Which pods count as members: not terminating ones; succeeded ones as long as they exist; and of a surplus those that fit."""
 
 import asyncio
+from random import Random
 
 import pytest
 
@@ -277,6 +278,46 @@ async def test_of_many_identical_requests_one_is_examined(
     monkeypatch.setattr(two.ledger, "best", counted)
     assert not ask(two, "a")[0]
     assert looks == 10, "three of 8 fit beside a, twice, and a fourth does not"
+
+
+async def test_a_gang_that_misses_by_one_is_refused_without_a_trial(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(9):
+        two.create(f"p{number}", 4, labels=gang("g", 9))
+    reserved: list[object] = []
+    monkeypatch.setattr(two.ledger, "reserve", lambda *arguments: reserved.append(arguments))
+    for number in range(9):
+        fits, reasons = ask(two, f"p{number}")
+        assert not fits
+        text = "gang default/g needs room for 9 pods at once and there is room for 8: others of it need what is here"
+        assert reasons == {text}
+    assert not reserved
+
+
+async def test_a_pod_that_is_still_being_bound_needs_no_other_room(two: World) -> None:
+    for number in range(9):
+        two.create(f"p{number}", 4, labels=gang("g", 9))
+    request = two.view.waiting["uid-p3"].request
+    assert request is not None
+    two.ledger.reserve("uid-p3", "default/p3", request, "n1")
+    two.add_node(gpu_node("n3", 4096))
+    assert ask(two, "p0", "n1", "n2", "n3")[0]
+    assert used(two) == 8 * 4096
+
+
+def test_pods_that_are_offered_the_same_nodes_in_any_order_share_one_list(world: World) -> None:
+    nodes = [f"m{number}" for number in range(100)]
+    for number in range(50):
+        world.create(f"p{number}", 4, labels=gang("g", 50))
+    for number in range(50):
+        ask(world, f"p{number}", *Random(number).sample(nodes, len(nodes)))
+    offered = world.gangs._groups["default/g"].offered
+    assert len(offered) == 50
+    assert len({id(names) for names in offered.values()}) == 1
+    ask(world, "p7", *nodes[1:], "other")
+    assert set(offered["uid-p7"]) == {*nodes[1:], "other"}
+    assert set(offered["uid-p8"]) == {*nodes}
 
 
 async def test_members_that_were_offered_come_before_one_that_never_is(two: World) -> None:

@@ -9,6 +9,7 @@ import pytest
 from gpushare.api.disruption import DisruptionBudget, decode_budget
 from gpushare.api.node.modes import NodeMode
 from gpushare.kube.client.errors import ApiError
+from gpushare.scheduler.framework import runtime
 from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
@@ -16,7 +17,7 @@ from gpushare.scheduler.plugins.preemption.extender_preempt import preempt_pods
 from gpushare.scheduler.plugins.preemption.plugin import RESERVED_S, SETTLE_S
 from gpushare.scheduler.plugins.preemption.ranks import lesser
 from gpushare.scheduler.server.protocol import BindingArgs, read_preemption
-from tests.unit.scheduler.world import World, gpu_node, pod_object
+from tests.unit.scheduler.world import World, framework_of, gpu_node, pod_object
 
 
 def args(name: str, node: str = "n1") -> BindingArgs:
@@ -198,12 +199,30 @@ async def test_an_unused_reservation_is_released(world: World) -> None:
     end(world, "a")
     world.create("other", 16)
     assert not ask(world, "other")
-    hurried: list[str] = []
-    world.preemptor.retry_wanted.subscribe(hurried.extend)
     await world.clock.turn(RESERVED_S)
     await look(world)
-    assert set(hurried) == {"uid-high", "uid-other"}, "no event in the cluster makes kube-scheduler retry it"
+    hurried = set(world.retries._hurried)
+    assert hurried == {"uid-high", "uid-other"}, "no event in the cluster makes kube-scheduler retry it"
     assert ask(world, "other") == ["n1"]
+
+
+async def test_refused_pods_share_the_names_of_nodes(world: World) -> None:
+    world.add_node(gpu_node("another-node", 16384))
+    for node in ("n1", "another-node"):
+        await bound(world, f"on-{node}", 16, node)
+    for name in ("one", "two"):
+        world.create(name, 8)
+        assert not ask(world, name, "n1", "another-node")
+    (_, first), (_, second) = world.preemptor._asked.values()
+    assert first == second
+    assert list(map(id, first)) == list(map(id, second))
+
+
+def test_shared_names_of_nodes_are_limited() -> None:
+    framework = framework_of()
+    for number in range(3):
+        framework.post_filter("uid-x", [f"{number}-{node}" for node in range(runtime._SHARED_NAMES)])
+    assert len(framework._names) <= 2 * runtime._SHARED_NAMES
 
 
 async def test_a_deleted_pod_releases_its_room(world: World) -> None:

@@ -215,6 +215,30 @@ async def test_a_pod_refused_for_a_share_whose_binding_never_came_is_retried_whe
     assert await turns(retrying, lambda: "late" in [name for name, _ in retrying.api.annotated])
 
 
+async def test_a_released_reservation_has_those_retried_that_were_refused_for_it(retrying: World) -> None:
+    for number in range(3):
+        retrying.create(f"refused{number}", 4)
+        ask(retrying, f"refused{number}", 4)
+    retrying.api.counted_in = ["default"]
+    for number in range(64):
+        without_gpu = pod_object(f"other{number}")
+        without_gpu["spec"]["schedulerName"] = names.SCHEDULER_NAME
+        retrying.api.create(without_gpu)
+        retrying.see(f"other{number}")
+    retrying.create("unasked", 4)
+    await retrying.clock.turn(30.0)
+    # What is freed beside it helps others, and old refusals are not forgotten.
+    retrying.create("late", 4)
+    ask(retrying, "late", 4)
+    retrying.retries.freed()
+    assert await turns(retrying, lambda: [name for name, _ in retrying.api.annotated] == ["late"])
+    retrying.view.reservation_released()
+    assert await turns(retrying, lambda: len(retrying.api.annotated) == 65)
+    touched = [name for name, _ in retrying.api.annotated[1:]]
+    assert touched[:5] == ["refused2", "refused1", "refused0", "unasked", "late"]
+    assert len(set(touched)) == 64
+
+
 async def test_others_are_tried_while_a_gang_gives_way_to_them(retrying: World) -> None:
     end(retrying, "full")
     for name in "ab":

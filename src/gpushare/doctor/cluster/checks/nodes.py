@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Final
 
 from gpushare.api import names
-from gpushare.api.errors import ModelError
+from gpushare.api.errors import InvalidQuantity, ModelError
 from gpushare.api.node.device import Device, description_of, driver_fault, idle_cordons, mode_of, node_devices
 from gpushare.api.node.enforcement_text import isolation_failure
 from gpushare.api.node.modes import NodeMode
@@ -18,6 +18,7 @@ from gpushare.api.node.shared_event_texts import (
     REASON_UNKNOWN_MODE,
 )
 from gpushare.api.objects import Node, NodeCondition, ObjectMeta
+from gpushare.api.quantity import Quantity, parse_amount
 from gpushare.api.taints import CORDON_TAINT
 from gpushare.doctor.cluster.facts import ClusterFacts, SeenNode, gpu_nodes
 from gpushare.doctor.findings import Result, Unread, fault, fine, unknown, warning
@@ -154,7 +155,7 @@ def node_capacity(facts: ClusterFacts) -> Iterator[Result]:
         deviations = [
             f"{allocatable.get(resource, 0)} of {resource} instead of {amount}"
             for resource, amount in wanted.items()
-            if str(allocatable.get(resource, 0)) != str(amount)
+            if not _is_amount(allocatable.get(resource, 0), amount)
         ]
         if deviations:
             yield fault(
@@ -163,6 +164,14 @@ def node_capacity(facts: ClusterFacts) -> Iterator[Result]:
                 "kubelets publish changes within seconds: check again after a recent change; "
                 f"otherwise the agent does not run, or is not registered with the kubelet: {agent_log(facts, node.name)}",
             )
+
+
+def _is_amount(quantity: Quantity, amount: int) -> bool:
+    """Whether a quantity as Kubernetes writes it, such as ``1k``, is that amount."""
+    try:
+        return parse_amount(quantity) == amount
+    except InvalidQuantity:
+        return False
 
 
 def _not_isolated(node: SeenNode) -> Iterator[Result]:

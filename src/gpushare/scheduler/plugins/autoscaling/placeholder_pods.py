@@ -51,6 +51,8 @@ SETTLE_S: Final = 5.0
 _MAX_WAIT_S: Final = 600.0
 #: Seconds for which a refused pod is remembered that the watch has not reported.
 _UNSEEN_S: Final = 10.0
+#: Seconds for which a created placeholder pod counts that the watch has not shown.
+_UNSHOWN_S: Final = 150.0
 #: Most pods evaluated in one look, and nodes examined per kind as to whether an empty one would hold the pod.
 _MAX_EVALUATIONS: Final = 16
 _EXAMPLES: Final = 3
@@ -135,6 +137,8 @@ class PlaceholderPods:
         self._refused: dict[str, _Refused] = {}
         self._nodes = RefusingNodes()
         self._existing: dict[str, PlaceholderPod] = {}
+        self._unshown: dict[str, float] = {}
+        """When placeholder pods were created that the watch has not shown, by the UID of the pod that they stand for."""
         self._woken = asyncio.Event()
         self._backoff = Backoff(first_s=LOOK_S)
 
@@ -164,6 +168,7 @@ class PlaceholderPods:
     def upsert(self, item: PlaceholderPod) -> None:
         """A placeholder pod was listed, added or changed."""
         self._existing[item.stands_for] = item
+        self._unshown.pop(item.stands_for, None)
         self._woken.set()
 
     def remove(self, key: str, last: PlaceholderPod) -> None:
@@ -205,10 +210,9 @@ class PlaceholderPods:
             for placeholder in existing
             if not placeholder.unschedulable and placeholder not in needless
         ]
-        missing = [
-            uid for uid in wanted if uid not in self._existing and now_s >= self._refused[uid].next_attempt_s
-        ]
-        missing = missing[: max(self._limits.most - len(self._existing), 0)]
+        made = self._existing.keys() | self._unshown.keys()
+        missing = [uid for uid in wanted if uid not in made and now_s >= self._refused[uid].next_attempt_s]
+        missing = missing[: max(self._limits.most - len(made), 0)]
         if not (needless or unmarked or missing) or not await self._leading.leads():
             return
         for placeholder in needless:
@@ -221,6 +225,11 @@ class PlaceholderPods:
             await self._make(uid, now_s)
 
     def _forget(self, now_s: float) -> None:
+        self._unshown = {
+            uid: made_s
+            for uid, made_s in self._unshown.items()
+            if uid not in self._existing and now_s <= made_s + _UNSHOWN_S
+        }
         for uid, refused in list(self._refused.items()):
             if uid not in self._view.waiting and now_s > refused.since_s + _UNSEEN_S:
                 del self._refused[uid]
@@ -382,11 +391,13 @@ class PlaceholderPods:
             await self._pods.create_pod(manifest)
         except ApiError as error:
             if error.conflict:
+                self._unshown[uid] = now_s
                 return  # it exists: the watch will report it
             if error.passing:
                 raise
             self._report_obstacle(uid, f"its placeholder pod was refused: {error.problem}")
             return
+        self._unshown[uid] = now_s
         kinds = ", ".join(sorted(likeness.kinds))
         note = f"its node's sum would do and no single GPU of {counted(len(likeness.hosts), 'node')} does: placeholder pod {manifest['metadata']['name']} asks cluster-autoscaler for a node of kind {kinds}"
         logger.info("pod %s: %s", record.pod, note, extra=about(pod=record.pod, uid=uid))

@@ -75,14 +75,26 @@ class StartupTaints:
             await self._clock.sleep(wait_s)
             try:
                 if await self._leading.leads():
-                    for name in sorted(self._ready):
-                        await self._remove_taint(name)
+                    await self._remove_taints()
             except KubeError as error:
                 wait_s = self._backoff.next_s()
                 logger.warning("startup taints: %s; trying again in %.1f s", error, wait_s)
             else:
                 self._backoff.reset()
                 wait_s = _LOOK_S if self._ready else 0.0
+
+    async def _remove_taints(self) -> None:
+        """Raises the last refusal of the API server only after all nodes, as it may concern one of them."""
+        refusal: ApiError | None = None
+        for name in sorted(self._ready):
+            try:
+                await self._remove_taint(name)
+            except ApiError as error:
+                if error.passing:
+                    raise
+                refusal = error
+        if refusal is not None:
+            raise refusal
 
     async def _remove_taint(self, name: str) -> None:
         # Before the read: the watch may add the node again in the meantime, and that must not be lost.

@@ -202,6 +202,7 @@ class Quotas:
         was_kept, charge = self.keeps(uid), self.books.charged(uid)
         self.unreserve(uid)
         self.unkeep(uid)
+        self._ended.discard(uid)
         self.update_charge(uid)
         if charge is not None and charge.bound and not charge.on_gpus:
             self._cache.capacity_freed()

@@ -1,6 +1,7 @@
 """The state of one gang: its pods, which of them count, and in which order they get room."""
 
 import asyncio
+import sys
 from dataclasses import dataclass, field
 
 from gpushare.api.request.pod_group import Gang
@@ -67,9 +68,10 @@ def pending_of(group: Group) -> list[str]:
 
 def remember(group: Group, uid: str, nodes: list[str]) -> None:
     """Store the nodes that kube-scheduler offered for the pod."""
-    # Pods of one template are mostly offered the same nodes: they share one list.
-    for known in group.offered.values():
-        if known == nodes:
+    # Pods of one template are mostly offered the same nodes, in any order: they share one list.
+    names = frozenset(nodes)
+    for known in {id(known): known for known in group.offered.values()}.values():
+        if len(known) == len(nodes) and names.issuperset(known):
             group.offered[uid] = known
             return
-    group.offered[uid] = nodes
+    group.offered[uid] = list(map(sys.intern, nodes))  # gangs share the names

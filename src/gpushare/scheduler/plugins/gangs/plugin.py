@@ -336,8 +336,11 @@ class Gangs:
             return _refused(nodes, f"gang {gang.key} needs {pods(gang.least)} together: {reason}")
         # Room that evictions make for this gang counts as free for it.
         suspended = self._ledger.nominations.suspend(group.pods)
-        failure = self._reserve_all(group, uid, largest_first(candidates[:need]), need)
-        if failure is not None:
+        with_room = self._most_with_room(group, candidates, need, nodes)
+        failure: tuple[Request, list[str], str] | None = (request, nodes, "")
+        if with_room >= need:
+            failure = self._reserve_all(group, uid, largest_first(candidates[:need]), need)
+        if failure is not None and with_room >= need:
             with_room = len(group.planned)
             self._give_up(group)
             if self._other_choice_may_fit(group, candidates, need, nodes):
@@ -396,11 +399,18 @@ class Gangs:
                 return failure
         return None
 
+    def _most_with_room(self, group: Group, candidates: list[Candidate], need: int, nodes: list[str]) -> int:
+        """For how many of the pods there may be room, ``need`` at most: an upper bound without a trial, which takes long for large gangs."""
+        request = candidates[0][2]
+        if not request.is_ordinary or len(_kinds(group, candidates, nodes)) > 1:
+            return need
+        holding = sum(self._ledger.held(uid) is not None for uid, _, _ in candidates)
+        return min(holding + self._ledger.most_pods(request, nodes), need)
+
     @staticmethod
     def _other_choice_may_fit(group: Group, candidates: list[Candidate], need: int, nodes: list[str]) -> bool:
         """Whether another choice of pods may succeed: there are more candidates than needed, with different requests or nodes."""
-        kinds = {(request, id(group.offered.get(uid, nodes))) for uid, _, request in candidates}
-        return len(candidates) > need and len(kinds) > 1
+        return len(candidates) > need and len(_kinds(group, candidates, nodes)) > 1
 
     def remember_offer(self, uid: str, gang: Gang, nodes: list[str]) -> None:
         """Remember ``nodes`` as offered for a pod that was refused before the search for room."""
@@ -554,6 +564,11 @@ class Gangs:
             group.in_permit.discard(uid)
         if uid not in group.placed:
             raise NotPermitted(f"gang {gang.key}: the room that was kept for it was released")
+
+
+def _kinds(group: Group, candidates: list[Candidate], nodes: list[str]) -> set[tuple[Request, int]]:
+    """The different requests, with the identity of the list of offered nodes (``nodes`` before the first filter request)."""
+    return {(request, id(group.offered.get(uid, nodes))) for uid, _, request in candidates}
 
 
 def _only(node: str) -> Verdict:

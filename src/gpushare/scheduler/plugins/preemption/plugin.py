@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpushare.api.disruption import protected
@@ -48,8 +47,6 @@ _UNSEEN_S: Final = 10.0
 #: Most pods in the queue, and attempts to find victims that no budget protects.
 _REMEMBERED: Final = 1024
 _TRIES: Final = 5
-#: Most pending pods that are retried when reserved room is released.
-_RETRIED: Final = 64
 #: Most protected pods that are named in a reason.
 _NAMED: Final = 8
 #: Nodes by which the start of the next search advances. It is less than a search examines (half with a quota rule), so that all nodes
@@ -210,9 +207,7 @@ class Preemptor:
                 self._ledger.nominations.remove(uid)
                 released = True
         if released:
-            # A release changes no object in the cluster, so only we can have the pods retried that were refused because of it.
-            for pending in (self._view.waiting, self._view.waiting_non_gpu):
-                self.retry_wanted(list(islice(pending, _RETRIED)))
+            self._view.reservation_released()
             self._view.capacity_freed()
 
     async def _make_room(self, record: PodRecord, nodes: list[str]) -> None:

@@ -235,7 +235,7 @@ class PolicyWatches:
                             Session(self._session.access, connections=connections)
                         )
                     if session is not None:
-                        self._adjust(session)
+                        await self._adjust(session)
                     if _POLICIES in self._read and not self._policies.unread:
                         self.ready.set()
                     await self._until_changed(gone)
@@ -254,18 +254,19 @@ class PolicyWatches:
         for task in done:
             task.result()  # an informer ends only with an error
 
-    def _adjust(self, session: Session) -> None:
+    async def _adjust(self, session: Session) -> None:
         """Start informers that are needed, and stop those that are not."""
         wanted = self._policies.census.namespaces
-        for name in [
+        unneeded = [
             running
             for running in self._running
             if running in self._without_policies or (running[:1] != "*" and running not in wanted)
-        ]:
-            del self._informers[name]
-            self._running.pop(name).cancel()
-            self._read.discard(name)
+        ]
         self._without_policies.clear()
+        for name in unneeded:
+            del self._informers[name]
+            await _cancel(self._running.pop(name))
+            self._read.discard(name)
         policies, census = self._policies, self._policies.census
         if _NODES not in self._running:
             nodes = _Handler(
