@@ -50,7 +50,11 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
     "nodeagent/dra/driver.py": frozenset({"ResourceClaim %s is gone and was never unprepared", "%s"}),
     "nodeagent/dra/plugin.py": frozenset({"not prepared: %s", "not unprepared: %s"}),
     "nodeagent/dra/preparer.py": frozenset(
-        {"ResourceClaim %s: prepared with %s", "ResourceClaim %s: unprepared"}
+        {
+            "ResourceClaim %s: prepared with %s",
+            "ResourceClaim %s: unprepared",
+            "files of ResourceClaims cannot be listed: %s",
+        }
     ),
     "nodeagent/isolation/storage/garbage_collector.py": frozenset(
         {

@@ -151,6 +151,7 @@ class Agent:
             listing,
             self._limits,
             live=lambda: {*self._pods.uids(), *self._dra.claims},
+            refresh=lambda: self._dra.refresh(),  # noqa: PLW0108 - it is made later
             metrics=self.metrics,
             clock=clock,
             on_change=self._converge,
@@ -373,6 +374,7 @@ class Agent:
         newest = self._handover.newest
         self._reconciler.rest(resting=not newest)
         self._access.rest(resting=not newest)
+        self._dra.refresh_soon()
         if newest and unsettled:
             for server in self._servers.values():
                 server.register_again()
@@ -485,6 +487,7 @@ class Agent:
             self._status.want(None)
             self._dra.rest()
             return
+        self._reconciler.take_blocked(self._rules)
         node = self._present()
         self._node_events.present(node.devices)
         if node != self._book.node:

@@ -173,6 +173,8 @@ class FieldError:
                 return f"Forbidden: {self.detail}"
             case "FieldValueNotFound":
                 return f"Not found: {_shown(self.value)}"
+            case "FieldValueTooMany":
+                return f"Too many: {_shown(self.value)}: {self.detail}"
             case _:
                 return f"Invalid value: {_shown(self.value)}: {self.detail}"
 

@@ -218,6 +218,11 @@ class ScriptedApi:
             if body["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
                 return _status(409, "Conflict", "the object has been modified")
         self._drop_disabled(body)
+        devices = body["spec"].get("devices", ())
+        special = any(one.get("taints") or one.get("consumesCounters") for one in devices)
+        if len(devices) > (most := 64 if special else 128):
+            message = f"spec.devices: Too many: {len(devices)}: must have at most {most} items"
+            return _status(422, "Invalid", message)
         if dry:
             return web.json_response(body)
         body["metadata"].setdefault("uid", f"uid-of-{name}")

@@ -75,6 +75,7 @@ class ScriptedNvml:
     busy: list[Placement] = field(default_factory=list)
     unreadable: tuple[Unreadable, ...] = ()
     opened: int = 0
+    probes: int = 0
     is_open: bool = False
     threads: set[int] = field(default_factory=set)
     enumerated: list[FoundGpu] = field(default_factory=list)
@@ -153,6 +154,7 @@ class ScriptedNvml:
 
     def probe(self, uuid: str) -> str:
         self.threads.add(threading.get_ident())
+        self.probes += 1
         if self.breaks:
             raise NvmlFailed("NVML", self.breaks, 18)
         return self.faults.get(uuid, "")

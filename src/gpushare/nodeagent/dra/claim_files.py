@@ -8,7 +8,7 @@ which MIG instances are created has a record of them before, which no runtime re
 import json
 import logging
 import os
-from collections.abc import Iterator
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -26,6 +26,8 @@ _BEGUN: Final = ".begun"
 _NAME: Final = "gpushare.dev/claim"
 _SHARES: Final = "gpushare.dev/shares"
 _INSTANCES: Final = "gpushare.dev/instances"
+#: Seconds after which no process can still be writing a file.
+_OLD_S: Final = 60.0
 
 
 class ClaimedShare(NamedTuple):
@@ -91,11 +93,16 @@ def claim_spec(prepared: PreparedClaim, injection: Injection) -> bytes:
     return (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
 
 
+#: Inode and modification time of a file, which is never changed in place.
+_Version = tuple[int, int]
+
+
 class ClaimFiles:
     """The files in ``folder``, the last of the CDI folders. Every method may block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._last_read: dict[str, tuple[_Version, PreparedClaim | None]] = {}
 
     def begin(self, prepared: PreparedClaim) -> None:
         """Record the MIG instances that a claim is about to get; raises ``OSError``."""
@@ -122,36 +129,60 @@ class ClaimFiles:
         self._path(uid).unlink(missing_ok=True)
         self._path(uid, _BEGUN).unlink(missing_ok=True)
 
-    def read(self) -> Iterator[PreparedClaim]:
-        """Every claim that has a file, its CDI file last; unreadable files are skipped."""
+    def read(self) -> dict[str, PreparedClaim | None]:
+        """Every claim that has a file, by UID: ``None`` if it cannot be read now. Raises ``OSError``."""
         try:
-            paths = [
-                path
-                for suffix in (_BEGUN, _SUFFIX)
-                for path in sorted(self._folder.glob(f"{_PREFIX}*{suffix}"))
-            ]
-        except OSError:
-            return
-        for path in paths:
-            uid = path.stem.removeprefix(_PREFIX)
-            try:
-                notes = json.loads(path.read_bytes())["annotations"]
-                namespace, _, name = notes[_NAME].partition("/")
-                shares = tuple(map(_read_share, filter(None, notes[_SHARES].split(","))))
-                instances = tuple(filter(None, notes.get(_INSTANCES, "").split(",")))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-                logger.warning("%s cannot be read and is ignored: %s", path, error)
-                continue
-            yield PreparedClaim(ClaimReference(namespace, name, uid), shares, instances)
+            with os.scandir(self._folder) as entries:
+                files = {one.name: one for one in entries if one.name.startswith(_PREFIX)}
+        except FileNotFoundError:
+            return {}
+        self._last_read = {name: last for name, last in self._last_read.items() if name in files}
+        found: dict[str, PreparedClaim | None] = {}
+        for suffix in (_BEGUN, _SUFFIX):  # what the CDI file says counts
+            for name in sorted(files):
+                if name.endswith(suffix):
+                    uid = name.removeprefix(_PREFIX).removesuffix(suffix)
+                    found[uid] = self._read(files[name], uid) or found.get(uid)
+        return found
+
+    def _read(self, file: "os.DirEntry[str]", uid: str) -> PreparedClaim | None:
+        try:
+            status = file.stat()
+            version = (status.st_ino, status.st_mtime_ns)
+            last = self._last_read.get(file.name)
+            if last is not None and last[0] == version:
+                return last[1]
+            content = Path(file).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            logger.warning("%s cannot be read and is ignored: %s", file.path, error)
+            return None
+        prepared = _parsed(file.path, content, uid)
+        self._last_read[file.name] = (version, prepared)
+        return prepared
 
     def sweep(self) -> None:
-        """Remove partly written files of processes that died; never raises."""
+        """Remove partly written files of processes that died; never raises. Another agent may be writing young ones."""
         with suppress(OSError):
             for path in self._folder.glob(f".{_PREFIX}*"):
-                path.unlink(missing_ok=True)
+                if time.time() - path.stat().st_mtime > _OLD_S:
+                    path.unlink(missing_ok=True)
 
     def _path(self, uid: str, suffix: str = _SUFFIX) -> Path:
         return self._folder / f"{_PREFIX}{uid}{suffix}"
+
+
+def _parsed(path: str, content: bytes, uid: str) -> PreparedClaim | None:
+    try:
+        notes = json.loads(content)["annotations"]
+        namespace, _, name = notes[_NAME].partition("/")
+        shares = tuple(map(_read_share, filter(None, notes[_SHARES].split(","))))
+        instances = tuple(filter(None, notes.get(_INSTANCES, "").split(",")))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        logger.warning("%s cannot be read and is ignored: %s", path, error)
+        return None
+    return PreparedClaim(ClaimReference(namespace, name, uid), shares, instances)
 
 
 def _read_share(text: str) -> ClaimedShare:

@@ -76,7 +76,7 @@ class DraDriver:
             release=isolation.release,
             on_change=on_change,
         )
-        self._plugin = DraPlugin(self._preparer, on_change)
+        self._plugin = DraPlugin(self._preparer, self._registered)
         self._health = DeviceHealth(settings.node, clock)
         self._server = PluginServer(
             self._plugin,
@@ -91,6 +91,7 @@ class DraDriver:
         self._needed = asyncio.Event()
         self._lost_since: dict[str, float] = {}
         self._losing = asyncio.Event()
+        self._outdated = asyncio.Event()
 
     async def adopt(self, lost_since_s: Mapping[str, float]) -> None:
         """Load what earlier agents have prepared, and take over since when GPUs (UUIDs) do not respond."""
@@ -99,6 +100,21 @@ class DraDriver:
         self._losing.set()
         if self.claims:
             self._needed.set()
+
+    async def refresh(self) -> None:
+        """Follow what another agent has prepared and unprepared meanwhile."""
+        await self._preparer.refresh()
+        if self.claims:
+            self._needed.set()
+
+    def refresh_soon(self) -> None:
+        """Another agent came or left."""
+        self._outdated.set()
+
+    def _registered(self) -> None:
+        # Until now the kubelet has called another agent.
+        self.refresh_soon()
+        self._on_change()
 
     def offer(
         self,
@@ -181,10 +197,17 @@ class DraDriver:
 
     async def run(self) -> None:
         """Serve from the time when it is first needed, until cancelled."""
-        await self._needed.wait()
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_others())
+            await self._needed.wait()
             for part in (self._server.run(), self._publisher.run(), self._sweep(), self._follow_losses()):
                 tasks.create_task(part)
+
+    async def _follow_others(self) -> None:
+        while True:
+            await self._outdated.wait()
+            self._outdated.clear()
+            await self.refresh()
 
     async def _follow_losses(self) -> None:
         while True:

@@ -3,7 +3,7 @@
 Repeated calls return the same result: a claim's directory is named after its UID and stays, with the memory accounts of running
 containers, and everything else is derived from the claim. Files are written before the kubelet gets its response. Their order
 ensures that a process that dies leaves nothing ambiguous: MIG instances, directory, then CDI file; MIG instances go first, then the CDI
-file.
+file. During a rolling update two agents prepare claims of one node, and each follows what the other does by these files.
 """
 
 import asyncio
@@ -67,8 +67,24 @@ class ClaimPreparer:
     async def adopt(self) -> None:
         """Load what earlier agents have prepared."""
         await asyncio.to_thread(self._files.sweep)
-        prepared = await asyncio.to_thread(lambda: list(self._files.read()))
-        self._prepared = {entry.claim.uid: entry for entry in prepared}
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Follow what another agent has prepared and unprepared meanwhile."""
+        async with self._turn:
+            await self._follow()
+
+    async def _follow(self) -> None:
+        try:
+            found = await asyncio.to_thread(self._files.read)
+        except OSError as error:
+            logger.warning("files of ResourceClaims cannot be listed: %s", error)
+            return
+        before = self._prepared
+        read = ((uid, entry or before.get(uid)) for uid, entry in found.items())
+        self._prepared = {uid: entry for uid, entry in read if entry is not None}
+        if self._prepared != before:
+            self._on_change()
 
     @property
     def prepared(self) -> Mapping[str, PreparedClaim]:
@@ -78,6 +94,7 @@ class ClaimPreparer:
     async def prepare(self, claim: ClaimReference) -> list[PreparedDevice]:
         """What containers that use ``claim`` receive; raises ``AllocationRefused``."""
         async with self._turn:
+            await self._follow()
             allocated, config = allocated_devices(await self._read(claim), claim, self._pool)
             earlier = self._prepared.get(claim.uid)
             is_new = earlier is None or (bool(earlier.instances) and not earlier.shares)
@@ -141,6 +158,7 @@ class ClaimPreparer:
     async def unprepare(self, claim: ClaimReference) -> None:
         """Undo ``prepare``, also for a claim that is gone; raises ``AllocationRefused``."""
         async with self._turn:
+            await self._follow()
             await self._instances.destroy(claim, self._prepared)
             try:
                 await asyncio.to_thread(self._files.remove, claim.uid)

@@ -2,8 +2,8 @@
 
 Each GPU is one device that may be allocated to many claims, which consume its capacity. It is named after its UUID, so that an
 allocation still names the same GPU after a reboot, whatever its index is then. A GPU that takes no new claims stays in the slice
-with a taint: what claims hold of it must remain accounted for. All slices of a node have one generation; only with MIG instances on
-demand (``partitions``) there is more than one, because API servers take no slice with both counters and devices.
+with a taint: what claims hold of it must remain accounted for. All slices of a node have one generation. There is more than one only
+where it has more than 64 devices, or MIG instances on demand (``partitions``): API servers take no slice with both counters and devices.
 """
 
 import re
@@ -35,8 +35,8 @@ CORDONED: Final = "gpushare.dev/cordoned"
 UNHEALTHY: Final = "gpushare.dev/unhealthy"
 
 WHOLE: Final = DefaultShare()
-#: What API servers take in one slice: devices that consume counters, and counter sets.
-_MOST_CONSUMING: Final = 64
+#: What API servers take in one slice: devices, if any of them consumes counters or has a taint, as any may at any time; and counter sets.
+_MOST_DEVICES: Final = 64
 _MOST_COUNTER_SETS: Final = 8
 
 _PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
@@ -89,7 +89,7 @@ class Part(NamedTuple):
 
 
 def slice_name(node: str) -> str:
-    """The name of a node's first slice, which holds more GPUs than a node has."""
+    """The name of a node's first slice of GPUs."""
     return f"{node}-{names.DRA_DRIVER}"
 
 
@@ -97,16 +97,20 @@ def parts_of(node: str, devices: Sequence[Json], counters: Sequence[Json]) -> li
     """The slices of ``node``, those with counters first. kube-scheduler tries devices in the order of the slices' names."""
     name = slice_name(node)
     consuming = [device for device in devices if device.get("consumesCounters")]
-    others = tuple(device for device in devices if not device.get("consumesCounters"))
+    others = [device for device in devices if not device.get("consumesCounters")]
     return [
         *(
             Part(f"{name}-counters-{number}", counters=group)
             for number, group in enumerate(_groups(counters, _MOST_COUNTER_SETS))
         ),
-        *([Part(name, others)] if others or not consuming else ()),
+        *(
+            Part(f"{name}-{number}" if number else name, group)
+            for number, group in enumerate(_groups(others, _MOST_DEVICES))
+        ),
+        *([] if devices else [Part(name)]),
         *(
             Part(f"{name}-mig-{number}", group)
-            for number, group in enumerate(_groups(consuming, _MOST_CONSUMING))
+            for number, group in enumerate(_groups(consuming, _MOST_DEVICES))
         ),
     ]
 

@@ -287,9 +287,10 @@ class GpuWatch:
         )
         whole = {gpu.uuid: gpu for gpu in listed.gpus if not gpu.mig}
         # An instance that is gone while its GPU is there was destroyed.
-        self._known = {
-            uuid: gpu for uuid, gpu in self._known.items() if uuid in whole or gpu.parent not in divisible
-        }
+        there = {gpu.uuid for gpu in listed.gpus if not gpu.hides_instances}
+        destroyed = {uuid for uuid, gpu in self._known.items() if gpu.parent in there} - whole.keys()
+        self._known = {uuid: gpu for uuid, gpu in self._known.items() if uuid not in destroyed}
+        self._health.forget(destroyed)
         if not self._on_demand:
             self._divisible = {}
         self._divisible = {

@@ -5,7 +5,7 @@ failed a probe is healthy again after some successful probes in a row. After an 
 while, since a broken GPU may respond to probes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -86,6 +86,11 @@ class HealthBook:
             state.fault = ""
         if not state.fault and state.xid is not None and now_s - state.xid.at_s >= self._xid_recovery_s:
             state.xid = None
+
+    def forget(self, uuids: Iterable[str]) -> None:
+        """These GPUs do not exist any more."""
+        for uuid in uuids:
+            self._states.pop(uuid, None)
 
     def reason(self, uuid: str) -> str:
         """Why the GPU must not be allocated, for people; empty if it may."""

@@ -89,6 +89,8 @@ class FoundGpu:
     """Where a GPU in MIG mode can have instances, if that was read."""
     occupied: tuple[Placement, ...] = ()
     """Those of ``placements`` that have one."""
+    hides_instances: bool = False
+    """Whether it is in MIG mode and its instances cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +252,8 @@ class DriverNvml:
             if gpu.mig and placements:
                 gpu = self._with_placements(gpu, handle)
             shared = self._instances(gpu, handle) if gpu.mig else [(gpu, handle)]
+            if shared is None:
+                gpu, shared = replace(gpu, hides_instances=True), []
             self._handles |= {one.uuid: of for one, of in shared}
             own = [gpu.uuid] if gpu.uuid in self._divided else []
             self._uuids[_address(handle)] = [*own, *(one.uuid for one, _ in shared)]
@@ -428,15 +432,15 @@ class DriverNvml:
             ),
         )
 
-    def _instances(self, gpu: FoundGpu, handle: Any) -> list[tuple[FoundGpu, Any]]:
-        """The instances of a GPU in MIG mode, each a GPU of its own, and their handles."""
+    def _instances(self, gpu: FoundGpu, handle: Any) -> list[tuple[FoundGpu, Any]] | None:
+        """The instances of a GPU in MIG mode, each a GPU of its own, and their handles; ``None`` if they cannot be read."""
         try:
             found = instances_of(handle, gpu.minor)
         except pynvml.NVMLError as error:
             if is_drivers(error.value):
                 raise _failed("NVML", error) from None
             logger.warning("GPU %s: its MIG instances cannot be read (%s)", gpu.uuid, _text(error))
-            return []
+            return None
         return [
             (
                 replace(

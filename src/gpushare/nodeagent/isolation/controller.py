@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +37,8 @@ _KINDS: Final = ("none", "preload", "mps", "driver")
 class Isolation:
     """``on_change`` is called, in the event loop, when ``active``, ``trouble``, ``fallen``, ``lacking`` or ``contexts_mib`` changed.
 
-    ``on_made`` is called when a container got its directory; for ``needs_allowance`` see ``Preload``.
+    ``on_made`` is called when a container got its directory; for ``needs_allowance`` see ``Preload``,
+    for ``live`` and ``refresh`` ``Keeper``.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Isolation:
         limits: DriverLimits,
         *,
         live: Callable[[], Collection[str]],
+        refresh: Callable[[], Awaitable[None]],
         metrics: Metrics,
         clock: Clock,
         on_change: Callable[[], None],
@@ -80,6 +82,7 @@ class Isolation:
             self._libraries,
             listing,
             live=live,
+            refresh=refresh,
             library=lambda: self._readiness.release.name if self._readiness.release is not None else "",
             metrics=metrics,
             clock=clock,
@@ -97,6 +100,7 @@ class Isolation:
             in_place=lambda: self._in_place,
             others=self._keeper.others,
             on_made=self._made,
+            on_failed=self._directory_failed,
             # Without samples nobody would know what is used.
             may_burst=self._options.watch.policy != "off",
             needs_allowance=needs_allowance,
@@ -228,6 +232,10 @@ class Isolation:
     def _made(self, folder: Path, claimed: Claimed) -> None:
         self._keeper.made(folder, claimed)
         self._on_made()
+
+    def _directory_failed(self) -> None:
+        self._readiness.directory_failed()
+        self._woken.set()
 
     def pods_changed(self) -> None:
         """A pod may have gone."""

@@ -52,6 +52,7 @@ class NodeEvents:
         self._metrics = metrics
         self._acts = acts
         self._reported: dict[str, object] = {}
+        self._cdi_faults: frozenset[str] = frozenset()
         self._initial: set[str] = set()
         self._out: dict[str, str] = {}
         self._to_confirm: set[str] = set()
@@ -250,9 +251,7 @@ class NodeEvents:
         elif self.forget("claims"):
             self.report(REASON_CLAIMS, "ResourceClaims get GPUs of this node again", "Normal")
         first = self._left_out is None
-        for fault in faults:
-            note = f"{fault}. The whole file is ignored"
-            self.report(REASON_BAD_CDI_FILE, note, once=fault, occurrence="lasting" if first else "began")
+        self._unusable_files(faults, "lasting" if first else "began")
         # If no GPU is left, the note of the fault has named each.
         new = () if reported is not None else inventory.left_out
         for note in new:
@@ -260,3 +259,11 @@ class NodeEvents:
                 self.report(REASON_LEFT_OUT, note, occurrence="lasting" if first else "began")
         self._left_out = frozenset(inventory.left_out)
         self._initial.clear()
+
+    def _unusable_files(self, faults: Sequence[str], occurrence: Occurrence) -> None:
+        for repaired in self._cdi_faults - {*faults}:
+            self.forget(repaired)
+        self._cdi_faults = frozenset(faults)
+        for fault in faults:
+            note = f"{fault}. The whole file is ignored"
+            self.report(REASON_BAD_CDI_FILE, note, once=fault, occurrence=occurrence)

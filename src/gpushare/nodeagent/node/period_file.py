@@ -96,9 +96,13 @@ class PeriodFile:
         self._path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         # A name of its own: an agent may still write while the next one begins to.
         new = self._path.with_name(f".{FILE}.{secrets.token_hex(8)}")
-        new.touch(mode=0o600)
-        new.write_bytes(msgspec.json.encode(stored))
-        new.replace(self._path)
+        try:
+            new.touch(mode=0o600)
+            new.write_bytes(msgspec.json.encode(stored))
+            new.replace(self._path)
+        except OSError:
+            new.unlink(missing_ok=True)
+            raise
 
     def _boot(self) -> str:
         return self._boot_id.read_text().strip()

@@ -59,7 +59,7 @@ class _Pod(Protocol):
 
 
 class Reconciler:
-    """``on_blocked`` is called when ``blocked`` would return something else than last time.
+    """``on_blocked`` is called when ``blocked`` returns something else than ``take_blocked`` did.
 
     ``on_idle`` is called when nothing is left to do and nothing has happened for a while.
     """
@@ -158,7 +158,7 @@ class Reconciler:
         for gone in [uid for uid in (*self._written, *self._agreeing) if uid not in known]:
             self._written.pop(gone, None)
             self._agreeing.pop(gone, None)
-        if self._kept_back(rules_of(self._book.node.mode)) != self._blocked:
+        if self.blocked(rules_of(self._book.node.mode)) != self._blocked:
             self._on_blocked()
         return written and listed and not self._book.grants.unconfirmed(self._clock.monotonic())
 
@@ -322,10 +322,10 @@ class Reconciler:
                     )
         return held
 
+    def take_blocked(self, rules: NodeModeRules) -> None:
+        """What ``blocked`` returns now is published."""
+        self._blocked = self.blocked(rules)
+
     def blocked(self, rules: NodeModeRules) -> Mapping[str, str]:
         """GPUs that must not be allocated in a mode with ``rules``, because of allocations of another mode or device plugin: UUID → why."""
-        self._blocked = self._kept_back(rules)
-        return self._blocked
-
-    def _kept_back(self, rules: NodeModeRules) -> Mapping[str, str]:
         return {**self._listing.held_by_others, **rules.kept_back(self._book.pods, self._whole)}

@@ -26,6 +26,8 @@ from gpushare_playground.apiserver.writes.pod_validation import (
 )
 
 _ANNOTATIONS_MAX: Final = 256 * 1024
+_DEVICES_MAX: Final = 128
+_DEVICES_MAX_WITH_TAINTS_OR_COUNTERS: Final = 64
 _LABEL_NAMED: Final = ("namespaces", "services")
 
 
@@ -160,6 +162,16 @@ def _check_lease(obj: Object) -> list[FieldError]:
     return []
 
 
+def _check_slice(obj: Object) -> list[FieldError]:
+    devices = (obj.get("spec") or {}).get("devices") or ()
+    special = any(one.get("taints") or one.get("consumesCounters") for one in devices)
+    most = _DEVICES_MAX_WITH_TAINTS_OR_COUNTERS if special else _DEVICES_MAX
+    if len(devices) > most:
+        detail = f"must have at most {most} items"
+        return [FieldError("FieldValueTooMany", "spec.devices", detail, len(devices))]
+    return []
+
+
 def _check_custom_definition(obj: Object) -> list[FieldError]:
     spec = obj["spec"]
     wanted = spec.get("names") or {}
@@ -186,6 +198,7 @@ _BY_STORAGE: Final[dict[str, Callable[[Object], list[FieldError]]]] = {
     "replicasets.apps": _check_replicated,
     "jobs.batch": _check_job,
     "leases.coordination.k8s.io": _check_lease,
+    "resourceslices.resource.k8s.io": _check_slice,
     "customresourcedefinitions.apiextensions.k8s.io": _check_custom_definition,
 }
 

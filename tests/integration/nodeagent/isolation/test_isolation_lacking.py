@@ -1,5 +1,6 @@
 """Nodes that cannot hold containers to their share: what they offer, and what they report."""
 
+import errno
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -212,3 +213,22 @@ async def test_a_folder_that_breaks_later_refuses_the_container(world: World) ->
     with pytest.raises(AdmissionFailed, match="the container would not be limited to its share"):
         await world.run_pod("a", 3, on=0)
     folder.unlink()
+
+
+async def test_a_disk_that_has_become_full_takes_the_node_out_of_service(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    install(world)
+    await world.start(mode="cgpu")
+    await world.run_pod("a", 3, on=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        with pytest.raises(AdmissionFailed, match="No space left on device"):
+            await world.run_pod("b", 3, on=0)
+        await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
+        assert "No space left on device" in world.api.reported("IsolationUnavailable")[0]["note"]
+        await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "nothing is offered")
+    await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "it is offered again")

@@ -160,6 +160,16 @@ async def test_claims_leave_a_gpu_that_stays_lost_and_keep_one_with_an_xid(
     assert (len(writes(world)), taints(world)) == (written, before), "the agent that follows goes on with it"
 
 
+async def test_a_gpu_that_fails_among_many_gets_its_taint(world: World) -> None:
+    world.nvml.gpus = [gpu(index) for index in range(70)]
+    await started(world)
+    await world.changes.until(lambda: len(slices(world)) == 2, "both slices")
+    world.nvml.faults[gpu(1).uuid] = "GPU is lost"
+    await world.changes.until(lambda: list(taints(world)) == [SECOND], "it has a taint")
+    assert {one["spec"]["pool"]["resourceSliceCount"] for one in slices(world)} == {2}
+    assert sum(len(one["spec"]["devices"]) for one in slices(world)) == 70
+
+
 @pytest.mark.parametrize("service", DRA_HEALTH_SERVICES)
 async def test_the_kubelet_gets_gpu_health_when_it_changes_and_periodically(
     world: World, monkeypatch: pytest.MonkeyPatch, service: str

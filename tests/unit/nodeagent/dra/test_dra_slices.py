@@ -242,6 +242,24 @@ def test_a_change_of_one_of_several_slices_is_one_write_and_keeps_their_generati
     assert [body["spec"]["pool"]["generation"] for _, body in alone] == [2], "the others are to be deleted"
 
 
+@pytest.mark.parametrize("overlapping", [0, 70])
+def test_no_slice_has_more_devices_than_api_servers_take_where_one_has_a_taint(overlapping: int) -> None:
+    existing = [device(replace(LOST if one == 3 else GPU, uuid=f"MIG-{one}")) for one in range(112)]
+    consuming = [device() | {"name": f"mig-{one}", "consumesCounters": [{}]} for one in range(overlapping)]
+    parts = parts_of("n1", existing + consuming, [{"name": "c"}] if overlapping else ())
+    assert max(len(part.devices) for part in parts) <= 64
+    assert [part.name for part in parts if part.devices] == [
+        "n1-gpushare.dev",
+        "n1-gpushare.dev-1",
+        *(f"n1-gpushare.dev-mig-{one}" for one in range(2 if overlapping else 0)),
+    ]
+    assert [one["name"] for part in parts for one in part.devices] == [
+        one["name"] for one in existing + consuming
+    ]
+    written = slices_of(NODE, parts, {})
+    assert {body["spec"]["pool"]["resourceSliceCount"] for _, body in written} == {len(parts)}
+
+
 def test_an_api_server_without_the_feature_is_detected_by_the_field_it_drops() -> None:
     body = slice_of(NODE, [device()], None)
     assert body is not None

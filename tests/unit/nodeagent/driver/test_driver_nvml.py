@@ -224,7 +224,9 @@ def test_mig_mode_is_seen(driver: Driver) -> None:
     nvml = DriverNvml()
     nvml.open()
     driver.answers("nvmlDeviceGetMaxMigDeviceCount", lambda handle: 0)
-    assert all(gpu.mig for gpu in nvml.enumerate().gpus)
+    assert all(gpu.mig and not gpu.hides_instances for gpu in nvml.enumerate().gpus)
+    driver.answers("nvmlDeviceGetMaxMigDeviceCount", fails(pynvml.NVML_ERROR_NO_PERMISSION))
+    assert all(gpu.mig and gpu.hides_instances for gpu in nvml.enumerate().gpus)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,16 @@ def test_a_second_xid_restarts_the_wait() -> None:
     assert book.reason(GPU) == "critical error XID 79"
 
 
+def test_a_gpu_that_does_not_exist_any_more_does_not_count_as_failing() -> None:
+    book = HealthBook()
+    book.take_probe(GPU, "Not Found", 0.0)
+    book.take_probe("GPU-2", "GPU is lost", 0.0)
+    book.forget([GPU])
+    assert (book.reason(GPU), book.reason("GPU-2"), book.failing) == ("", "GPU is lost", True)
+    book.forget(["GPU-2", "GPU-3"])
+    assert not book.failing
+
+
 def test_another_process_continues_the_wait_after_an_xid() -> None:
     before = HealthBook(xid_recovery_s=300.0)
     before.take_xid(GPU, 48, 1000.0)

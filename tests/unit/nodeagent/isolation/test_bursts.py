@@ -264,3 +264,17 @@ def test_a_sample_from_before_a_reclaim_does_not_count(node: Node) -> None:
     assert node.allowed_gib(newcomer) == 0
     node.samples()
     assert node.allowed_gib(newcomer) == 8
+
+
+def test_a_sample_from_before_the_end_of_the_grace_period_kills_nothing(node: Node) -> None:
+    burster = node.places("a", 6)
+    node.starts(burster, 15)
+    node.samples(a=14)
+    node.starts(node.places("b", 8))
+    for _ in range(5):
+        node.samples(a=14, b=1)
+    node.clock.now_s += GRACE_S
+    node.places("c", 1)
+    assert not node.killed
+    node.samples(a=14, b=1)
+    assert node.killed == [(4014,)]

@@ -36,6 +36,7 @@ async def test_an_agent_that_stops_while_cleaning_up_leaves_nothing(tmp_path: Pa
         tmp_path / "lib",
         kubelet,
         live=lambda: (),
+        refresh=lambda: asyncio.sleep(0),
         library=lambda: "",
         metrics=Metrics(),
         clock=SYSTEM_CLOCK,

@@ -242,3 +242,9 @@ def test_gpus_also_offered_by_another_plugin_are_one_event_until_that_ends(agent
         agent.node_events.offered_by_others(others)
         assert agent.recorder.take() == events
         assert agent.metrics.degraded.value("GPUsOfferedTwice") == float(bool(others))
+
+
+def test_a_file_that_breaks_again_in_the_same_way_is_reported_again(agent: Agent) -> None:
+    agent.observe(SOUND, faults=("x.json is empty",))
+    assert agent.observe(SOUND, faults=()) == []
+    assert agent.observe(SOUND, faults=("x.json is empty",)) == [("CDIFileUnusable", "began")]

@@ -1,5 +1,6 @@
 """Waiting periods promised by one agent are continued by the next one."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,12 @@ def test_after_its_removal_the_file_is_not_written(tmp_path: Path, boot: Path) -
     file.clear()
     file.write(PERIODS)
     assert [one.name for one in tmp_path.iterdir()] == [boot.name]
+
+
+def test_a_full_disk_leaves_no_files(tmp_path: Path, boot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    PeriodFile(tmp_path, boot).write(PERIODS)
+    assert [*tmp_path.iterdir()] == [boot]

@@ -79,7 +79,7 @@ def driver_on_host(driver_root: Path, host_root: Path) -> dict[str, str]:
 
 class Preload:
     """The backend. ``ready`` returns what containers get or raises ``AllocationRefused``; ``others`` counts the pods with an isolated
-    share of a GPU, except the one with that UID. ``needs_allowance``: whether a container's memory may change while it runs; ``may_burst``:
+    share of a GPU, except the one with that UID. ``on_failed`` is called if a container's directory cannot be made. ``needs_allowance``: whether a container's memory may change while it runs; ``may_burst``:
     whether it may be more than its share."""
 
     def __init__(
@@ -92,6 +92,7 @@ class Preload:
         in_place: Callable[[], bool],
         others: Callable[[str, str], int],
         on_made: Callable[[Path, Claimed], None],
+        on_failed: Callable[[], None],
         may_burst: bool,
         needs_allowance: Callable[[Grant], bool],
     ) -> None:
@@ -102,6 +103,7 @@ class Preload:
         self._in_place = in_place
         self._others = others
         self._on_made = on_made
+        self._on_failed = on_failed
         self.may_burst = may_burst
         self._needs_allowance = needs_allowance
 
@@ -150,6 +152,7 @@ class Preload:
                 # Asked again, a claim gets the same.
                 made = await asyncio.to_thread(self._directories.keep, claimed, self._policy, grant.uid)
         except OSError as error:
+            self._on_failed()
             raise AllocationRefused(
                 "",
                 f"{self._directories.root} cannot be written: {error.strerror or error}; the container would "

@@ -46,6 +46,10 @@ class PreloadReadiness:
             raise AllocationRefused("", f"no container can be isolated: {self.trouble or NOT_CHECKED}")
         return self._ready
 
+    def directory_failed(self) -> None:
+        """A container's directory could not be made: the next ``check`` says whether any can."""
+        self._is_writable = False
+
     async def check(self, gpus: Sequence[str], *, in_place: bool, acts: bool) -> bool:
         """Deliver and, with ``acts``, self-test as needed; whether there is another release now.
 

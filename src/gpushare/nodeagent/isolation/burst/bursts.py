@@ -6,6 +6,7 @@ agent continues with what it finds.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -77,7 +78,8 @@ class Bursts:
         self._events = events
         self._metrics = metrics
         self._clock = clock
-        self._is_sampled = False
+        self._sampled_s: float | None = None
+        """When the last sample began."""
         self._used: dict[tuple[str, str, str], _Sampled] = {}
         """By pod (UID), container (empty: unknown) and GPU."""
         self._lowered: dict[_Key, tuple[int, float]] = {}
@@ -113,10 +115,15 @@ class Bursts:
 
     def limit_mib(self, uid: str, container: str, gpu: str) -> int:
         """The most that a container of a pod may use of a GPU beyond its share there, in MiB; without a ``container``, its whole pod."""
+        bursting = (
+            (claimed, folder)
+            for claimed, folder in self._directories()
+            if claimed.gpu == gpu and claimed.limit_mib > claimed.mib
+        )
         return sum(
-            max(one.claimed.limit_mib - one.claimed.mib, 0)
-            for one in self._containers()
-            if one.pod.uid == uid and container in ("", one.name) and gpu == one.claimed.gpu
+            one.claimed.limit_mib - one.claimed.mib
+            for one in self._containers(bursting)
+            if one.pod.uid == uid and container in ("", one.name)
         )
 
     def needs_allowance(self, grant: Grant) -> bool:
@@ -128,7 +135,7 @@ class Bursts:
             return True
         for share in grant.shares:
             free, sharers = self._on_gpu(share.uuid)
-            if sharers and not self._is_sampled:
+            if sharers and self._sampled_s is None:
                 return True
             if sum(one.may_hold_above for one in sharers.values()) > free:
                 return True
@@ -136,7 +143,7 @@ class Bursts:
 
     def sampled(self, uses: Iterable[Use], began_s: float) -> None:
         """A sample of the GPUs' processes that began at ``began_s``."""
-        self._is_sampled = True
+        self._sampled_s = began_s
         self._used = {
             (use.holder.uid, use.holder.container, use.holder.gpu): _Sampled(
                 use.mib, tuple(use.pids), use.unreported > 0
@@ -154,14 +161,14 @@ class Bursts:
         written: dict[Path, dict[str, int]] = {}
         due: set[_Key] = set()
         waiting: set[_Key] = set()
-        containers = {one.folder.name: one for one in self._containers()}
+        containers = {one.folder.name: one for one in self._containers(self._directories())}
         for gpu in {gpu for one in containers.values() for gpu in one.claimed.mib_by_gpu}:
             free, sharers = self._on_gpu(gpu)
             on_gpu = list(sharers.values())
             short = short_mib(free, on_gpu)
             for name, mib in plan(free, on_gpu).items():
                 one, sharer = containers[name], sharers[name]
-                if not self._is_sampled:
+                if self._sampled_s is None:
                     # What an agent before this one has taken back may still be in use.
                     mib = min(mib, sharer.allowed)
                 if mib < sharer.allowed:
@@ -177,17 +184,16 @@ class Bursts:
                 self._reclaim(containers[sharer.key], gpu, sharer, short)
         for folder, mib_by_gpu in written.items():
             self._write(containers[folder.name], mib_by_gpu)
-        if self._is_sampled:
+        if self._sampled_s is not None:
             self._asked_s = {key: at_s for key, at_s in self._asked_s.items() if key in due}
         self._lowered = {key: old for key, old in self._lowered.items() if key[0] in containers}
         self._waiting = waiting
 
-    def _containers(self) -> list[_Container]:
-        """All with an allowance that run or are being started, the oldest first."""
-        directories = [(claimed, folder) for claimed, folder in self._directories() if claimed.allowance]
+    def _containers(self, directories: Iterable[tuple[Claimed, Path]]) -> list[_Container]:
+        """Those of ``directories`` with an allowance that run or are being started, in the same order."""
         found: dict[tuple[str, str], _Container] = {}
         for claimed, folder in directories:
-            owner = self._owner(claimed)
+            owner = self._owner(claimed) if claimed.allowance else None
             if owner is not None and not _has_ended(*owner):
                 key = owner[0].uid, owner[1]
                 # The last one that was made for a container is the one in use.
@@ -203,11 +209,11 @@ class Bursts:
         own = self._book.pod(claimed.uid)
         if own is not None:
             ids = self._book.device_ids(own).get((claimed.container, names.GPU_MEM))
-            if ids is None or fingerprint(ids) == claimed.ids:
+            if ids is None or _fingerprint(ids) == claimed.ids:
                 return own, claimed.container
         for pod in self._book.pods:
             for (container, resource), ids in self._book.device_ids(pod).items():
-                if resource == names.GPU_MEM and fingerprint(ids) == claimed.ids:
+                if resource == names.GPU_MEM and _fingerprint(ids) == claimed.ids:
                     return pod, container
         return None
 
@@ -217,7 +223,7 @@ class Bursts:
         held = sum(share.mib for share in self._book.held().get(gpu, ()))
         free = 0 if device is None else max(device.total_mib - device.foreign_mib - held, 0)
         sharers = {}
-        for one in self._containers():
+        for one in self._containers(self._directories()):
             shares = one.claimed.mib_by_gpu
             if gpu not in shares:
                 continue
@@ -276,7 +282,8 @@ class Bursts:
                 f"{using}: it gets no more memory until it has given that back{then}",
                 gpu,
             )
-        if not self._kills or now_s - self._asked_s[key] < self._grace_s:
+        # What it has given back in time may not show in a sample that began before.
+        if not self._kills or (self._sampled_s or 0.0) - self._asked_s[key] < self._grace_s:
             return
         # Again after as long, if that did not help.
         self._asked_s[key] = now_s
@@ -327,6 +334,11 @@ class Bursts:
             cause=f"{one.name} {gpu}",
             occurrence=occurrence,
         )
+
+
+@lru_cache(maxsize=1024)
+def _fingerprint(ids: frozenset[str]) -> str:
+    return fingerprint(ids)
 
 
 def _has_ended(pod: AllocatedPod, container: str) -> bool:

@@ -43,11 +43,14 @@ class Directories:
         self._making: set[str] = set()
 
     def prepare(self) -> None:
-        """Create the root and check that it is writable; raises ``OSError``."""
+        """Create the root and check that it has room for a container's directory; raises ``OSError``."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = self.root / f"{_MADE}{secrets.token_hex(8)}"
-        probe.mkdir(mode=0o700)
-        probe.rmdir()
+        try:
+            probe.mkdir(mode=0o700)
+            _write(probe / USAGE, b"", 0o600, size=USAGE_BYTES)
+        finally:
+            _delete(probe)
 
     def make(self, claimed: Claimed, policy: CorePolicy, name: str = "") -> Path:
         """A complete directory for one container, on disk; raises ``OSError``.

@@ -6,7 +6,7 @@ what it finds.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,10 @@ LIST_S: Final = 5.0
 
 
 class Keeper:
-    """``live`` returns the UIDs of the node's pods; ``library`` the release that new containers get, if any."""
+    """``live`` returns the UIDs of the node's pods and prepared claims; ``library`` the release that new containers get, if any.
+
+    ``refresh`` is called before anything is removed, so that ``live`` has what another agent has prepared.
+    """
 
     def __init__(
         self,
@@ -39,6 +42,7 @@ class Keeper:
         listing: Listing,
         *,
         live: Callable[[], Collection[str]],
+        refresh: Callable[[], Awaitable[None]],
         library: Callable[[], str],
         metrics: Metrics,
         clock: Clock,
@@ -49,6 +53,7 @@ class Keeper:
         self._libraries = libraries
         self._listing = listing
         self._live = live
+        self._refresh = refresh
         self._library = library
         self._metrics = metrics
         self._clock = clock
@@ -156,6 +161,7 @@ class Keeper:
 
     async def clear(self) -> bool:
         """Remove what no pod uses, regardless of age; returns whether nothing is left."""
+        await self._refresh()
         async with self._turn:
             return await self._cleared()
 
@@ -188,6 +194,8 @@ class Keeper:
 
     async def once(self) -> None:
         """Remove what is unused now."""
+        # Not in our turn: a claim that is being unprepared waits for it in ``release``.
+        await self._refresh()
         async with self._turn:
             await self._swept()
 
