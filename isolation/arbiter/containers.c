@@ -32,6 +32,7 @@ struct container {
     char name[256];
     struct version version;
     bool found;                  /* by the scan under way */
+    bool incomplete;             /* some GPU has no place for it yet */
     struct guest *guests[LIMITED_GPUS_MAX];
     struct container *next;
 };
@@ -72,31 +73,37 @@ static void dismiss(struct container *container)
     }
 }
 
-static void admit_to(struct container *container, int folder, unsigned index, const struct gpu_limit *gpu)
+/* `again`: what keeps it from its place has been said. */
+static bool admit_to(struct container *container, int folder, unsigned index, const struct gpu_limit *gpu, bool again)
 {
     const char *problem = "no place is left";
     struct share share = {gpu->core_percent, gpu->core_policy == CORE_IDLE, gpu->core_class};
     struct turn_page *page = page_map(folder, USAGE, index, &problem);
     if (page && !(container->guests[index] = gpu_admit(gpu->uuid, container->name, page, share)))
         page_unmap(page);
-    if (!container->guests[index])
+    if (!container->guests[index] && !again)
         fprintf(stderr, "arbiter: %s/%s/" USAGE ": %s; the container keeps to its share of %s by itself\n", root_path,
                 container->name, problem, gpu->uuid);
+    return container->guests[index];
 }
 
-static void admit(struct container *container, int folder)
+/* To those of its GPUs where it is not yet. False: not to all of them; another try may help. */
+static bool admit(struct container *container, int folder, bool again)
 {
+    bool complete = true;
     char path[600], message[LIMITS_MESSAGE_MAX];
     struct limits limits;
     snprintf(path, sizeof path, "/proc/self/fd/%d/" LIMITS, folder);
     if (!limits_read_file(path, &limits, message)) {
-        fprintf(stderr, "arbiter: %s: %s\n", container->name, message);
-        return;
+        if (!again)
+            fprintf(stderr, "arbiter: %s: %s\n", container->name, message);
+        return false;
     }
     for (unsigned i = 0; i < limits.gpu_count; i++) {
-        if (limits.gpus[i].core_percent)
-            admit_to(container, folder, i, &limits.gpus[i]);
+        if (limits.gpus[i].core_percent && !container->guests[i])
+            complete &= admit_to(container, folder, i, &limits.gpus[i], again);
     }
+    return complete;
 }
 
 static bool same(const struct version *a, const struct version *b)
@@ -140,11 +147,13 @@ static void look_into(const char *name)
         struct container *container = find(name);
         if (container)
             container->found = true;
-        if (container && (!same(&present, &container->version) || lost_guest(container))) {
+        bool again = container && same(&present, &container->version) && !lost_guest(container);
+        if (container && !again) {
             container->version = present;
             dismiss(container);
-            admit(container, folder);
         }
+        if (container && (!again || container->incomplete))
+            container->incomplete = !admit(container, folder, again);
     }
     if (watch >= 0) {
         char path[600];

@@ -61,7 +61,7 @@ static void look(struct gpu *gpu)
     static _Thread_local struct asked asked[SCHEDULE_TENANTS_MAX];
     struct granted granted[SCHEDULE_TENANTS_MAX];
     uint64_t now_ns = turn_now_ns();
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (unsigned i = 0; i < gpu->schedule.places; i++) {
         if (gpu->guests[i] && !page_read(gpu->guests[i]->page, now_ns, &asked[i])) {
             fprintf(stderr, "arbiter: %s: its usage file was cut off or is of another version; it gets no turn on %s\n",
                     gpu->guests[i]->name, gpu->uuid);
@@ -71,7 +71,7 @@ static void look(struct gpu *gpu)
             memset(&asked[i], 0, sizeof asked[i]);
     }
     uint64_t next_ns = schedule_step(&gpu->schedule, now_ns, asked, granted);
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (unsigned i = 0; i < gpu->schedule.places; i++) {
         struct guest *guest = gpu->guests[i];
         if (!guest)
             continue;

@@ -26,6 +26,8 @@ void schedule_begin(struct schedule *schedule, uint64_t now_ns)
 
 void schedule_admit(struct schedule *schedule, unsigned place, struct share share, uint64_t used_ns)
 {
+    if (schedule->places <= place)
+        schedule->places = place + 1;
     schedule->tenants[place] = (struct tenant){.present = true, .share = share, .used_ns = used_ns, .allowed_ns = used_ns};
 }
 
@@ -85,9 +87,9 @@ static bool had(const struct schedule *schedule, unsigned place, uint64_t until_
 static void count_run(struct schedule *schedule, int64_t passed_ns, uint64_t until_ns)
 {
     unsigned together = 0;
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++)
+    for (unsigned i = 0; i < schedule->places; i++)
         together += had(schedule, i, until_ns);
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (unsigned i = 0; i < schedule->places; i++) {
         struct tenant *tenant = &schedule->tenants[i];
         bool its = had(schedule, i, until_ns);
         tenant->disturbed = its && together > 1;
@@ -141,7 +143,7 @@ static void balance(struct tenant *tenant, int64_t paid_ns, int64_t passed_ns, b
 static void align_run(struct schedule *schedule, unsigned place, bool comes_back)
 {
     int64_t floor_ns = INT64_MAX;
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (unsigned i = 0; i < schedule->places; i++) {
         const struct tenant *other = &schedule->tenants[i];
         if (i != place && other->present && other->active)
             floor_ns = least(floor_ns, other->run_ns);
@@ -173,7 +175,7 @@ static uint64_t others_had_ns(const struct schedule *schedule, unsigned place, u
     uint64_t from_ns = schedule->now_ns, had_ns = 0;
     for (;;) {
         uint64_t until_ns = now_ns, others = 0;
-        for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+        for (unsigned i = 0; i < schedule->places; i++) {
             const struct tenant *tenant = &schedule->tenants[i];
             if (i == place || !tenant->present || tenant->busy_until_ns <= from_ns)
                 continue;
@@ -190,17 +192,17 @@ static uint64_t others_had_ns(const struct schedule *schedule, unsigned place, u
 /* What others had since the last step. A container that may launch work does so between two steps, too. */
 static void count_beside(struct schedule *schedule, uint64_t now_ns, const struct asked *asked)
 {
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (unsigned i = 0; i < schedule->places; i++) {
         struct tenant *tenant = &schedule->tenants[i];
         uint64_t until_ns = sooner(asked[i].busy_until_ns, now_ns);
         if (tenant->present && (holds(schedule, i) || tenant->visits) && until_ns > tenant->busy_until_ns)
             tenant->busy_until_ns = until_ns;
     }
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (unsigned i = 0; i < schedule->places; i++) {
         if (schedule->tenants[i].present)
             schedule->tenants[i].beside_ns += others_had_ns(schedule, i, now_ns);
     }
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++)
+    for (unsigned i = 0; i < schedule->places; i++)
         schedule->tenants[i].busy_until_ns = now_ns + (uint64_t)left_ns(&asked[i], now_ns);
 }
 
@@ -210,7 +212,7 @@ static void account(struct schedule *schedule, uint64_t now_ns, const struct ask
     int64_t passed_ns = least((int64_t)(now_ns - schedule->now_ns), STEP_MOST_NS);
     count_run(schedule, passed_ns, schedule->now_ns);
     schedule->now_ns = now_ns;
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (unsigned i = 0; i < schedule->places; i++) {
         struct tenant *tenant = &schedule->tenants[i];
         if (!tenant->present)
             continue;
@@ -247,7 +249,7 @@ static int choose(const struct schedule *schedule, const struct asked *asked, in
 {
     int best = -1;
     *rank = NOT_NOW;
-    for (int i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (int i = 0; i < (int)schedule->places; i++) {
         const struct tenant *tenant = &schedule->tenants[i];
         if (!tenant->present || i == except || tenant->visits || !asked[i].wants || tenant->asleep_until_ns > schedule->now_ns)
             continue;
@@ -400,7 +402,7 @@ static bool may_visit(const struct schedule *schedule, unsigned place)
 
 static void look_at_visits(struct schedule *schedule, const struct asked *asked)
 {
-    for (int i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (int i = 0; i < (int)schedule->places; i++) {
         struct tenant *tenant = &schedule->tenants[i];
         if (!tenant->present)
             continue;
@@ -480,7 +482,7 @@ static uint64_t after_turn(const struct schedule *schedule, const struct asked *
 static uint64_t next_look(const struct schedule *schedule, const struct asked *asked)
 {
     uint64_t next_ns = schedule->holder >= 0 ? after_turn(schedule, asked) : SCHEDULE_NEVER;
-    for (unsigned i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (unsigned i = 0; i < schedule->places; i++) {
         const struct tenant *tenant = &schedule->tenants[i];
         if (!tenant->present)
             continue;
@@ -525,7 +527,7 @@ uint64_t schedule_step(struct schedule *schedule, uint64_t now_ns, const struct 
     }
     if (schedule->holder >= 0)
         allow(schedule, asked);
-    for (int i = 0; i < SCHEDULE_TENANTS_MAX; i++) {
+    for (int i = 0; i < (int)schedule->places; i++) {
         const struct tenant *tenant = &schedule->tenants[i];
         granted[i] = (struct granted){0, tenant->allowed_ns, tenant->began_ns, ahead_of(schedule, i), beside_of(schedule, (unsigned)i)};
         if (tenant->visits)
@@ -533,5 +535,6 @@ uint64_t schedule_step(struct schedule *schedule, uint64_t now_ns, const struct 
         else if (holds(schedule, i) && !schedule->over && !schedule->rests)
             granted[i].until_ns = schedule->until_ns;
     }
+    memset(granted + schedule->places, 0, (SCHEDULE_TENANTS_MAX - schedule->places) * sizeof *granted);
     return next_look(schedule, asked);
 }

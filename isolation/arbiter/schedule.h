@@ -28,7 +28,8 @@
 
 #include "files/limits.h"
 
-#define SCHEDULE_TENANTS_MAX 64
+/* Twice as many as the chart lets share a GPU: containers that end may be there yet when others come. */
+#define SCHEDULE_TENANTS_MAX 256
 /* A turn while others wait; and while none does. */
 #define SCHEDULE_QUANTUM_NS INT64_C(50000000)
 #define SCHEDULE_ALONE_NS INT64_C(100000000)
@@ -110,6 +111,7 @@ struct tenant {
 struct schedule {
     uint64_t now_ns;
     struct tenant tenants[SCHEDULE_TENANTS_MAX];
+    unsigned places;       /* those from here on were never taken */
     /* The turn. */
     int holder;            /* -1: none */
     bool over, answered, rests;

@@ -476,30 +476,67 @@ bool flow_mark(struct flow *flow, uint64_t now_ns, const struct marked *piece)
     return ahead;
 }
 
-void flows_forget_context(CUcontext context)
+static bool has_marks_in(const struct flow *flow, CUcontext context)
 {
-    if (!context || !flows_limited())
-        return;
-    for (int i = 0; i < LIMITED_GPUS_MAX; i++) {
+    bool has = flow->anchor_number && flow->anchor.context == context;
+    for (unsigned i = 0; i < flow->mark_count; i++)
+        has |= flow->marks[i].after.context == context;
+    for (unsigned i = 0; i < flow->pool.count; i++)
+        has |= flow->pool.marks[i].context == context;
+    return has;
+}
+
+unsigned flows_hold(CUcontext context)
+{
+    unsigned held = 0;
+    for (unsigned i = 0; i < LIMITED_GPUS_MAX && context && flows_limited(); i++) {
         struct flow *flow = &flows[i];
-        unsigned kept = 0;
+        if (!atomic_load_explicit(&flow->looked_ns, memory_order_relaxed))
+            continue;
         pthread_mutex_lock(&flow->mutex);
-        for (unsigned m = 0; m < flow->mark_count; m++) {
-            struct marked *piece = &flow->marks[m];
-            if (piece->after.context != context) {
-                flow->marks[kept++] = *piece;
-                continue;
-            }
-            if (piece->measured)
-                mark_drop(&flow->pool, &piece->before);
-            mark_drop(&flow->pool, &piece->after);
+        if (has_marks_in(flow, context)) {
+            flow_look(flow, turn_now_ns());
+            held |= 1u << i;
+        } else {
+            pthread_mutex_unlock(&flow->mutex);
         }
-        flow->mark_count = kept;
-        if (flow->anchor_number && flow->anchor.context == context) {
-            mark_drop(&flow->pool, &flow->anchor);
-            flow->anchor_number = 0;
-        }
-        marks_forget(&flow->pool, context);
-        pthread_mutex_unlock(&flow->mutex);
+    }
+    return held;
+}
+
+/* Nothing will say how long work of unknown length took whose marks are gone: at most as long as it was there, since the driver waits for it
+ * before a context ends. */
+static void end_context(struct flow *flow, CUcontext ended, CUcontext heir)
+{
+    uint64_t now_ns = turn_now_ns(), since_ns = now_ns;
+    unsigned kept = 0;
+    for (unsigned i = 0; i < flow->mark_count; i++) {
+        struct marked *piece = &flow->marks[i];
+        if (piece->after.context == ended)
+            piece->before.context = piece->after.context = heir;
+        if (piece->after.context)
+            flow->marks[kept++] = *piece;
+        else if (!piece->known && piece->at_ns < since_ns)
+            since_ns = piece->at_ns;
+    }
+    flow->mark_count = kept;
+    since_ns = since_ns > flow->reached_at_ns ? since_ns : flow->reached_at_ns;
+    if (since_ns < now_ns)
+        flow_correct(flow, (int64_t)((now_ns - since_ns) / flow->sharing));
+    if (flow->anchor_number && flow->anchor.context == ended) {
+        flow->anchor.context = heir;
+        flow->anchor_number = heir ? flow->anchor_number : 0;
+    }
+    marks_end_context(&flow->pool, ended, heir);
+}
+
+void flows_release(unsigned held, CUcontext ended, CUcontext heir)
+{
+    for (unsigned i = 0; i < LIMITED_GPUS_MAX; i++) {
+        if (!(held >> i & 1))
+            continue;
+        if (ended)
+            end_context(&flows[i], ended, heir);
+        pthread_mutex_unlock(&flows[i].mutex);
     }
 }

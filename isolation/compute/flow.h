@@ -119,7 +119,9 @@ void flow_publish(struct flow *flow, uint64_t now_ns);
 /* Whether a node's arbiter grants turns: its heartbeat is recent, and it means by the page what we do. */
 bool flow_has_arbiter(const struct flow *flow, uint64_t now_ns);
 
-/* Before a context ends: nothing of it is touched from here on. */
-void flows_forget_context(CUcontext context);
+/* Around a call of the driver that may end a context: meanwhile nobody touches its marks, which go with it. `held` is what flows_hold returned;
+ * `ended`: the context, NULL: it goes on, and so do its measurements. Its events are the `heir`'s from then on; NULL: there are none any more. */
+unsigned flows_hold(CUcontext context);
+void flows_release(unsigned held, CUcontext ended, CUcontext heir);
 
 #endif

@@ -124,16 +124,15 @@ void mark_drop(struct mark_pool *pool, const struct mark *mark)
     restore_capture_mode(mode);
 }
 
-void marks_forget(struct mark_pool *pool, CUcontext context)
+void marks_end_context(struct mark_pool *pool, CUcontext ended, CUcontext heir)
 {
     unsigned kept = 0, count = pool->count;
-    bool entered = enter_context(context);
     for (unsigned i = 0; i < count; i++) {
-        if (pool->marks[i].context == context)
-            REAL(cuEventDestroy_v2)(pool->marks[i].event);
-        else
-            pool->marks[kept++] = pool->marks[i];
+        struct mark mark = pool->marks[i];
+        if (mark.context == ended)
+            mark.context = heir;
+        if (mark.context)
+            pool->marks[kept++] = mark;
     }
     pool->count = kept;
-    leave_context(entered);
 }

@@ -36,8 +36,8 @@ bool mark_distance(const struct mark *before, const struct mark *after, int64_t 
 /* Back into the pool, or destroyed if that is full. */
 void mark_drop(struct mark_pool *pool, const struct mark *mark);
 
-/* The context ends; its marks in the pool go with it. */
-void marks_forget(struct mark_pool *pool, CUcontext context);
+/* The context has ended. Its events in the pool are the `heir`'s, or (NULL) went with it. */
+void marks_end_context(struct mark_pool *pool, CUcontext ended, CUcontext heir);
 
 /* Whether what is put into the stream now is captured instead of done. */
 bool stream_is_captured(CUstream stream);

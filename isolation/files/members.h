@@ -5,7 +5,7 @@
  * ends what the process has in the driver, a slot counts as left only once the process has ended (or is another one, or
  * another program) where its pid namespace is ours and that can be seen.
  *
- * Not thread-safe: the caller has a mutex (memory/charge.c). */
+ * Not thread-safe: the caller has a mutex (memory/shared.c). */
 #ifndef ISOLATION_FILES_MEMBERS_H
 #define ISOLATION_FILES_MEMBERS_H
 

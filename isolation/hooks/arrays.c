@@ -14,16 +14,28 @@ static uint64_t up(uint64_t value, uint64_t to)
     return value > UINT64_MAX - to ? UINT64_MAX : (value + to - 1) / to * to;
 }
 
-/* Bytes of one element in all its channels; formats that are not of plain numbers have at most sixteen bytes. */
+/* How many texels one element is, in both directions: of block-compressed formats (CU_AD_FORMAT_BC1_UNORM to _BC7_UNORM_SRGB) it is a block. */
+static uint64_t element_texels(int format) { return format >= 0x91 && format <= 0x9e ? 4 : 1; }
+
+/* Bytes of one element in all its channels; formats that are not known here have at most sixteen bytes. */
 static uint64_t element_bytes(int format, unsigned channels)
 {
     switch (format) {
-    case 0x01: case 0x08:
+    case 0x01: case 0x08:                       /* integers of 8 bits */
         return channels;
-    case 0x02: case 0x09: case 0x10:
+    case 0x02: case 0x09: case 0x10:            /* of 16 bits, half-precision numbers */
         return 2 * (uint64_t)channels;
-    case 0x03: case 0x0a: case 0x20:
+    case 0x03: case 0x0a: case 0x20:            /* of 32 bits, floating-point numbers */
         return 4 * (uint64_t)channels;
+    case 0xc0: case 0xc6:                       /* UNORM_INT8X1, SNORM_INT8X1 */
+        return 1;
+    case 0xc1: case 0xc3: case 0xc7: case 0xc9: /* _INT8X2, _INT16X1 */
+        return 2;
+    case 0xc2: case 0xc4: case 0xc8: case 0xca: /* _INT8X4, _INT16X2 */
+        return 4;
+    case 0xc5: case 0xcb:                       /* _INT16X4 */
+    case 0x91: case 0x92: case 0x97: case 0x98: /* BC1, BC4 */
+        return 8;
     default:
         return 16;
     }
@@ -33,9 +45,11 @@ static uint64_t level_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array, unsigned level
 {
     bool layered = array->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP);
     uint64_t width = array->Width >> level, height = array->Height >> level;
+    uint64_t texels = element_texels(array->Format);
     uint64_t depth = layered ? array->Depth : array->Depth >> level;
-    uint64_t row_bytes = up(times(width ? width : 1, element_bytes(array->Format, array->NumChannels)), ROW_BYTES);
-    uint64_t rows = height > 1 ? up(height, ROWS) : 1;
+    uint64_t elements = width ? up(width, texels) / texels : 1;
+    uint64_t row_bytes = up(times(elements, element_bytes(array->Format, array->NumChannels)), ROW_BYTES);
+    uint64_t rows = height > 1 ? up(up(height, texels) / texels, ROWS) : 1;
     return times(times(row_bytes, rows), depth ? depth : 1);
 }
 

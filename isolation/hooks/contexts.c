@@ -177,21 +177,18 @@ static CUresult forget(CUresult result, bool known, const struct holding *held)
     return result;
 }
 
-EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
-{
-    struct holding held;
-    flows_forget_context(context);
-    bool known = holding_take(HOLDING_CONTEXT, (uintptr_t)context, &held);
-    return forget(REAL(cuCtxDestroy_v2)(context), known, &held);
-}
-
-EXPORT CUresult cuCtxDestroy(CUcontext context)
-{
-    struct holding held;
-    flows_forget_context(context);
-    bool known = holding_take(HOLDING_CONTEXT, (uintptr_t)context, &held);
-    return forget(REAL(cuCtxDestroy)(context), known, &held);
-}
+#define DESTROY(name)                                                                                      \
+    EXPORT CUresult name(CUcontext context)                                                                \
+    {                                                                                                      \
+        struct holding held;                                                                               \
+        bool known = holding_take(HOLDING_CONTEXT, (uintptr_t)context, &held);                             \
+        unsigned flows = flows_hold(context);                                                              \
+        CUresult result = REAL(name)(context);                                                             \
+        flows_release(flows, result == CUDA_SUCCESS ? context : NULL, NULL);                               \
+        return forget(result, known, &held);                                                               \
+    }
+DESTROY(cuCtxDestroy)
+DESTROY(cuCtxDestroy_v2)
 
 /* Users of a context are of old: it ends with the last one. */
 EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned flags)
@@ -205,9 +202,10 @@ EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned flags)
 EXPORT CUresult cuCtxDetach(CUcontext context)
 {
     struct holding left;
-    flows_forget_context(context);
     int users = holding_users(HOLDING_CONTEXT, (uintptr_t)context, -1, &left);
+    unsigned flows = flows_hold(context);
     CUresult result = REAL(cuCtxDetach)(context);
+    flows_release(flows, users <= 0 && result == CUDA_SUCCESS ? context : NULL, NULL);
     left.users = 1;
     if (users == 0)
         return forget(result, true, &left);
@@ -319,13 +317,17 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
     return result;
 }
 
-/* After a release or a reset: whether it was the end. */
-static CUresult look_whether_ended(CUresult result, CUdevice device)
+/* With the mutex: a release or a reset, which may be the end. */
+static CUresult leave(CUresult (*real)(CUdevice), CUdevice device)
 {
     struct holding held;
-    bool kept = device >= 0 && device < DEVICES_MAX && primary[device];
-    if (result == CUDA_SUCCESS && kept && !is_active(device)) {
-        if (holding_take(HOLDING_CONTEXT, (uintptr_t)primary[device], &held))
+    CUcontext context = device >= 0 && device < DEVICES_MAX ? primary[device] : NULL;
+    unsigned flows = flows_hold(context);
+    CUresult result = real(device);
+    bool over = context && result == CUDA_SUCCESS && !is_active(device);
+    flows_release(flows, over ? context : NULL, NULL);
+    if (over) {
+        if (holding_take(HOLDING_CONTEXT, (uintptr_t)context, &held))
             ended(&held);
         primary[device] = NULL;
     }
@@ -336,9 +338,7 @@ static CUresult look_whether_ended(CUresult result, CUdevice device)
     EXPORT CUresult name(CUdevice device)                                                                  \
     {                                                                                                      \
         pthread_mutex_lock(&mutex);                                                                        \
-        if (device >= 0 && device < DEVICES_MAX && primary[device])                                        \
-            flows_forget_context(primary[device]);                                                       \
-        CUresult result = look_whether_ended(REAL(name)(device), device);                                  \
+        CUresult result = leave(REAL(name), device);                                                       \
         pthread_mutex_unlock(&mutex);                                                                      \
         return result;                                                                                     \
     }

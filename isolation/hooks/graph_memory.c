@@ -12,7 +12,7 @@
 
 #include <stdlib.h>
 
-enum { DEVICES_MAX = 64, CHILDREN_DEEP = 8 };
+enum { DEVICES_MAX = 64, CHILDREN_DEEP = 64 };
 
 /* What all instantiated graphs can need of a device. */
 static uint64_t needed_bytes[DEVICES_MAX];
@@ -43,6 +43,7 @@ static void add_piece(struct need *need, int device, uint64_t bytes)
     }
 }
 
+/* CUDA_ERROR_OUT_OF_MEMORY: what it needs cannot be counted. */
 static CUresult add_graph(struct need *need, CUgraph graph, int deep);
 
 static CUresult add_node(struct need *need, CUgraphNode node, int deep)
@@ -55,7 +56,9 @@ static CUresult add_node(struct need *need, CUgraphNode node, int deep)
         result = REAL(cuGraphMemAllocNodeGetParams)(node, &parameters);
         if (result == CUDA_SUCCESS && parameters.poolProps.location.type != CU_MEM_LOCATION_TYPE_HOST)
             add_piece(need, parameters.poolProps.location.id & 0xff, parameters.bytesize);
-    } else if (result == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH && deep < CHILDREN_DEEP) {
+    } else if (result == CUDA_SUCCESS && type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        if (deep == CHILDREN_DEEP)
+            return CUDA_ERROR_OUT_OF_MEMORY;
         result = REAL(cuGraphChildGraphNodeGetGraph)(node, &child);
         if (result == CUDA_SUCCESS)
             result = add_graph(need, child, deep + 1);
@@ -181,7 +184,10 @@ static void note(CUgraphExec exec, const struct need *need)
     EXPORT CUresult name parameters                                                                        \
     {                                                                                                      \
         struct need need = {0};                                                                            \
-        if (!exec || add_graph(&need, graph, 0) != CUDA_SUCCESS)                                           \
+        CUresult counted = exec ? add_graph(&need, graph, 0) : CUDA_ERROR_INVALID_VALUE;                   \
+        if (counted == CUDA_ERROR_OUT_OF_MEMORY)                                                           \
+            return counted;                                                                                \
+        if (counted != CUDA_SUCCESS)                                                                       \
             return REAL(name) arguments;                                                                   \
         pthread_mutex_lock(&mutex);                                                                        \
         CUresult result = enter(&need);                                                                    \

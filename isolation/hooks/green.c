@@ -40,7 +40,8 @@ static bool is_active(CUdevice device)
 
 CUresult cuGreenCtxDestroy(CUgreenCtx green);
 
-/* Whether it was the primary context's last user shows when our own hold of that one ends. */
+/* Whether it was the primary context's last user shows when our own hold of that one ends. Its work goes on without it, and its events are of the
+ * primary context. */
 EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
     struct holding held;
@@ -48,10 +49,10 @@ EXPORT CUresult cuGreenCtxDestroy(CUgreenCtx green)
     bool known = REAL(cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS &&
                  holding_take(HOLDING_GREEN, (uintptr_t)context, &held);
     CUdevice device = known ? (CUdevice)held.other : 0;
-    if (known)
-        flows_forget_context(context);
     bool kept = known && is_active(device) && cuDevicePrimaryCtxRetain(&primary, device) == CUDA_SUCCESS;
+    unsigned flows = flows_hold(known ? context : NULL);
     CUresult result = REAL(cuGreenCtxDestroy)(green);
+    flows_release(flows, known && result == CUDA_SUCCESS ? context : NULL, kept && primary == held.context ? primary : NULL);
     if (known && result != CUDA_SUCCESS)
         holding_put(&held);
     if (kept)

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "driver/capture_mode.h"
 #include "driver/driver.h"
 #include "driver/gpus.h"
 #include "driver/real.h"
@@ -327,8 +328,11 @@ static CUresult free_async(CUresult (*real)(CUdeviceptr, CUstream), CUdeviceptr 
     struct holding held;
     bool known = holding_take(HOLDING_LINEAR, address, &held);
     CUresult result = real(address, stream);
-    if (known && result == CUDA_SUCCESS)
+    if (known && result == CUDA_SUCCESS) {
+        int mode = relax_capture_mode();
         REAL(cuStreamSynchronize)(waited_for);
+        restore_capture_mode(mode);
+    }
     return forget(result, known, &held);
 }
 

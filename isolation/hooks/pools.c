@@ -22,8 +22,7 @@ static void note_pool(CUmemoryPool pool, int gpu, uint64_t most_bytes)
 {
     struct holding held = {.key = (uintptr_t)pool, .kind = HOLDING_POOL, .gpu = gpu};
     held.other = most_bytes && most_bytes < RESERVE_CHUNK_BYTES ? GRANULE_BYTES : RESERVE_CHUNK_BYTES;
-    if (!holding_look(HOLDING_POOL, held.key, &held))
-        holding_put(&held);
+    holding_share(&held); /* one that is known stays as it is */
 }
 
 /* Of a pool that was not made through us: some device's default one. */
@@ -135,7 +134,8 @@ static bool has_room(CUmemoryPool pool, size_t bytes)
         return false;
     holding_look(HOLDING_POOL, (uintptr_t)pool, &held);
     uint64_t chunk_bytes = held.other ? held.other : RESERVE_CHUNK_BYTES;
-    uint64_t gaps = (uint64_t)(reserved_counts.pieces + reserved_counts.going) + (reserved_bytes + chunk_bytes - 1) / chunk_bytes;
+    int64_t pieces = reserved_counts.pieces + reserved_counts.going; /* below 0 for a moment, see reserved_note_freed */
+    uint64_t gaps = (uint64_t)(pieces > 0 ? pieces : 0) + (reserved_bytes + chunk_bytes - 1) / chunk_bytes;
     return size >= bytes && (reserved_bytes - used_bytes) / gaps >= size;
 }
 

@@ -159,18 +159,25 @@ EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *han
     return imported(*handle, type, &tag);
 }
 
+/* Whether a mapping shows that there is more of it than is charged. What is charged in a slot stays as it is there. */
+static bool is_larger(CUmemGenericAllocationHandle handle, uint64_t mapped_bytes, struct holding *held)
+{
+    return holding_look(HOLDING_PHYSICAL, handle, held) && held->size == OF_UNKNOWN_SIZE && !held->shared && mapped_bytes > held->bytes;
+}
+
 CUresult physical_pay(CUmemGenericAllocationHandle handle, size_t bytes)
 {
     struct holding held;
     CUresult result = CUDA_SUCCESS;
-    if (!holding_look(HOLDING_PHYSICAL, handle, &held) || held.size != OF_UNKNOWN_SIZE || held.bytes)
+    uint64_t mapped_bytes = whole_granules(bytes);
+    if (!is_larger(handle, mapped_bytes, &held))
         return CUDA_SUCCESS;
     pthread_mutex_lock(&mutex);
-    if (holding_look(HOLDING_PHYSICAL, handle, &held) && !held.bytes && gpu_of_handle(handle, &held.gpu)) {
-        held.bytes = whole_granules(bytes);
-        result = charge_taken(held.gpu, held.bytes);
-        if (result == CUDA_SUCCESS && !holding_charged(HOLDING_PHYSICAL, handle, held.gpu, held.bytes, 0))
-            charge_give(held.gpu, held.bytes);
+    if (is_larger(handle, mapped_bytes, &held) && gpu_of_handle(handle, &held.gpu)) {
+        uint64_t more_bytes = mapped_bytes - held.bytes;
+        result = charge_taken(held.gpu, more_bytes);
+        if (result == CUDA_SUCCESS && !holding_charged(HOLDING_PHYSICAL, handle, held.gpu, mapped_bytes, 0))
+            charge_give(held.gpu, more_bytes);
     }
     pthread_mutex_unlock(&mutex);
     return result;

@@ -39,8 +39,8 @@ static bool joined(const struct container *here)
         return true;
     bool lost = self.slot >= 0 && own_process();
     if (lost)
-        member_leave(here->file, &self);
-    if (!member_join(here->region, here->file, &self)) {
+        slot_leave(here, &self);
+    if (!slot_join(here, &self)) {
         self.slot = -1;
         log_message("%d processes use GPUs in this container already; no more get any", REGION_SLOTS);
         return false;
@@ -59,8 +59,7 @@ static bool take(const struct container *here, int gpu, uint64_t units, uint64_t
     uint64_t limit_units = limit_bytes > beyond_bytes ? (limit_bytes - beyond_bytes) / UNIT_BYTES : 0;
     unsigned slot = (unsigned)self.slot, index = (unsigned)gpu;
     if (!account_take(here->region, index, slot, units, limit_units)) {
-        if (!(members_sweep(here->region, here->file, &self) + shared_settle()) ||
-            !account_take(here->region, index, slot, units, limit_units))
+        if (!slots_sweep(here, &self) || !account_take(here->region, index, slot, units, limit_units))
             return false;
     }
     had_units[gpu] += units;
@@ -170,8 +169,7 @@ CUresult charge_look(int gpu, uint64_t *limit_bytes, uint64_t *used_bytes)
     pthread_mutex_lock(&mutex);
     if (!own_process())
         self.slot = -1;
-    members_sweep(here->region, here->file, &self);
-    shared_settle();
+    slots_sweep(here, &self);
     pthread_mutex_unlock(&mutex);
     *limit_bytes = container_memory_bytes(here, gpu);
     *used_bytes = beyond_bytes(here, gpu, BEYOND_REPORTING);

@@ -1,9 +1,7 @@
 #include "memory/shared.h"
 
 #include "files/account.h"
-#include "files/members.h"
 #include "memory/tags.h"
-#include "process/container.h"
 #include "process/fork_mutex.h"
 
 /* Slots that this process would have left, but for its descriptors; how many, so that there is next to nothing to do where there are none. */
@@ -72,12 +70,11 @@ void shared_leave(int slot)
     pthread_mutex_unlock(&mutex);
 }
 
-unsigned shared_settle(void)
+/* With the mutex. */
+static unsigned settle(const struct container *here)
 {
-    const struct container *here = container_here();
     unsigned left = 0;
-    pthread_mutex_lock(&mutex);
-    for (int i = 0; here && carried_count && i < REGION_SLOTS; i++) {
+    for (int i = 0; carried_count && i < REGION_SLOTS; i++) {
         if (!carried[i] || tag_is_carried(shared_key(i)))
             continue;
         carried[i] = false;
@@ -85,6 +82,28 @@ unsigned shared_settle(void)
         left++;
         member_share_leave(here->region, here->file, i);
     }
+    return left;
+}
+
+bool slot_join(const struct container *here, struct member *self)
+{
+    pthread_mutex_lock(&mutex);
+    bool joined = member_join(here->region, here->file, self);
+    pthread_mutex_unlock(&mutex);
+    return joined;
+}
+
+void slot_leave(const struct container *here, struct member *self)
+{
+    pthread_mutex_lock(&mutex);
+    member_leave(here->file, self);
+    pthread_mutex_unlock(&mutex);
+}
+
+unsigned slots_sweep(const struct container *here, const struct member *self)
+{
+    pthread_mutex_lock(&mutex);
+    unsigned left = members_sweep(here->region, here->file, self) + settle(here);
     pthread_mutex_unlock(&mutex);
     return left;
 }

@@ -3,7 +3,9 @@
 #ifndef ISOLATION_MEMORY_SHARED_H
 #define ISOLATION_MEMORY_SHARED_H
 
+#include "files/members.h"
 #include "memory/holdings.h"
+#include "process/container.h"
 
 /* Charges it, whatever is left of the limit: this process holds it, and gives back what it was charged for it itself. -1: there is no slot,
  * so it stays charged to this process. */
@@ -18,7 +20,10 @@ void shared_leave(int slot);
 /* By which key it is known. */
 uint64_t shared_key(int slot);
 
-/* Lets go of what descriptors kept, and do no longer. Returns of how much memory. */
-unsigned shared_settle(void);
+/* The process's own slot is taken and left, and those of the dead are cleared, with the mutex of this memory's slots: the locks of the file keep
+ * processes apart, but not the threads of one. slots_sweep also lets go of what descriptors kept, and do no longer. Returns of how many slots. */
+bool slot_join(const struct container *here, struct member *self);
+void slot_leave(const struct container *here, struct member *self);
+unsigned slots_sweep(const struct container *here, const struct member *self);
 
 #endif

@@ -25,6 +25,7 @@ struct CUctx_st {
     unsigned flags, api_version;
     uint64_t id;
     bool is_primary;
+    _Atomic int users; /* as cuCtxAttach and cuCtxDetach count them */
     uint64_t cost_bytes;
     uint64_t grown_bytes; /* in addition, implicitly (cuda/module/growth.h); of that: */
     uint64_t stacks_bytes, code_bytes, streams_bytes, managed_bytes;

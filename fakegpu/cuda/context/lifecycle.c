@@ -32,6 +32,7 @@ static CUresult make(struct device *device, unsigned flags, unsigned api_version
     context->flags = flags;
     context->api_version = api_version;
     context->is_primary = is_primary;
+    atomic_store(&context->users, 1);
     context->cost_bytes = cost_bytes;
     memcpy(context->limits, default_limits, sizeof default_limits);
     result = engine_context_created(context);
@@ -113,11 +114,12 @@ EXPORT CUresult cuCtxDestroy_v2(CUcontext context)
 
 EXPORT CUresult cuCtxDestroy(CUcontext context) { return cuCtxDestroy_v2(context); }
 
-/* Attaching is a count of users from times before primary contexts. */
+/* A count of users from times before primary contexts, of which it does not end any. */
 EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned flags)
 {
     ENTER(current);
     REQUIRE_CU(context && !flags);
+    atomic_fetch_add(&current->users, 1);
     *context = current;
     return CUDA_SUCCESS;
 }
@@ -125,7 +127,9 @@ EXPORT CUresult cuCtxAttach(CUcontext *context, unsigned flags)
 EXPORT CUresult cuCtxDetach(CUcontext context)
 {
     READY();
-    return context_valid(context) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    if (!context_valid(context) || context->whole || (context->is_primary && atomic_load(&context->users) == 1))
+        return CUDA_ERROR_INVALID_CONTEXT;
+    return atomic_fetch_sub(&context->users, 1) == 1 ? cuCtxDestroy_v2(context) : CUDA_SUCCESS;
 }
 
 /* --- primary contexts -------------------------------------------------------------------------------------- */

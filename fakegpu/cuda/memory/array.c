@@ -25,34 +25,58 @@ struct CUmipmappedArray_st {
 static CUarray arrays;
 static CUmipmappedArray mipmaps;
 
-/* Bytes of a channel; 0 for formats that are not stored texel by texel. */
-static size_t channel_bytes(int format)
-{
-    switch (format) {
-    case 0x01: /* UNSIGNED_INT8 */
-    case 0x08: /* SIGNED_INT8 */
-        return 1;
-    case 0x02: /* UNSIGNED_INT16 */
-    case 0x09: /* SIGNED_INT16 */
-    case 0x10: /* HALF */
-        return 2;
-    case 0x03: /* UNSIGNED_INT32 */
-    case 0x0a: /* SIGNED_INT32 */
-    case 0x20: /* FLOAT */
-        return 4;
-    default:
-        return 0;
-    }
-}
-
-static size_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape)
-{
-    return channel_bytes(shape->Format) * shape->NumChannels;
-}
-
 static size_t at_least_one(size_t size)
 {
     return size ? size : 1;
+}
+
+/* Formats BC1_UNORM to BC7_UNORM_SRGB: in blocks of four by four texels. */
+static bool is_compressed(const CUDA_ARRAY3D_DESCRIPTOR *shape)
+{
+    return shape->Format >= 0x91 && shape->Format <= 0x9e;
+}
+
+/* Bytes of an element, which is a texel, or a block of texels; 0 for formats of several planes, which are not supported. */
+static size_t element_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape)
+{
+    switch (shape->Format) {
+    case 0x01: /* UNSIGNED_INT8 */
+    case 0x08: /* SIGNED_INT8 */
+        return shape->NumChannels;
+    case 0x02: /* UNSIGNED_INT16 */
+    case 0x09: /* SIGNED_INT16 */
+    case 0x10: /* HALF */
+        return 2 * shape->NumChannels;
+    case 0x03: /* UNSIGNED_INT32 */
+    case 0x0a: /* SIGNED_INT32 */
+    case 0x20: /* FLOAT */
+        return 4 * shape->NumChannels;
+    case 0xc0: case 0xc1: case 0xc2: /* UNORM_INT8X1, X2, X4 */
+        return (size_t)1 << (shape->Format - 0xc0);
+    case 0xc3: case 0xc4: case 0xc5: /* UNORM_INT16X1, X2, X4 */
+        return (size_t)2 << (shape->Format - 0xc3);
+    case 0xc6: case 0xc7: case 0xc8: /* SNORM_INT8X1, X2, X4 */
+        return (size_t)1 << (shape->Format - 0xc6);
+    case 0xc9: case 0xca: case 0xcb: /* SNORM_INT16X1, X2, X4 */
+        return (size_t)2 << (shape->Format - 0xc9);
+    case 0x91: case 0x92: /* BC1_UNORM, BC1_UNORM_SRGB */
+    case 0x97: case 0x98: /* BC4_UNORM, BC4_SNORM */
+        return 8;
+    default:
+        return is_compressed(shape) ? 16 : 0;
+    }
+}
+
+/* Elements next to each other, or one below another, for so many texels. */
+static size_t elements(const CUDA_ARRAY3D_DESCRIPTOR *shape, size_t texels)
+{
+    return is_compressed(shape) ? (texels + 3) / 4 : texels;
+}
+
+static size_t shape_bytes(const CUDA_ARRAY3D_DESCRIPTOR *shape)
+{
+    return elements(shape, shape->Width) * at_least_one(elements(shape, shape->Height)) * at_least_one(shape->Depth) *
+           element_bytes(shape);
 }
 
 static CUresult check_shape(const CUDA_ARRAY3D_DESCRIPTOR *shape, size_t *bytes)
@@ -60,9 +84,9 @@ static CUresult check_shape(const CUDA_ARRAY3D_DESCRIPTOR *shape, size_t *bytes)
     const size_t most = 1 << 20;
     REQUIRE_CU(shape && shape->Width && shape->Width <= most && shape->Height <= most && shape->Depth <= most >> 6);
     REQUIRE_CU(shape->NumChannels == 1 || shape->NumChannels == 2 || shape->NumChannels == 4);
-    if (shape->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) || !channel_bytes(shape->Format))
+    if (shape->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING) || !element_bytes(shape))
         return CUDA_ERROR_NOT_SUPPORTED;
-    *bytes = shape->Width * at_least_one(shape->Height) * at_least_one(shape->Depth) * element_bytes(shape);
+    *bytes = shape_bytes(shape);
     return CUDA_SUCCESS;
 }
 
@@ -185,8 +209,8 @@ bool array_view(CUarray array, struct array_view *view)
     bool good = known(array);
     if (good) {
         const CUDA_ARRAY3D_DESCRIPTOR *shape = &array->shape;
-        *view = (struct array_view){.bytes = array->piece.bytes, .row_bytes = shape->Width * element_bytes(shape),
-                                    .rows = at_least_one(shape->Height), .slices = at_least_one(shape->Depth),
+        *view = (struct array_view){.bytes = array->piece.bytes, .row_bytes = elements(shape, shape->Width) * element_bytes(shape),
+                                    .rows = at_least_one(elements(shape, shape->Height)), .slices = at_least_one(shape->Depth),
                                     .element_bytes = element_bytes(shape), .device = array->context->device};
     }
     memory_unlock();
@@ -232,9 +256,8 @@ static CUresult make_mipmap(CUcontext context, const CUDA_ARRAY3D_DESCRIPTOR *sh
     mipmap->context = context;
     while (mipmap->level_count < levels && result == CUDA_SUCCESS) {
         CUDA_ARRAY3D_DESCRIPTOR level = level_shape(shape, mipmap->level_count);
-        size_t bytes = level.Width * at_least_one(level.Height) * at_least_one(level.Depth) * element_bytes(&level);
         CUarray *array = &mipmap->levels[mipmap->level_count];
-        result = make(context, &level, bytes, array);
+        result = make(context, &level, shape_bytes(&level), array);
         if (result == CUDA_SUCCESS) {
             (*array)->mipmap = mipmap;
             mipmap->level_count++;

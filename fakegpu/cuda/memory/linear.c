@@ -147,7 +147,19 @@ static bool free_record(CUdeviceptr address)
     }
 }
 
-/* Work that uses the memory is waited for first, as the real driver does. */
+CUresult linear_free(CUcontext context, CUdeviceptr address)
+{
+    struct memory memory;
+    REQUIRE_CU(memory_find(address, &memory) && memory.start == (uintptr_t)address);
+    CUresult result = engine_synchronize(memory.context ? memory.context : context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    memory_lock();
+    bool freed = free_record(address);
+    memory_unlock();
+    return freed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     struct memory memory;
@@ -156,13 +168,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
         return CUDA_SUCCESS;
     REQUIRE_CU(memory_find(address, &memory) && memory.start == (uintptr_t)address);
     REFUSE_BESIDE_CAPTURES();
-    CUresult result = engine_synchronize(memory.context ? memory.context : context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    memory_lock();
-    bool freed = free_record(address);
-    memory_unlock();
-    return freed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return linear_free(context, address);
 }
 
 EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)

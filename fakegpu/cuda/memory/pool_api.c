@@ -94,7 +94,7 @@ EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream)
         record->being_freed = true;
     memory_unlock();
     if (ordinary)
-        return cuMemFree_v2(address);
+        return linear_free(context, address);
     REQUIRE_CU(good);
     return engine_after(stream, give_back, (void *)(uintptr_t)address);
 }

@@ -49,6 +49,9 @@ void memory_give_back(CUcontext context, const struct piece *piece);
 /* Under lock, when a context ends: its arrays. */
 void arrays_end_context(CUcontext context);
 
+/* Plain memory. Work that uses it is waited for first, as the real driver does. */
+CUresult linear_free(CUcontext context, CUdeviceptr address);
+
 /* Under lock: what a record of that kind is made of, away, and the record too. */
 void ipc_close(struct record *record);
 void host_free(struct record *record);

@@ -11,7 +11,7 @@ enum { KEPT_FREE = 256 };
 
 /* Guards every event's mark and the pool; never held for long. Events are never freed, so stale handles are recognized. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static CUevent oldest_free, newest_free;
+static CUevent living, oldest_free, newest_free;
 static unsigned free_count;
 
 bool event_valid(CUevent event)
@@ -46,18 +46,25 @@ EXPORT CUresult cuEventCreate(CUevent *made, unsigned flags)
     memset(event, 0, sizeof *event);
     event->context = context;
     event->flags = flags;
+    pthread_mutex_lock(&mutex);
+    if ((event->next = living))
+        living->link = &event->next;
+    event->link = &living;
+    living = event;
+    pthread_mutex_unlock(&mutex);
     atomic_store(&event->magic, EVENT_MAGIC);
     *made = event;
     return CUDA_SUCCESS;
 }
 
 /* What waits for it goes on waiting: the mark lives as long as it is wanted. */
-EXPORT CUresult cuEventDestroy_v2(CUevent event)
+static void destroy(CUevent event)
 {
-    EVENT(event);
     capture_forget_event(event);
     atomic_store(&event->magic, 0);
     pthread_mutex_lock(&mutex);
+    if ((*event->link = event->next))
+        event->next->link = event->link;
     mark_drop(event->mark);
     event->mark = NULL;
     event->next = NULL;
@@ -67,7 +74,25 @@ EXPORT CUresult cuEventDestroy_v2(CUevent event)
         oldest_free = event;
     newest_free = event;
     pthread_mutex_unlock(&mutex);
+}
+
+EXPORT CUresult cuEventDestroy_v2(CUevent event)
+{
+    EVENT(event);
+    destroy(event);
     return CUDA_SUCCESS;
+}
+
+void events_end_context(CUcontext context)
+{
+    for (CUevent event;; destroy(event)) {
+        pthread_mutex_lock(&mutex);
+        for (event = living; event && event->context != context;)
+            event = event->next;
+        pthread_mutex_unlock(&mutex);
+        if (!event)
+            return;
+    }
 }
 
 struct mark *event_mark(CUevent event)

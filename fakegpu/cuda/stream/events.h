@@ -12,7 +12,8 @@ struct CUevent_st {
     _Atomic bool shared;          /* with another process */
     struct mark *mark;            /* NULL: never recorded */
     struct capture_point *point;  /* of its record in a capture, which counts instead; NULL: none */
-    CUevent next;
+    CUevent next;                 /* among those that live, or are free */
+    CUevent *link;                /* to it, while it lives */
 };
 
 bool event_valid(CUevent event);
@@ -25,5 +26,8 @@ struct work event_record(CUevent event);
 
 /* The work that waits for the event's last record; false: it was never recorded, there is nothing to wait for. */
 bool event_wait(CUevent event, struct work *work);
+
+/* A context's events end with it. */
+void events_end_context(CUcontext context);
 
 #endif

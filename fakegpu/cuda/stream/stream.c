@@ -5,6 +5,7 @@
 #include "cuda/module/growth.h"
 #include "cuda/stream/capturing.h"
 #include "cuda/stream/context_work.h"
+#include "cuda/stream/events.h"
 #include "cuda/stream/executor.h"
 #include "cuda/stream/streams.h"
 
@@ -135,6 +136,7 @@ void engine_context_ending(CUcontext context)
     context->streams->ending = true;
     executor_unlock(executor);
     engine_synchronize(context);
+    events_end_context(context);
     executor_lock(executor);
     for (CUstream stream = context->streams->streams, next; stream; stream = next) {
         next = stream->next;

@@ -148,7 +148,7 @@ static int take_context(struct held *held)
 }
 
 /* One allocation in one of KINDS ways; the driver's answer. */
-static int take(struct held *held, int kind, size_t bytes)
+static inline int take(struct held *held, int kind, size_t bytes)
 {
     struct properties properties = {1, 0, 1, 0, NULL, {0}};
     struct array array = {4096, bytes / 4096 / 4 + 1, 0x20, 1};
@@ -169,7 +169,7 @@ static int take(struct held *held, int kind, size_t bytes)
     }
 }
 
-static int give(const struct held *held)
+static inline int give(const struct held *held)
 {
     switch (held->kind) {
     case 0: case 1: case 2: return cuda.free(held->address);

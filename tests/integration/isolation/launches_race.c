@@ -17,6 +17,7 @@ static unsigned rounds;
 static _Atomic unsigned failures;
 static int (*initialise)(unsigned), (*make_context)(void **, unsigned, int);
 static int (*set_current)(void *), (*destroy_context)(void *), (*load_module)(void **, const char *);
+static int (*retain)(void **, int), (*release)(int);
 static int (*get_function)(void **, void *, const char *), (*make_stream)(void **, unsigned), (*wait_for)(void *);
 static int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 static int (*begin)(void *, int), (*end)(void *, void **), (*instantiate)(void **, void *, unsigned long long);
@@ -53,6 +54,15 @@ static void *work(void *argument)
         }
         if (whole)
             check(launch_graph(whole, stream));
+        if (round % 30 == 15) {
+            check(retain(&other, 0));
+            check(set_current(other));
+            check(load_module(&module, ptx));
+            check(get_function(&kernel, module, "spin"));
+            spin(NULL, kernel, 200000);
+            check(set_current(context));
+            check(release(0)); /* of all threads, the last one ends it */
+        }
         if (round % 60 == 30) {
             check(make_context(&other, 0, 0));
             check(load_module(&module, ptx));
@@ -87,6 +97,8 @@ int main(int count, char **words)
     LOAD(make_context, "cuCtxCreate_v2");
     LOAD(set_current, "cuCtxSetCurrent");
     LOAD(destroy_context, "cuCtxDestroy_v2");
+    LOAD(retain, "cuDevicePrimaryCtxRetain");
+    LOAD(release, "cuDevicePrimaryCtxRelease_v2");
     LOAD(load_module, "cuModuleLoadData");
     LOAD(get_function, "cuModuleGetFunction");
     LOAD(make_stream, "cuStreamCreate");

@@ -3,6 +3,7 @@ bench-isolation``.
 """
 
 import os
+import resource
 import struct
 import subprocess
 import time
@@ -119,6 +120,78 @@ def test_work_is_charged_its_duration(container: LimitedContainer, containers: P
     assert figures["grants"] > 0
     # No upper bound: on a busy machine marks lie further apart than the work between them.
     assert figures["used"] > 40e6
+
+
+#: Work is put into the primary context, and between two pieces there is some ``pause``.
+PRIMARY = (
+    LOAD
+    + """
+first, made = c_void_p(), c_void_p()
+must("cuCtxGetCurrent", byref(first))
+must("cuDevicePrimaryCtxRetain", byref(made), 0)
+
+def enter():
+    must("cuCtxSetCurrent", made)
+    must("cuModuleLoadData", byref(module), PTX)
+    must("cuModuleGetFunction", byref(spin), module, b"spin")
+enter()
+
+def retain():
+    must("cuDevicePrimaryCtxRetain", byref(c_void_p()), 0)
+    must("cuDevicePrimaryCtxRelease_v2", 0)
+
+def attach():
+    must("cuCtxAttach", byref(c_void_p()), 0)
+    must("cuCtxDetach", made)
+
+def green():
+    resource, description, green = ctypes.create_string_buffer(144), c_void_p(), c_void_p()
+    must("cuDeviceGetDevResource", 0, resource, 1)
+    must("cuDevResourceGenerateDesc", byref(description), resource, 1)
+    must("cuGreenCtxCreate", byref(green), description, 0, 1)
+    must("cuGreenCtxDestroy", green)
+
+def refused():
+    assert call("cuCtxDestroy_v2", made) == 201
+
+def end():
+    must("cuDevicePrimaryCtxRelease_v2", 0)
+    must("cuDevicePrimaryCtxRetain", byref(made), 0)
+    enter()
+"""
+)
+
+
+@pytest.mark.parametrize("pause", ["retain", "attach", "green", "refused", "end"])
+def test_work_is_charged_whatever_becomes_of_its_context_meanwhile(
+    container: LimitedContainer, containers: Path, pause: str
+) -> None:
+    here = container(more=" core_percent=50")
+    place(containers, here)
+    with arbiter(containers):
+        run_tenant(here, PRIMARY + f"for _ in range(40):\n    launch(2_000_000)\n    {pause}()")
+    assert page(here)["used"] > 60e6
+
+
+def test_work_of_green_contexts_is_charged_after_they_ended(
+    container: LimitedContainer, containers: Path
+) -> None:
+    here = container(more=" core_percent=50")
+    place(containers, here)
+    lines = """
+for _ in range(40):
+    resource, description, green = ctypes.create_string_buffer(144), c_void_p(), c_void_p()
+    must("cuDeviceGetDevResource", 0, resource, 1)
+    must("cuDevResourceGenerateDesc", byref(description), resource, 1)
+    must("cuGreenCtxCreate", byref(green), description, 0, 1)
+    must("cuCtxFromGreenCtx", byref(made), green)
+    must("cuCtxSetCurrent", made)
+    launch(2_000_000)
+    must("cuGreenCtxDestroy", green)
+"""
+    with arbiter(containers):
+        run_tenant(here, PRIMARY + lines)
+    assert page(here)["used"] > 60e6
 
 
 @pytest.mark.parametrize("percent", [5, 100])
@@ -405,6 +478,45 @@ def test_containers_that_come_and_go(
                 (folder / name).unlink()
             folder.rmdir()
         assert running.poll() is None
+
+
+def test_a_container_that_was_refused_gets_its_place_once_another_has_left(
+    container: LimitedContainer, containers: Path
+) -> None:
+    """As many containers as there are places, all with the same files, and one more."""
+    places = 256
+    crowd, here = container(more=" core_percent=1"), container(more=" core_percent=1")
+    for number in range(places):
+        folder = containers / f"c-{number}"
+        folder.mkdir()
+        os.link(crowd.usage, folder / "usage")
+        os.link(crowd.limits, folder / "limits")
+    with arbiter(containers) as running:
+        tasks = Path(f"/proc/{running.pid}/task")
+        wait_until(lambda: len(list(tasks.iterdir())) > places)
+        place(containers, here)
+        assert running.stderr
+        assert f"{here.run.name}/usage: no place is left" in running.stderr.readline()
+        assert page(here)["heartbeat"] == 0
+        for name in ("limits", "usage"):
+            (containers / "c-0" / name).unlink()
+        wait_until(lambda: page(here)["heartbeat"] > 0)
+
+
+def test_a_container_is_admitted_once_the_arbiter_has_what_that_takes(
+    container: LimitedContainer, containers: Path
+) -> None:
+    here = container(more=" core_percent=40")
+    with arbiter(containers) as running:
+        assert running.stderr
+        used = len(list(Path(f"/proc/{running.pid}/fd").iterdir()))
+        most = resource.prlimit(running.pid, resource.RLIMIT_NOFILE)
+        # The two folders can be opened, and no file in them.
+        resource.prlimit(running.pid, resource.RLIMIT_NOFILE, (used + 2, most[1]))
+        place(containers, here)
+        assert "Too many open files" in running.stderr.readline()
+        resource.prlimit(running.pid, resource.RLIMIT_NOFILE, most)
+        wait_until(lambda: page(here)["heartbeat"] > 0)
 
 
 @pytest.mark.timeout(600)

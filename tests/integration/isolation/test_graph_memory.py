@@ -59,6 +59,30 @@ assert used() == base, used()
     )
 
 
+def test_graphs_are_counted_however_deep_they_lie_or_refused(container: LimitedContainer) -> None:
+    run_tenant(
+        container(),
+        GRAPHS
+        + """
+def inside(graph, levels):
+    for _ in range(levels):
+        outer = c_void_p()
+        must("cuGraphCreate", byref(outer), 0)
+        must("cuGraphAddChildGraphNode", byref(c_void_p()), outer, None, c_size_t(0), graph)
+        graph = outer
+    return graph
+
+assert instantiate(inside(graph_with(4096 * MIB), 9))[0] == OUT_OF_MEMORY
+assert instantiate(inside(graph_with(4096 * MIB), 64))[0] == OUT_OF_MEMORY
+assert instantiate(inside(graph_with(), 64))[0] == 0
+assert instantiate(inside(graph_with(), 65))[0] == OUT_OF_MEMORY
+assert used() == base, used()
+result, exec = instantiate(inside(graph_with(200 * MIB), 20))
+assert (result, used()) == (0, base + 200), used()
+""",
+    )
+
+
 def test_graphs_without_memory_cost_none(container: LimitedContainer) -> None:
     run_tenant(container(), GRAPHS + "assert instantiate(graph_with())[0] == 0\nassert used() == base\n")
 

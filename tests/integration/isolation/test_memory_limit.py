@@ -73,6 +73,39 @@ sys.stdin.read()
         assert int(line()) == driver_used_mib(here.node)
 
 
+@pytest.mark.parametrize(
+    ("format_", "width", "height", "channels"),
+    [
+        (0xC0, 1 << 14, 1 << 12, 1),  # UNORM_INT8X1
+        (0xC8, 1 << 12, 1 << 12, 4),  # SNORM_INT8X4
+        (0xC4, 1 << 12, 1 << 12, 2),  # UNORM_INT16X2
+        (0xCB, 1 << 12, 1 << 11, 4),  # SNORM_INT16X4
+        (0x91, 1 << 14, 1 << 13, 4),  # BC1_UNORM
+        (0x98, 1 << 14, 1 << 13, 1),  # BC4_SNORM
+        (0x9E, 1 << 13, 1 << 13, 4),  # BC7_UNORM_SRGB
+    ],
+)
+def test_an_array_is_charged_what_it_takes_in_every_format(
+    format_: int, width: int, height: int, channels: int, container: LimitedContainer
+) -> None:
+    """Each of 64 MiB."""
+    here = container()
+    lines = f"""
+context()
+base, handle = used(), c_void_p()
+shape = Array3D({width}, {height}, 0, {format_}, {channels}, 0)
+must("cuArray3DCreate_v2", byref(handle), byref(shape))
+assert used() == base + 64, used() - base
+must("cuMipmappedArrayCreate", byref(handle), byref(shape), 1)
+print(base, used(), flush=True)
+sys.stdin.read()
+"""
+    with running_tenant(here, lines) as line:
+        base, charged = map(int, line().split())
+        assert charged == base + 128
+        assert driver_used_mib(here.node) == charged
+
+
 def test_a_context_is_charged_the_drivers_figure_until_it_is_destroyed(
     container: LimitedContainer,
 ) -> None:

@@ -38,6 +38,11 @@ def test_threads_of_one_process(sanitizer: str, container: LimitedContainer) -> 
     assert run(container(), sanitizer, "threads_race", "8", "300") == "0 failures, 0 bytes left behind\n"
 
 
+def test_threads_that_share_memory(sanitizer: str, container: LimitedContainer) -> None:
+    here = container()
+    assert run(here, sanitizer, "sharing_race", here.usage, "3", "300") == "0 times it was not charged\n"
+
+
 def test_threads_while_the_driver_allocates_by_itself(
     sanitizer: str, container: LimitedContainer, tmp_path: Path
 ) -> None:

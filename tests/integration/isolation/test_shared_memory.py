@@ -178,6 +178,36 @@ def test_memory_exported_without_the_library_is_charged_when_it_is_mapped(
         bare.end(kill=True)
 
 
+def test_a_larger_mapping_of_memory_exported_without_the_library_is_charged_as_well(
+    container: LimitedContainer,
+) -> None:
+    here = container(1000)
+    bare = Talker(here, bare=True)
+    try:
+        with talkers(here) as (program,):
+            base = program.used()
+            _, file = made("handle", bare, 600)
+            held = joined(bare, file, program)[1]
+            program(f"address = put_at({held}, 600)[1]")
+            program("must('cuMemUnmap', c_uint64(address), c_size_t(600 * MIB))")
+            program(f"let_go({held})")
+            assert program.used() == base
+            held = joined(bare, file, program)[1]
+            small = program.good(f"put_at({held}, 2)")
+            assert program.used() == base + 2
+            assert program.good(f"put_at({held}, 600)")
+            assert program.used() == base + 600
+            program(f"must('cuMemUnmap', c_uint64({small}), c_size_t(2 * MIB))")
+            assert program.used() == base + 600
+            _, file = made("handle", bare, 600)
+            held = joined(bare, file, program)[1]
+            assert program.good(f"put_at({held}, 2)")
+            assert program(f"put_at({held}, 600)[0]") == OUT_OF_MEMORY
+            assert program.used() == base + 602
+    finally:
+        bare.end(kill=True)
+
+
 @pytest.mark.parametrize("size", [1000, 300_000, 3 << 20])
 def test_opened_memory_counts_whole_pages_and_ends_with_the_context(
     size: int, container: LimitedContainer

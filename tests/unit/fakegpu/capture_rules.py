@@ -37,6 +37,9 @@ event = made("cuEventCreate", 0)
 must("cuEventRecord", event, other)
 address, allocated = c_uint64(), c_uint64()
 must("cuMemAlloc_v2", byref(allocated), c_size_t(1 << 20))
+plain = [c_uint64(), c_uint64()]
+for each in plain:
+    must("cuMemAlloc_v2", byref(each), c_size_t(1 << 20))
 must("cuStreamSynchronize", other)
 CALLS: dict[str, Callable[[], int]] = {
     "cuEventQuery": lambda: cuda.cuEventQuery(event),
@@ -47,6 +50,8 @@ CALLS: dict[str, Callable[[], int]] = {
     "cuMemPoolGetAttribute": lambda: cuda.cuMemPoolGetAttribute(pool, RESERVED, byref(c_uint64())),
     "cuMemPoolTrimTo": lambda: cuda.cuMemPoolTrimTo(pool, c_size_t(0)),
     "cuMemAllocAsync": lambda: cuda.cuMemAllocAsync(byref(address), c_size_t(1 << 20), other),
+    # Of plain memory, which is freed when the stream gets there.
+    "cuMemFreeAsync": lambda: cuda.cuMemFreeAsync(plain.pop(), other),
     "cuMemFree": lambda: cuda.cuMemFree_v2(allocated),
     "cuEventCreate": lambda: cuda.cuEventCreate(byref(c_void_p()), 0),
     "cuEventRecord": lambda: cuda.cuEventRecord(event, other),

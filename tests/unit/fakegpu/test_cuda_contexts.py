@@ -107,6 +107,29 @@ def test_contexts_are_a_stack(cuda: CudaProcess) -> None:
     assert cuda.good("cuCtxGetId", first, OUT) != cuda.good("cuCtxGetId", second, OUT)
 
 
+def test_a_context_that_was_attached_to_ends_with_its_last_user(cuda: CudaProcess) -> None:
+    context = cuda.good("cuCtxCreate_v2", OUT, 0, 0)
+    assert cuda.good("cuCtxAttach", OUT, 0) == context
+    cuda.good("cuCtxDetach", context)
+    cuda.good("cuCtxGetApiVersion", context, Out(4))
+    cuda.good("cuCtxDetach", context)
+    assert cuda.cu("cuCtxDetach", context) == "INVALID_CONTEXT"
+    primary = cuda.good("cuDevicePrimaryCtxRetain", OUT, 0)
+    assert cuda.cu("cuCtxDetach", primary) == "INVALID_CONTEXT"
+
+
+def test_events_end_with_their_context(cuda: CudaProcess) -> None:
+    other = cuda.good("cuCtxCreate_v2", OUT, 0, 0)
+    kept = cuda.good("cuEventCreate", OUT, 0)
+    context = cuda.good("cuCtxCreate_v2", OUT, 0, 0)
+    events = [cuda.good("cuEventCreate", OUT, 0) for _ in range(3)]
+    cuda.good("cuEventDestroy_v2", events[1])
+    cuda.good("cuCtxDestroy_v2", context)
+    cuda.good("cuCtxSetCurrent", other)
+    assert {cuda.cu("cuEventQuery", event) for event in events} == {"INVALID_HANDLE"}
+    cuda.good("cuEventQuery", kept)
+
+
 def test_a_destroyed_context_is_an_error_for_every_thread_that_still_has_it(cuda: CudaProcess) -> None:
     below = cuda.good("cuCtxCreate_v2", OUT, 0, 0)
     cuda.good("cuCtxCreate_v2", OUT, 0, 1)

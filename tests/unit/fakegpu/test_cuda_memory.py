@@ -81,8 +81,23 @@ def deep_array(cuda: CudaProcess) -> Callable[[], object]:
     return lambda: cuda.good("cuArrayDestroy", handle)
 
 
+def normalized_array(cuda: CudaProcess) -> Callable[[], object]:
+    handle = cuda.good("cuArray3DCreate_v2", OUT, pack("QQQiII", 1024, 1280, 0, 0xC5, 4, 0))
+    return lambda: cuda.good("cuArrayDestroy", handle)
+
+
+def compressed_array(cuda: CudaProcess) -> Callable[[], object]:
+    """Of BC1: eight bytes for each four by four texels; the last blocks are not full."""
+    handle = cuda.good("cuArray3DCreate_v2", OUT, pack("QQQiII", 4093, 5117, 0, 0x91, 4, 0))
+    return lambda: cuda.good("cuArrayDestroy", handle)
+
+
 @pytest.mark.parametrize(
-    "take", [plain, pitched, managed, physical, mapped_after_release, flat_array, deep_array]
+    "take",
+    [
+        *(plain, pitched, managed, physical, mapped_after_release),
+        *(flat_array, deep_array, normalized_array, compressed_array),
+    ],
 )
 def test_each_kind_of_memory_is_taken_from_the_gpu_and_freed(
     cuda: CudaProcess, take: Callable[[CudaProcess], Callable[[], object]]
