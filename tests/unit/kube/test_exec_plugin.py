@@ -137,7 +137,9 @@ async def test_a_child_of_a_program_that_hangs_is_not_waited_for(
     monkeypatch.setattr(execplugin, "_KILLED_S", 0.1)
     pid = tmp_path / "pid"
     os.mkfifo(pid)
-    script = f"import signal\nif not os.fork(): open({str(pid)!r}, 'w').write(str(os.getpid()))\nsignal.pause()"
+    script = (
+        f"import signal\nif not os.fork(): open({str(pid)!r}, 'w').write(str(os.getpid()))\nsignal.pause()"
+    )
     running = asyncio.create_task(
         run_plugin(ExecPlugin(program(tmp_path, script)), timeout_s=5.0, terminal=False)
     )
