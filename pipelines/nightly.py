@@ -56,8 +56,11 @@ STEPS: Final = (
         needs=_BUILT,
         rerun="make e2e-parts MARKS=nightly E2E_ARGS=\"-k '{names}'\"",
     ),
-    # Cgroups of version 2 and AppArmor. An emulated machine takes a quarter of an hour.
-    _alone("e2e-apparmor", "make e2e-virtual SECURITY=apparmor", 3600, needs=_BUILT),
+    # Cgroups of version 2, AppArmor and SELinux. An emulated machine takes a quarter of an hour.
+    *(
+        _alone(f"e2e-{security}", f"make e2e-virtual SECURITY={security}", 3600, needs=_BUILT)
+        for security in ("apparmor", "selinux")
+    ),
     _alone("soak", "make soak MINUTES=5", 1200),
     _alone("soak-slow", "make soak-slow", 1800),
     _alone("race-isolation", "make race-isolation", 600),
