@@ -123,7 +123,7 @@ class PolicyWatches:
         self._read: set[str] = set()
         self._without_policies: set[str] = set()
         # Stored, as the informer will not report them again when another namespace has lost its policies.
-        self._passed_over: dict[str, ResourcePolicy] = {}
+        self._ignored: dict[str, ResourcePolicy] = {}
 
     # --- informer events --------------------------------------------------------------------------
 
@@ -135,35 +135,35 @@ class PolicyWatches:
         """A policy was added or changed."""
         known = self._policies.census.namespaces
         if item.namespace not in known and len(known) >= MOST_NAMESPACES:
-            self._passed_over[item.key] = item
+            self._ignored[item.key] = item
             logger.error(
                 "ResourcePolicy %s is ignored: %d namespaces have policies, and more are not followed",
                 item.key,
                 MOST_NAMESPACES,
             )
             return
-        self._passed_over.pop(item.key, None)
+        self._ignored.pop(item.key, None)
         self._policies.upsert_policy(item)
         self._changed.set()
 
     def remove(self, key: str, last: ResourcePolicy) -> None:
         """A policy was deleted."""
-        if self._passed_over.pop(key, None) is not None:
+        if self._ignored.pop(key, None) is not None:
             return
         self._policies.remove_policy(key)
         if last.namespace not in self._policies.census.namespaces:
             self._without_policies.add(last.namespace)
             self._read.discard(last.namespace)
-            self._watch_passed_over()
+            self._watch_ignored()
         self._changed.set()
 
-    def _watch_passed_over(self) -> None:
+    def _watch_ignored(self) -> None:
         """Another namespace may be watched: the one whose policies were ignored first."""
-        first = next(iter(self._passed_over.values()), None)
+        first = next(iter(self._ignored.values()), None)
         if first is not None:
             logger.info("ResourcePolicies of namespace %s are followed now", first.namespace)
             for policy in [
-                policy for policy in self._passed_over.values() if policy.namespace == first.namespace
+                policy for policy in self._ignored.values() if policy.namespace == first.namespace
             ]:
                 self.upsert(policy)
 
@@ -219,7 +219,7 @@ class PolicyWatches:
     async def _follow(self) -> None:
         """Watch policies, and what they need, until the kind is deleted."""
         self._read.clear()
-        self._passed_over.clear()
+        self._ignored.clear()
         policies = Informer(self._session, PATH, decode_keyed_policy, self)
         self._running, self._informers = {}, {}
         self._start(_POLICIES, policies)
