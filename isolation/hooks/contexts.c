@@ -214,9 +214,9 @@ EXPORT CUresult cuCtxDetach(CUcontext context)
     return result;
 }
 
-/* --- stacks ------------------------------------------------------------------------------------------------------- */
+/* --- stacks and heaps --------------------------------------------------------------------------------------------- */
 
-enum { LIMIT_STACK_SIZE = 0, MULTIPROCESSORS = 16, THREADS_OF_EACH = 39, USUAL_STACK_BYTES = 1024 };
+enum { LIMIT_STACK_SIZE = 0, LIMIT_MALLOC_HEAP_SIZE = 2, MULTIPROCESSORS = 16, THREADS_OF_EACH = 39, USUAL_STACK_BYTES = 1024 };
 
 /* What stacks take in addition: one for every thread that the GPU can run at once, of which the usual size is part of a context's cost. (An H200 with driver
  * 580: 8 KiB take 1,848 MiB, 16 KiB 3,960.) */
@@ -256,13 +256,27 @@ static CUresult set_stacks(CUcontext context, size_t stack_bytes)
     return CUDA_SUCCESS;
 }
 
+/* With the mutex. A heap costs nothing until a kernel uses it and is counted then (memory/beyond.h): one that could not fit is refused, and others are not
+ * charged. */
+static CUresult set_heap(CUcontext context, size_t heap_bytes)
+{
+    struct holding held;
+    if (holding_look(HOLDING_CONTEXT, (uintptr_t)context, &held)) {
+        CUresult result = charge_take(held.gpu, heap_bytes);
+        if (result != CUDA_SUCCESS)
+            return result;
+        charge_give(held.gpu, heap_bytes);
+    }
+    return REAL(cuCtxSetLimit)(LIMIT_MALLOC_HEAP_SIZE, heap_bytes);
+}
+
 EXPORT CUresult cuCtxSetLimit(int limit, size_t value)
 {
     CUcontext context = context_with_memory();
-    if (limit != LIMIT_STACK_SIZE || !context)
+    if ((limit != LIMIT_STACK_SIZE && limit != LIMIT_MALLOC_HEAP_SIZE) || !context)
         return REAL(cuCtxSetLimit)(limit, value);
     pthread_mutex_lock(&mutex);
-    CUresult result = set_stacks(context, value);
+    CUresult result = limit == LIMIT_STACK_SIZE ? set_stacks(context, value) : set_heap(context, value);
     pthread_mutex_unlock(&mutex);
     return result;
 }

@@ -339,7 +339,7 @@ def test_stacks_are_charged_when_the_driver_allocates_them_with_the_next_launch(
         assert charged_mib - 2 <= driver_used_mib(here.node) <= charged_mib
 
 
-def test_stacks_that_do_not_fit_are_refused_and_freed_with_their_context(
+def test_stacks_and_heaps_that_do_not_fit_are_refused_and_stacks_are_freed_with_their_context(
     container: LimitedContainer,
 ) -> None:
     run_tenant(
@@ -355,9 +355,13 @@ assert used() == charged
 found = c_size_t()
 must("cuCtxGetLimit", byref(found), 0)
 assert found.value == 8 << 10
-# Heaps cost nothing before they are used.
+# Heaps cost nothing before they are used, but one that cannot fit is refused.
 must("cuCtxSetLimit", 2, c_size_t(64 << 20))
+assert call("cuCtxSetLimit", 2, c_size_t(4 << 30)) == OUT_OF_MEMORY
+assert call("cuCtxSetLimit", 2, c_size_t(2**64 - 1)) == OUT_OF_MEMORY
 assert used() == charged
+must("cuCtxGetLimit", byref(found), 2)
+assert found.value == 64 << 20
 must("cuCtxDestroy_v2", made)
 context()
 assert used() <= before
