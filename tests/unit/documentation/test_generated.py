@@ -7,7 +7,7 @@ import pytest
 from documentation import command_line
 from documentation.__main__ import DOCS, GENERATED, PROJECT
 from documentation.chart_values import Value, values
-from documentation.command_line import HelpFailed, tidied
+from documentation.command_line import HelpFailed, tidied, without_options
 
 VALUES = """\
 # -- What a unit is.
@@ -59,6 +59,19 @@ def test_each_command_of_a_role_has_a_section() -> None:
     page = (DOCS / "reference" / "command-line.md").read_text()
     for command in ("schema", "show", "check"):
         assert f"## `gpushare config {command}`\n\n```text\nusage: gpushare config {command} " in page
+
+
+def test_lists_of_options_are_left_out_if_another_page_has_all_of_them() -> None:
+    known = (
+        "moving:\n  what moves\n\n  --speed M, --velocity M\n                how fast\n  --no-move     stay\n"
+    )
+    other = "options:\n  -h, --help    show this\n  -d, --details  more\n"
+    text = f"usage: x [--speed M]\n\nMoves.\n\n{known}\n{other}\nexamples:\n  x --speed 3\n"
+    flags = frozenset({"--speed", "--velocity", "--no-move", "--help"})
+    assert (
+        without_options(text, flags)
+        == f"usage: x [--speed M]\n\nMoves.\n\n{other}\nexamples:\n  x --speed 3\n"
+    )
 
 
 def test_a_role_without_help_is_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
