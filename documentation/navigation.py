@@ -42,20 +42,18 @@ SECTIONS: Final = (
     Section(
         "How to",
         (
-            ("Install", "how-to/install.md"),
+            ("Install", "guide/install.md"),
             ("Label nodes", "how-to/label-nodes.md"),
             ("Share without isolation", "how-to/share-without-isolation.md"),
             ("Share with isolation", "how-to/share-with-isolation.md"),
             ("Allocate compute", "how-to/allocate-compute.md"),
             ("Change the memory unit", "how-to/change-the-unit.md"),
-            ("Query allocations", "how-to/query.md"),
             ("Request MiB and percent", "guide/requests.md"),
             ("Burstable memory", "guide/burstable-memory.md"),
             ("Migrate from HAMi or KAI", "guide/migrate.md"),
             ("Multiple and whole GPUs", "guide/several-gpus.md"),
             ("MIG instances", "guide/mig.md"),
             ("GPU topology", "guide/topology.md"),
-            ("Share through ResourceClaims", "how-to/share-with-claims.md"),
             ("ResourceClaims (DRA)", "guide/dra.md"),
             ("Scale on GPU use (HPA, KEDA)", "how-to/scale-on-gpu-use.md"),
             ("Gangs", "guide/gangs.md"),
@@ -112,10 +110,7 @@ SECTIONS: Final = (
     ),
     Section(
         "Operation",
-        (
-            ("Install, values, remove", "guide/install.md"),
-            ("Upgrade, fail-over, removal", "operation/operate.md"),
-        ),
+        (("Upgrade, fail-over, removal", "operation/operate.md"),),
         rest=("operation", "guide"),
     ),
     Section(

@@ -30,9 +30,8 @@ PLACES: Final = (
     *(Place(chart, '\nappVersion: "{}"\n') for chart in _CHARTS),
     Place("images/Containerfile", "\nARG VERSION={}\n"),
     Place("docs/developer/images.md", "/gpushare:{} "),
-    Place("docs/guide/install.md", "/gpushare:{}`"),
-    Place("docs/how-to/install.md", "/gpushare:{}"),
-    Place("docs/how-to/install.md", "/gpushare.tar:{}"),
+    Place("docs/guide/install.md", "/gpushare:{}"),
+    Place("docs/guide/install.md", "/gpushare.tar:{}"),
     Place("docs/developer/scheduler-plugins.md", "/gpushare:{}\n"),
     Place("docs/operation/operate.md", "| after {} |", becomes="| {} |"),
 )

@@ -35,7 +35,7 @@ PROJECT = product.PROJECT
 ARCHIVE = PROJECT / "build" / "images" / "gpushare.tar"
 CRANE = Program("crane", "crane", "github.com/google/go-containerregistry/cmd/crane")
 #: Commands that the page has a reader type, in its order.
-COMMANDS = [command.text for command in commands_typed_by(__file__, "docs/how-to/install.md")]
+COMMANDS = [command.text for command in commands_typed_by(__file__, "docs/guide/install.md")]
 REGISTRY = "registry.example.com"
 REF = f"{REGISTRY}/{product.REF.removeprefix('docker.io/')}"
 USER, PASSWORD = "reader", "secret word"
@@ -230,7 +230,7 @@ def _digest(data: bytes) -> str:
 def test_the_page_shows_each_tool_and_the_repository_value_for_the_charts() -> None:
     assert {text.partition(" ")[0] for text in COMMANDS} == set(TOOLS)
     repository = REF.rpartition(":")[0]
-    assert f"`--set image.repository={repository}`" in (PROJECT / "docs/how-to/install.md").read_text()
+    assert f"`--set image.repository={repository}`" in (PROJECT / "docs/guide/install.md").read_text()
 
 
 @pytest.mark.parametrize("tool", TOOLS)

@@ -7,7 +7,6 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-from documentation.blocks import read_page
 from gpushare.api import names
 from gpushare.api.quantity import parse_quantity
 from gpushare_playground import gpus
@@ -29,8 +28,6 @@ from tests.e2e.product.claiming import (
     until,
 )
 from tests.e2e.product.product import (
-    CHARTS,
-    CHECKOUT,
     EXAMPLES,
     INSTALLER,
     MODES,
@@ -223,19 +220,6 @@ def ends(name: str) -> Json:
     made = of_template(name, "tenth", restartPolicy="Never")
     made["spec"]["containers"][0]["command"] = ["sh", "-c", "until [ -e /tmp/end ]; do sleep 0.1; done"]
     return made
-
-
-def test_the_how_to_leads_from_the_chart_to_a_limited_container(claiming: Product, tmp_path: Path) -> None:
-    page = "docs/how-to/share-with-claims.md"
-    for block in read_page(page, (CHECKOUT / page).read_text()).blocks:
-        if block.file:
-            (tmp_path / block.file).write_text("\n".join(block.content) + "\n")
-    (tmp_path / "charts").symlink_to(CHARTS)
-    *_, smi, _ = (
-        typed(claiming, one.text, tmp_path)
-        for one in commands_typed_by(__file__, "docs/how-to/share-with-claims.md")
-    )
-    assert "/  3072MiB" in smi
 
 
 def test_manifests_for_other_modes_run_with_claims(claiming: Product, tmp_path: Path) -> None:
