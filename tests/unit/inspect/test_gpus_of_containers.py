@@ -101,14 +101,11 @@ async def test_why_shows_on_which_node_shares_are_not_enforced() -> None:
     trusts = "mode share trusts containers to keep to their share"
     assert lines_of_why()[0] == trusts
     # It may have its share from a time at which the node enforced it: then nothing is reported.
-    assert (
-        f"Node n1 does not hold containers to shares that it gives now: {trusts}. Containers that"
-        in lines_of_why()[1]
-    )
+    assert f"Node n1 does not enforce the shares of new containers: {trusts}. " in lines_of_why()[1]
     assert "It is not held" not in lines_of_why()[1]
     held = msgspec.structs.replace(THERE, mode=NodeMode.CGPU, isolation="preload (by CDI): mode cgpu")
     world.add_node(held)
-    assert (lines_of_why()[0], "not hold" in lines_of_why()[1]) == ("", False)
+    assert (lines_of_why()[0], "not enforce" in lines_of_why()[1]) == ("", False)
 
 
 @pytest.mark.parametrize(
@@ -137,10 +134,10 @@ def test_without_the_scheduler_annotations_of_pod_and_node_show_it(
 
     assert both(explained)["pod"].get("notHeld", "") == expected
     line = f"\n\n{not_held_text('n', expected)}\n"
-    assert (line in explained().text, "not hold" in explained().text) == (bool(expected), bool(expected))
+    assert (line in explained().text, "does not enforce" in explained().text) == (bool(expected), bool(expected))
     for answer in ({"metadata": "broken"}, "Error from server (Forbidden): no"):
         known["/api/v1/nodes/n"] = answer
-        assert "not hold" not in explained().text
+        assert "does not enforce" not in explained().text
 
 
 async def test_why_adds_nothing_if_all_containers_have_the_same_gpus() -> None:

@@ -32,8 +32,8 @@ def not_held(node: NodeDevices, shares: Iterable[GpuShare]) -> str:
 def not_held_text(node: str, why: str) -> str:
     """The message on a pod that got its share on ``node`` at some earlier time; ``why`` is that of ``not_held`` now."""
     return (
-        f"Node {node} does not hold containers to shares that it gives now: {why}. "
-        "Containers that started before keep the isolation that they had."
+        f"Node {node} does not enforce the shares of new containers: {why}. "
+        "Containers that started earlier keep their isolation."
     )
 
 
