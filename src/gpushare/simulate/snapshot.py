@@ -44,6 +44,7 @@ _POD_SPEC: Final = (
     "affinity",
     "tolerations",
     "topologySpreadConstraints",
+    "resources",
 )
 _CONTAINER: Final = ("name", "resources", "restartPolicy")
 _POD_CLAIM: Final = ("name", "resourceClaimName", "resourceClaimTemplateName")
@@ -118,7 +119,11 @@ def state_of(items: Iterable[Any], subject: str) -> ClusterState:
         if not isinstance(item.get("metadata"), dict) or not isinstance(item["metadata"].get("name"), str):
             raise SimulateError(subject, f"item {number} ({kind}) has no metadata.name")
         check(item, subject)
-        if field == "pods" and status_of(item).get("phase") in _FINISHED:
+        if field == "pods" and (
+            status_of(item).get("phase") in _FINISHED
+            # For node autoscalers only: the pod that it stands for is there too.
+            or spec_of(item).get("schedulerName") == names.PLACEHOLDER_SCHEDULER
+        ):
             continue
         if field == "jobs" and not end_of_job(item):
             continue

@@ -1,5 +1,6 @@
 """Which pods are read in addition to ours: all in namespaces with policies, and the owners of waiting gangs."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -37,6 +38,28 @@ async def test_in_namespaces_with_policies_all_pods_are_read() -> None:
     facts = await read(Server({PODS: [pod("a", "web"), pod("b")], POLICIES: [policy]}))
     assert not isinstance(facts.policy_pods, Unread)
     assert [one.key for one in facts.policy_pods] == ["web/a"]
+
+
+class Slow(Server):
+    """Its list of pods takes 40 s."""
+
+    server_date = ""
+
+    async def request(self, method: str, path: str, **others: Any) -> bytes:
+        if path == PODS:
+            self.server_date = "Sun, 22 Nov 2026 10:00:40 GMT"
+        elif self.server_date == "":
+            self.server_date = "Sun, 22 Nov 2026 10:00:00 GMT"
+        return await super().request(method, path, **others)
+
+
+async def test_the_clocks_and_leases_are_read_before_the_lists_that_may_take_long() -> None:
+    server = Slow({})
+    facts = await read(server)
+    assert facts.server_time_s == datetime(2026, 11, 22, 10, tzinfo=UTC).timestamp()
+    leases = [at for at, path in enumerate(server.requests) if path.partition("?")[0].endswith("/leases")]
+    assert len(leases) == 2
+    assert max(leases) < server.requests.index(PODS)
 
 
 class WithJob(Server):

@@ -52,6 +52,10 @@ def test_a_pod_with_another_scheduler_is_reported_with_whether_that_one_runs(
     assert "schedulerName: ack-co-scheduler" in one.suggestion
 
 
+def test_placeholder_pods_for_node_autoscalers_are_nobodys_pods() -> None:
+    assert of_the_pod(pods=[waiting(names.PLACEHOLDER_SCHEDULER)]) == []
+
+
 @pytest.mark.parametrize(
     ("written", "expected"),
     [

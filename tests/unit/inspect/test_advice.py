@@ -1,6 +1,6 @@
 """Recommendations: what is recommended, when nothing is, and the gain from following them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pytest
@@ -16,7 +16,14 @@ from gpushare.api.request.request import ContainerKind, ContainerRequest, Reques
 from gpushare.inspect.sources.agent_usage import ANSWER, used_of
 from gpushare.inspect.sources.owners import Workload, workload_of
 from gpushare.inspect.sources.usage_samples import Used
-from gpushare.inspect.views.recommender import PendingPod, Recommendation, Rules, advise, duration_text
+from gpushare.inspect.views.recommender import (
+    Kinds,
+    PendingPod,
+    Recommendation,
+    Rules,
+    advise,
+    duration_text,
+)
 from gpushare.nodeagent.isolation.watchdog.violations import Holder, Use
 from gpushare.nodeagent.observability.usage_history import UsageHistory
 from tests.unit.inspect.clusters import device, node, placed, pod, seen, with_allocation
@@ -50,10 +57,11 @@ def advised_for(
     gpus: int = 1,
     waiting: list[PendingPod] | None = None,
     whole: Collection[str] = (),
+    kinds: Mapping[str, Kinds] | None = None,
 ) -> tuple[list[Recommendation], Any]:
     cluster = seen([node("n", "10.0.0.1", [device(index) for index in range(gpus)], mode=mode)], pods)
     workloads = {one.metadata.uid: Workload("default", "Deployment", one.metadata.name[0]) for one in pods}
-    found = advise(cluster, workloads, figures, waiting or [], rules or Rules(), whole)
+    found = advise(cluster, workloads, figures, waiting or [], rules or Rules(), whole, kinds=kinds)
     return list(found.workloads), found.gain
 
 
@@ -276,6 +284,35 @@ def test_the_owner_of_a_pod_is_found() -> None:
     labelled = made(replica_set)
     labelled.metadata.labels = {"pod-template-hash": "abc"}
     assert workload_of(labelled) == ("x", "Deployment", "web")
+
+
+@pytest.mark.parametrize("since", [[], [used("w-0", 300, gpu=1, seen_s=120.0)]])
+def test_history_on_another_gpu_counts_for_a_pod_that_is_known_by_name(since: list[Used]) -> None:
+    ([web], _) = advised_for([one("w-0", 14, gpu=1)], [used("w-0", 12000), *since], gpus=2)
+    assert (web.memory.peak, web.memory.recommended) == (12000, 14)
+
+
+def test_containers_that_do_not_run_together_are_not_added_up() -> None:
+    kinds: Kinds = {
+        "convert": ContainerKind.INIT,
+        "cache": ContainerKind.SIDECAR,
+        "warm": ContainerKind.INIT,
+        "main": ContainerKind.APP,
+        "other": ContainerKind.APP,
+    }
+    peaks = {"convert": 5000, "cache": 1000, "warm": 4500, "main": 3000, "other": 900, "renamed": 9000}
+    figures = [used("w", peak, container=container) for container, peak in peaks.items()]
+
+    def peak(*left_out: str) -> int:
+        counted = [sample for sample in figures if sample.container not in left_out]
+        ([web], _) = advised_for([one("w", 15)], counted, kinds={"default/w": kinds})
+        return web.memory.peak
+
+    assert peak() == 4500 + 1000
+    assert peak("warm") == 5000
+    assert peak("warm", "convert") == 1000 + 3000 + 900
+    ([web], _) = advised_for([one("w", 15)], figures[-1:], kinds={"default/w": kinds})
+    assert web.note == "no GPU usage was recorded"
 
 
 def test_a_recreated_pod_with_its_name_has_only_its_own_history() -> None:

@@ -434,6 +434,31 @@ def test_a_prometheus_in_the_cluster_is_queried_through_the_api_server() -> None
     assert remarks == ()
 
 
+def test_series_of_a_restarted_agent_and_of_replicas_of_prometheus_are_merged() -> None:
+    from urllib.parse import urlencode
+
+    workload = {"exported_namespace": "default", "exported_pod": "web", "container": "main"}
+    base = {**workload, "namespace": "kube-system", "UUID": device(0).uuid}
+
+    def series(before: float, now: float) -> dict[str, Any]:
+        replicas = [{"prometheus_replica": "a"}, {"prometheus_replica": "b"}]
+        agents = [("agent-before", before), ("agent-now", now)]
+        values = [({**base, "pod": pod, **more}, str(value)) for pod, value in agents for more in replicas]
+        return vector(*values)
+
+    memory = {"peak": (12000 << 20, 300 << 20), "p95": (9000 << 20, 300 << 20), "last": (8 << 20, 9 << 20)}
+    values = {**memory, "busy": (0.1, 0.4), "busy95": (0.1, 0.3), "told": (60, 30), "minutes": (60, 30)}
+    values |= {"work": (20, 10), "throttled": (300, 600)}
+    answers = {
+        f"{SERVICE}/api/v1/query?{urlencode({'query': query})}": series(*values[name])
+        for name, query in queries("2h").items()
+    }
+    kubectl: Any = Scripted(answers)
+    assert figures_of_prometheus(kubectl, SERVICE, "2h").used == (
+        Used("default", "web", "main", device(0).uuid, 5400.0, 12000, 9000, 9, 40, 30, 0.5),
+    )
+
+
 def test_compute_without_memory_means_that_the_driver_does_not_report_memory() -> None:
     from urllib.parse import urlencode
 
@@ -489,6 +514,25 @@ def test_a_service_that_is_no_prometheus_is_refused(response: Any, why: str) -> 
 def test_an_address_that_cannot_be_queried_is_refused(where: str, why: str) -> None:
     with pytest.raises(InspectError, match=why):
         shown(f"--recommend --prometheus {where}")
+
+
+def test_placeholder_pods_are_not_counted_as_pending() -> None:
+    lists = cluster_answers()
+    (following,) = (key for key in lists if key.endswith("continue=x"))
+    placeholder = as_json(pod("placeholder", "", 12, phase="Pending"))
+    placeholder["spec"]["schedulerName"] = names.PLACEHOLDER_SCHEDULER
+    lists[following]["items"].append(placeholder)
+    assert json.loads(shown("--recommend -o json", **lists)[0])["gain"]["waiting"] == 1
+
+
+def test_a_list_whose_continue_token_expired_is_read_again() -> None:
+    class Expiring(Scripted):
+        def _of(self, path: str) -> bytes | Exception:
+            expired = path.endswith("continue=x") and self.requests.count(path) == 1
+            return KubectlFailed(path, "(Expired)") if expired else super()._of(path)
+
+    kubectl: Any = Expiring(cluster_answers())
+    assert "StatefulSet web" in recommended(kubectl, parse(["--recommend"])).text
 
 
 def test_pods_blocked_by_other_causes_are_not_counted_as_waiting_for_room() -> None:

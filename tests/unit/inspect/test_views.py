@@ -397,6 +397,20 @@ def test_pending_pods_that_were_not_read_are_a_warning() -> None:
     assert any("only the first 500 were checked" in remark for remark in shown.remarks)
 
 
+def test_placeholder_pods_are_not_shown_as_pending() -> None:
+    def item(scheduler: str) -> dict[str, Any]:
+        limits = {"limits": {names.GPU_MEM: "2"}}
+        return {
+            "metadata": {"name": scheduler, "namespace": "default", "uid": scheduler},
+            "spec": {"schedulerName": scheduler, "containers": [{"name": "c", "resources": limits}]},
+        }
+
+    pending = {"items": [item(names.SCHEDULER_NAME), item(names.PLACEHOLDER_SCHEDULER)]}
+    text = waiting(Answers(**{"/api/v1/pods": pending}), options("--pending"), PLAIN).text
+    assert names.SCHEDULER_NAME in text
+    assert names.PLACEHOLDER_SCHEDULER not in text
+
+
 async def test_all_pending_pods(browser: Browser, world: World) -> None:
     world.add_node(gpu_node("n1", 8 * GIB))
     await ask(browser, world, "large", "n1", mem=99)

@@ -6,9 +6,10 @@ import pytest
 
 from gpushare.api import names
 from gpushare.api.node.device import Placement
+from gpushare.kubescheduler.resources import requests_of
 from gpushare.simulate.engine.engine import Settings
 from gpushare.simulate.errors import SimulateError
-from gpushare.simulate.snapshot import ClusterState, read_snapshot, snapshot_of
+from gpushare.simulate.snapshot import ClusterState, read_snapshot, snapshot_of, state_of
 from tests.unit.simulate.objects import node, placed, pod, ran, template, whys, workload
 
 T4 = 16160
@@ -30,6 +31,20 @@ def test_pods_fill_one_gpu_before_another_and_the_rest_is_pending_with_a_reason(
     assert [moment.waiting for moment in result.curve] == [0, 0, 0, 0, 0, 1]
     assert result.curve[0].allocated_mib == 0
     assert result.curve[-1].allocated_mib == sum(share.mib for fate in result.fates for share in fate.gpus)
+
+
+def test_placeholder_pods_are_left_out() -> None:
+    placeholder = _pending("placeholder", 8) | {"kind": "Pod"}
+    placeholder["spec"]["schedulerName"] = names.PLACEHOLDER_SCHEDULER
+    state = state_of([node("a", T4), _pending("w", 8) | {"kind": "Pod"}, placeholder], "x")
+    assert placed(ran(state)) == {"w": "a"}
+
+
+def test_resources_of_the_whole_pod_are_in_a_snapshot() -> None:
+    running = _pending("p", 1) | {"kind": "Pod"}
+    running["spec"] |= {"nodeName": "a", "resources": {"requests": {"cpu": "30"}}}
+    state = read_snapshot(snapshot_of(state_of([node("a", T4), running], "x")), "file")
+    assert requests_of(state.pods[0])["cpu"] == requests_of(running)["cpu"] == 30000
 
 
 def test_the_policy_decides_between_nodes() -> None:

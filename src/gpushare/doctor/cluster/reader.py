@@ -117,12 +117,14 @@ class Reader:
     async def read(self) -> ClusterFacts:
         """Read everything; raises ``KubeError`` if the API server does not respond at all, or rejects the credential."""
         version = await self._read_object("/version")
-        our_time_s = time.time()
-        facts_read = await self._together(
+        # Clocks and Leases are compared with each other, and the lists of a large cluster take long: before those.
+        our_time_s, server_time_s = time.time(), _date(self._session.server_date)
+        leases = await self._together(leases=self._named(*_CHARTS["leases"]), node_leases=self._node_leases())
+        facts_read = leases | await self._together(
             rights=self._rights(),
             nodes=self.nodes(),
             pods=self._or_unread(self._pods),
-            **{field: self._named(*where) for field, where in _CHARTS.items()},
+            **{field: self._named(*where) for field, where in _CHARTS.items() if field not in leases},
             elsewhere=self._elsewhere(),
             removals=self._removals(),
             part_pods=self._listed("/api/v1/pods", {"labelSelector": _PARTS}),
@@ -136,7 +138,6 @@ class Reader:
             mutating_policies=self._listed(f"{_ADMISSION}/v1/mutatingadmissionpolicies"),
             policy_bindings=self._policy_bindings(),
             webhooks=self._webhooks(),
-            node_leases=self._node_leases(),
             playground=self._playground(),
             namespace_is_there=self._is_namespace(self._namespace),
         )
@@ -148,7 +149,7 @@ class Reader:
         return ClusterFacts(
             server=self._session.access.server,
             version=version,
-            server_time_s=_date(self._session.server_date),
+            server_time_s=server_time_s,
             our_time_s=our_time_s,
             namespace=self._namespace or "",
             answers=await self._answers(facts_read["part_pods"], facts_read["playground"]),

@@ -20,6 +20,8 @@ _MEMORY: Final = "gpushare_container_memory_used_bytes"
 _COMPUTE: Final = "gpushare_container_compute_used_ratio"
 _GPU: Final = "gpushare_gpu_info"
 _THROTTLED: Final = "gpushare_container_compute_throttled_seconds_total"
+#: Queries whose values of several agents, one after the other, add up.
+_ADDED: Final = frozenset({"told", "minutes", "work", "throttled"})
 _MAX_ANSWER_BYTES: Final = 256 * _MIB
 
 Series = tuple[str, str, str, str]
@@ -51,7 +53,10 @@ def queries(window: str) -> dict[str, str]:
 
 def figures_of_prometheus(kubectl: Kubectl, where: str, window: str) -> Figures:
     """Usage over ``window``. ``where`` is a URL, or a path of the API server's proxy. Raises ``InspectError``."""
-    results = {name: _vector(kubectl, where, query) for name, query in queries(window).items()}
+    results = {
+        name: _merged(_vector(kubectl, where, query), added=name in _ADDED)
+        for name, query in queries(window).items()
+    }
     used = tuple(_used(series, results) for series in sorted(results["peak"].keys() | results["busy"].keys()))
     missing = () if used else (_why_no_figures(kubectl, where, window),)
     return Figures(f"Prometheus at {where}, {window}", used, missing)
@@ -84,7 +89,23 @@ def _used(series: Series, results: "Mapping[str, Mapping[Series, float]]") -> Us
     )
 
 
-def _vector(kubectl: Kubectl, where: str, query: str) -> dict[Series, float]:
+def _merged(samples: "list[tuple[dict[str, Any], float]]", *, added: bool) -> dict[Series, float]:
+    """The greatest value by container and GPU, or the sum over agents: after a restart an agent has series of its own.
+
+    Series of one agent that differ in other labels are those of replicas of Prometheus: none is added to another.
+    """
+    by_agent: dict[Series, dict[tuple[Any, ...], float]] = {}
+    for labels, value in samples:
+        agent = tuple(labels.get(name) for name in ("namespace", "pod", "instance"))
+        values = by_agent.setdefault(_series(labels), {})
+        values[agent] = max(value, values.get(agent, value))
+    return {
+        series: sum(values.values()) if added else max(values.values()) for series, values in by_agent.items()
+    }
+
+
+def _vector(kubectl: Kubectl, where: str, query: str) -> "list[tuple[dict[str, Any], float]]":
+    """The labels and value of every series."""
     path = f"{where.rstrip('/')}/api/v1/query?{urlencode({'query': query})}"
     if where.startswith("/"):
         (raw,) = kubectl.start(path).finish()
@@ -96,7 +117,7 @@ def _vector(kubectl: Kubectl, where: str, query: str) -> dict[Series, float]:
         if answer["status"] != "success":
             raise PrometheusFailed(f"Prometheus {where}", f"rejects {query}: {answer.get('error')}")
         samples = answer["data"]["result"]
-        return {_series(sample["metric"]): float(sample["value"][1]) for sample in samples}
+        return [(dict(sample["metric"]), float(sample["value"][1])) for sample in samples]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise PrometheusFailed(
             f"Prometheus {where}",

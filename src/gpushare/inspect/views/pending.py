@@ -4,6 +4,7 @@ import json
 import time
 from typing import Any, Final
 
+from gpushare.api import names
 from gpushare.api.errors import ModelError
 from gpushare.api.objects import decode_pod
 from gpushare.api.request.describe import asks_text
@@ -49,7 +50,10 @@ def waiting(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
         if isinstance(answer, KubectlFailed):
             raise answer
         pods = [
-            record for pod in json.loads(answer).get("items") or () if (record := _of_pod(pod)) is not None
+            record
+            for pod in json.loads(answer).get("items") or ()
+            if pod["spec"].get("schedulerName") != names.PLACEHOLDER_SCHEDULER
+            and (record := _of_pod(pod)) is not None
         ]
     remarks += _not_offered(kubectl, decision.others[0], options.namespace)
     remarks += _unread(decision.others[0])

@@ -5,19 +5,16 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from gpushare.api.errors import ModelError
-from gpushare.api.objects import ListMeta, Node, Pod
-from gpushare.api.request.request import request_of
+from gpushare.api.objects import Node, Pod
+from gpushare.api.request.request import listed_containers, request_of
 from gpushare.inspect.arguments import HEADROOM, LENGTH, MIN_HISTORY, MOST_HEADROOM, Options
-from gpushare.inspect.errors import UnreadableAnswer, UsageError
+from gpushare.inspect.errors import UsageError
 from gpushare.inspect.sources.agent_usage import figures_of_agents, paths_of
-from gpushare.inspect.sources.cluster_source import read_claims
+from gpushare.inspect.sources.cluster_source import read
 from gpushare.inspect.sources.decision_client import pending_pods
 from gpushare.inspect.sources.kubectl import Kubectl, Round
 from gpushare.inspect.sources.owners import Workload, users_of_claims, workload_of
-from gpushare.inspect.sources.paths import begin, nodes_path, pods_path
 from gpushare.inspect.sources.prometheus import figures_of_prometheus
 from gpushare.inspect.sources.usage_samples import Figures
 from gpushare.inspect.tabwriter import aligned, printable
@@ -43,19 +40,6 @@ _LENGTHS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PROMETHEUS_WINDOW: Final = "7d"
 
 
-class _Nodes(msgspec.Struct, gc=False):
-    items: list[Node] | None = None
-
-
-class _Pods(msgspec.Struct, gc=False):
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: list[Pod] | None = None
-
-
-_NODES: Final = msgspec.json.Decoder(_Nodes)
-_PODS: Final = msgspec.json.Decoder(_Pods)
-
-
 class _Query(NamedTuple):
     rules: Rules
     prometheus: str
@@ -66,10 +50,8 @@ class _Query(NamedTuple):
 def recommended(kubectl: Kubectl, options: Options, begun: Round | None = None) -> Shown:
     """The recommendations in the format of ``options``; ``begun`` as in ``render.look``. Raises ``InspectError``."""
     query = _query(dict(options.advice))
-    nodes, pods = _read(kubectl, begun)
-    claims, claims_problem = read_claims(kubectl, nodes)
-    cluster = usage_of(nodes, pods, claims)
-    held = [pod for pod in pods if pod.spec.node_name]
+    nodes, held, waiting, claims, claims_problem = read(kubectl, None, begun)
+    cluster = usage_of(nodes, [*held, *waiting], claims)
     if query.prometheus:
         figures = figures_of_prometheus(kubectl, query.prometheus, query.window or _PROMETHEUS_WINDOW)
     else:
@@ -90,18 +72,17 @@ def recommended(kubectl: Kubectl, options: Options, begun: Round | None = None) 
             workloads[meta.uid] = (
                 Workload(meta.namespace, "ResourceClaim", meta.name) if users is None else users.workload
             )
-    blocked = (
-        _blocked_otherwise(kubectl, options) if any(not pod.spec.node_name for pod in pods) else frozenset()
-    )
+    blocked = _blocked_otherwise(kubectl, options) if waiting else frozenset()
     whole = {pod.metadata.uid for pod in held if _requests_whole_gpus(pod)}
     advice = advise(
         cluster,
         workloads,
         figures.used,
-        _pending_requests(nodes, pods, blocked),
+        _pending_requests(nodes, waiting, blocked),
         query.rules,
         whole,
         claim_users,
+        {pod.key: {container.name: kind for _, container, kind in listed_containers(pod)} for pod in held},
     )
     problems = filter(None, (*cluster.warnings, claims_problem, *figures.missing))
     remarks = tuple(f"warning: {printable(text)}" for text in problems)
@@ -130,28 +111,6 @@ def _seconds(text: str) -> float | None:
     return int(text[:-1]) * _LENGTHS_S[text[-1]]
 
 
-def _read(kubectl: Kubectl, begun: Round | None) -> tuple[list[Node], list[Pod]]:
-    nodes_answer, answer = (begun or begin(kubectl, None)).finish()
-    nodes = _decoded(_NODES, nodes_answer, nodes_path(None)).items or []
-    pods: list[Pod] = []
-    while True:
-        page = _decoded(_PODS, answer, pods_path(None))
-        pods += [pod for pod in page.items or () if not pod.finished]
-        if not page.metadata.continue_:
-            return nodes, pods
-        (answer,) = kubectl.start(pods_path(None, page.metadata.continue_)).finish()
-
-
-def _decoded(decoder: Any, answer: bytearray, path: str) -> Any:
-    try:
-        return decoder.decode(answer)
-    except msgspec.DecodeError as error:
-        raise UnreadableAnswer(
-            f"answer to {path}",
-            f"is not what an API server sends ({error}); see what `kubectl get --raw '{path}'` prints",
-        ) from None
-
-
 def _requests_whole_gpus(pod: Pod) -> bool:
     """Whether the pod requests exclusive GPUs, by count or by label."""
     try:
@@ -174,7 +133,7 @@ def _pending_requests(nodes: list[Node], pods: list[Pod], blocked: Collection[st
     """
     pending = []
     for pod in pods:
-        if pod.spec.node_name or pod.metadata.uid in blocked:
+        if pod.metadata.uid in blocked:
             continue
         try:
             request = request_of(pod)

@@ -9,10 +9,11 @@ What a ResourceClaim holds is treated as what a pod holds, with the usage of all
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Final, NamedTuple
 
 from gpushare.api.quantity import MemoryUnit, granted_mib
-from gpushare.api.request.request import Request
+from gpushare.api.request.request import ContainerKind, Request
 from gpushare.inspect.sources.defrag_hosts import hosts_of
 from gpushare.inspect.sources.owners import ClaimUsers, Workload
 from gpushare.inspect.sources.usage_samples import Used
@@ -25,6 +26,9 @@ _MAX_CORE: Final = 100
 _CLAIM_STEP_MIB: Final = 128
 #: Percent by which a sample of compute usage may be off, as the driver itself samples.
 _SAMPLING_ERROR: Final = 10
+Kinds = Mapping[str, ContainerKind]
+"""The containers of a pod in start order."""
+
 #: Bounds of the ratio of busy time that a container waited: less is ignored, more is cut to the maximum.
 _MIN_THROTTLED: Final = 0.05
 _MAX_THROTTLED: Final = 0.95
@@ -134,10 +138,12 @@ def advise(
     rules: Rules,
     whole: Collection[str] = (),
     claim_users: "Mapping[str, ClaimUsers] | None" = None,
+    kinds: "Mapping[str, Kinds] | None" = None,
 ) -> Advice:
     """Recommendations for all pods and claims with a share.
 
-    ``workloads``: their owners by UID; ``whole``: UIDs of pods that request whole GPUs; ``claim_users``: by ``namespace/name`` of the claim.
+    ``workloads``: their owners by UID; ``whole``: UIDs of pods that request whole GPUs; ``claim_users``: by ``namespace/name`` of the claim;
+    ``kinds``: the containers of pods, by ``namespace/name``.
     """
     samples: dict[tuple[str, str, str], list[Used]] = {}
     for sample in used:
@@ -146,7 +152,7 @@ def advise(
     for node in cluster.nodes:
         for pod in node.pods:
             if pod.shares and pod.uid in workloads:
-                need = _needs(_samples_of(pod, samples, claim_users or {}))
+                need = _needs(_samples_of(pod, samples, claim_users or {}), kinds or {})
                 by_workload.setdefault(workloads[pod.uid], []).append(_Holding(node, pod, need))
     recommended = {
         workload: _recommended(workload, by_workload[workload], rules, whole)
@@ -176,22 +182,68 @@ def _samples_of(
     ]
 
 
-def _needs(used: Iterable[Used]) -> dict[str, _Need]:
-    """Usage by GPU. Peaks of containers are added up, as they may have coincided."""
-    by_gpu: dict[str, _Need] = {}
+def _needs(used: Iterable[Used], kinds: "Mapping[str, Kinds]") -> dict[str, _Need]:
+    """Usage by GPU. Peaks of containers that run together are added up, as they may have coincided."""
+    by_pod: dict[tuple[str, str], dict[str, _Need]] = {}
     for sample in used:
-        before = by_gpu.get(sample.gpu, _Need(0.0, 0, 0, 0, 0))
-        by_gpu[sample.gpu] = _Need(
-            max(before.seen_s, sample.seen_s),
-            before.peak_mib + max(sample.peak_mib, sample.last_mib),
-            before.p95_mib + sample.p95_mib,
-            before.peak_percent + sample.peak_percent,
-            before.p95_percent + sample.p95_percent,
-            before.need_percent + _need_percent(sample),
-            max(before.throttled, sample.throttled),
-            before.memory_known and sample.memory_known,
-        )
+        by_container = by_pod.setdefault((sample.gpu, f"{sample.namespace}/{sample.pod}"), {})
+        need = _need_of(sample)
+        before = by_container.get(sample.container)
+        by_container[sample.container] = need if before is None else _sum(before, need)
+    by_gpu: dict[str, _Need] = {}
+    for (gpu, pod), by_container in by_pod.items():
+        need = _of_pod(by_container, kinds.get(pod))
+        if need is not None:
+            by_gpu[gpu] = _sum(by_gpu[gpu], need) if gpu in by_gpu else need
     return by_gpu
+
+
+def _of_pod(by_container: "Mapping[str, _Need]", kinds: "Kinds | None") -> _Need | None:
+    """What a pod needs. An init container runs beside the sidecars before it; containers that the pod no longer has do not count."""
+    if kinds is None or "" in by_container:
+        return reduce(_sum, by_container.values())
+    lasting: _Need | None = None
+    most: list[_Need] = []
+    for container, kind in kinds.items():
+        need = by_container.get(container)
+        if need is None:
+            continue
+        together = need if lasting is None else _sum(lasting, need)
+        most.append(together)
+        if kind is not ContainerKind.INIT:
+            lasting = together
+    return reduce(_maximum, most) if most else None
+
+
+def _need_of(sample: Used) -> _Need:
+    return _Need(
+        sample.seen_s,
+        max(sample.peak_mib, sample.last_mib),
+        sample.p95_mib,
+        sample.peak_percent,
+        sample.p95_percent,
+        _need_percent(sample),
+        sample.throttled,
+        sample.memory_known,
+    )
+
+
+def _sum(one: _Need, other: _Need) -> _Need:
+    return _Need(
+        max(one.seen_s, other.seen_s),
+        one.peak_mib + other.peak_mib,
+        one.p95_mib + other.p95_mib,
+        one.peak_percent + other.peak_percent,
+        one.p95_percent + other.p95_percent,
+        one.need_percent + other.need_percent,
+        max(one.throttled, other.throttled),
+        one.memory_known and other.memory_known,
+    )
+
+
+def _maximum(one: _Need, other: _Need) -> _Need:
+    greatest = _Need(*map(max, one, other))
+    return greatest._replace(memory_known=one.memory_known and other.memory_known)
 
 
 def _need_percent(used: Used) -> int:
@@ -288,14 +340,17 @@ def _why_nothing(
 
 
 def _memory(holding: _Holding, rules: Rules) -> int:
-    """The smallest amount that covers the peak, with margin, on each of the GPUs: units, or MiB of a claim."""
+    """The smallest amount that covers the peak, with margin, on each of the GPUs: units, or MiB of a claim.
+
+    The peak on any GPU counts, as a pod known by its name only may have run on others before.
+    """
     result = 1
+    peak_mib = max((need.peak_mib for need in holding.used.values()), default=0)
     for share in holding.pod.shares:
-        need = holding.used.get(share.device.uuid)
-        if need is None:
-            continue
         total_mib = share.device.total_mib
-        wanted_mib = -(-need.peak_mib * (100 + rules.margin_percent) // 100)
+        # A container may use several claims, of different sizes.
+        own = holding.used.get(share.device.uuid) if holding.pod.claim else None
+        wanted_mib = -(-(peak_mib if own is None else own.peak_mib) * (100 + rules.margin_percent) // 100)
         if holding.pod.claim:
             steps = max(-(-wanted_mib // _CLAIM_STEP_MIB), 1)
             result = max(result, min(steps * _CLAIM_STEP_MIB, total_mib))

@@ -86,7 +86,11 @@ def waiting_pods(facts: ClusterFacts) -> Iterator[Result]:
         for label in node.labels.items()
     }
     for pod in () if isinstance(facts.pods, Unread) else facts.pods:
-        if pod.spec.node_name or pod.finished:
+        if (
+            pod.spec.node_name
+            or pod.finished
+            or pod.spec.scheduler_name == names.PLACEHOLDER_SCHEDULER  # for node autoscalers only
+        ):
             continue
         try:
             request = request_of(pod)
