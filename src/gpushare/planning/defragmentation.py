@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from gpushare.api.node.device import Device
+from gpushare.api.node.device import Device, gpu_label
 from gpushare.api.request.gpu_selection import GpuSelection
 from gpushare.api.request.request import Request
 
@@ -26,13 +26,14 @@ NO_CAP: Final = 1 << 30
 
 
 class Spot(NamedTuple):
-    """A GPU by its node's name and its index."""
+    """A GPU, or MIG ``instance``, by its node's name and its index."""
 
     node: str
     gpu: int
+    instance: bool = False
 
     def __str__(self) -> str:
-        return f"GPU {self.gpu} of {self.node}"
+        return f"GPU {gpu_label(self.gpu, instance=self.instance)} of {self.node}"
 
 
 class Move(NamedTuple):
@@ -88,6 +89,10 @@ class Gpu(NamedTuple):
     pods: tuple[Occupant, ...]
     device: Device | None = None
     """``None``: unknown, so that no pod with a selection goes there."""
+
+    def spot(self, node: str) -> Spot:
+        """Where it is, on ``node``."""
+        return Spot(node, self.device_index, self.device is not None and self.device.is_instance)
 
     def is_allowed(self, selection: GpuSelection | None) -> bool:
         """Whether a pod with ``selection`` may have this GPU, whatever is free."""
@@ -163,7 +168,7 @@ def room_now(host: Host, request: Request) -> Spot | None:
         if gpu.takes(request.memory_units, request.core_percent) and gpu.is_allowed(request.selection)
     )
     gpu = next(fits, None) if host.spare_pods > 0 else None
-    return None if gpu is None else Spot(host.name, gpu.device_index)
+    return None if gpu is None else gpu.spot(host.name)
 
 
 def cheaper_way(
@@ -205,7 +210,7 @@ def cheaper_ways(
         yield best
         if not gpu.is_allowed(request.selection):
             continue
-        source = Spot(host.name, gpu.device_index)
+        source = gpu.spot(host.name)
         may_move = [
             pod for pod in gpu.pods if pod.may_move and _placed((pod,), host, source, places) is not None
         ]
@@ -257,7 +262,7 @@ def _placed(pods: Iterable[Occupant], host: Host, source: Spot, places: Places) 
         target = source
         for other, gpu in places[_shape(pod)]:
             away = other.name != host.name
-            spot = Spot(other.name, gpu.device_index)
+            spot = gpu.spot(other.name)
             if spot == source or (away and not _welcome(other, host, pod, come.get(other.name, 0))):
                 continue
             units, core_percent, others = taken.get(spot, (0, 0, 0))

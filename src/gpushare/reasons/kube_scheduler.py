@@ -39,11 +39,17 @@ _LABELS: Final = re.compile(
 OTHER_LABELS: Final = (
     "a node with the labels that its nodeSelector or node affinity requires, or another selector"
 )
+_FAULT_TAINT: Final = r"(?:node\.kubernetes\.io/|node\.cloudprovider\.kubernetes\.io/|ToBeDeletedBy)"
 _HELP: Final = (
     (r"didn't match Pod's node affinity", OTHER_LABELS),
     (r"didn't match the requested node name", "the node that its spec names"),
+    # Taints of nodes that are not ready, or about to go, which no pod should tolerate.
     (
-        r"had (?:untolerated )?taint(?:\(s\))?(?: \{(?P<taint>[^}]*)\})?",
+        rf"had (?:untolerated )?taint \{{(?P<taint>{_FAULT_TAINT}[^}}]*)\}}",
+        "a node that is ready, without the taint{taint}",
+    ),
+    (
+        rf"had (?:untolerated )?taint(?! \{{{_FAULT_TAINT})(?:\(s\))?(?: \{{(?P<taint>[^}}]*)\}})?",
         "a toleration of the taint{taint}, or a node without it",
     ),
     (r"were unschedulable|node\(s\) were not ready", "`kubectl uncordon` of a node, or a node that is ready"),

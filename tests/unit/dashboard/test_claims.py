@@ -5,6 +5,7 @@ from typing import Any
 
 from gpushare.api.node.modes import NodeMode
 from gpushare.dashboard.data.claims import decode_claim, decode_class
+from gpushare.dashboard.data.details import found
 from gpushare.dashboard.data.heatmap import State
 from gpushare.dashboard.data.records import decode_seen
 from gpushare.dashboard.server.app import Query
@@ -114,6 +115,12 @@ async def test_allocations_of_claims_are_on_the_map_and_removed_with_them() -> N
     assert (await board(shown))["allocated_mib"] == [0, 1024]
 
 
+async def test_pods_with_claims_of_other_drivers_are_not_found() -> None:
+    shown = await dra_cluster()
+    put(shown, claim("rdma", device_class="other"), pod("netpod", "rdma"))
+    assert [one.name for one in found(shown.cluster, "default/")] == ["default/one", "default/two"]
+
+
 async def test_a_pod_with_an_extended_resource_is_pending_and_then_holds_the_claim_made_for_it() -> None:
     shown = await dra_cluster()
     plain = pod("plain", "", condition_message="0/1 nodes are available")
@@ -125,6 +132,7 @@ async def test_a_pod_with_an_extended_resource_is_pending_and_then_holds_the_cla
         "default/plain",
         "2 of gpushare.dev/share",
     )
+    assert (await fetch(shown, "pod", key="default/plain"))["asks"] == "2 of gpushare.dev/share"
     plain["spec"]["nodeName"] = "a"
     plain["status"] = {
         "phase": "Running",

@@ -75,6 +75,21 @@ async def test_a_node_whose_labels_change_matches_other_pods() -> None:
     assert await way(shown) == ("not", [])
 
 
+async def test_a_cordoned_node_is_no_target_and_its_free_memory_does_not_count() -> None:
+    nodes, shown = nodes_with_hosts()[:2], Shown()
+    feed(shown, *nodes, placed("p", "n", device(0), 8), placed("q", "n", device(2), 8))
+    feed(shown, pod("waits", "", 14))
+    assert await way(shown) == ("now", [])
+    nodes[1].spec.unschedulable = True
+    feed(shown, *nodes)
+    assert await way(shown) == ("not", [])
+    _, body = await shown.live.answer("fragmentation", Query({}))
+    assert json.loads(body)["free_mib"] == 2 * (15360 - 8192)
+    nodes[1].spec.unschedulable = False
+    feed(shown, *nodes)
+    assert await way(shown) == ("now", [])
+
+
 def affinities() -> st.SearchStrategy[Affinity | None]:
     def affinity(operator: str, names: list[str]) -> Affinity:
         return required({"matchExpressions": [{"key": HOST, "operator": operator, "values": names}]})

@@ -101,6 +101,9 @@ def test_a_namespace_only_for_the_charts_is_warned_of_once_gpu_pods_are_in_it() 
     assert not bad(alone, "admission")
     (pod, *_) = alone.pods if isinstance(alone.pods, list) else ()
     pod.metadata.namespace = "gpu"
+    pod.metadata.labels = {"app.kubernetes.io/part-of": "gpushare"}
+    assert not bad(alone, "admission")
+    pod.metadata.labels = None
     (found,) = bad(alone, "admission")
     assert (found.state, found.subject) == ("warning", "namespace gpu")
 

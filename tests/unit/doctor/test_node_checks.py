@@ -62,6 +62,7 @@ def test_every_check_passes_on_a_healthy_node() -> None:
         ({"driver": driver(unreadable=("GPU 1: lost",))}, [("gpus", "fault")]),
         ({"driver": gpu(trouble="lost")}, [("gpus", "fault")]),
         ({"driver": gpu(mig=True)}, [("gpus", "warning")]),
+        ({"driver": gpu(mig=True), "dra_sockets": ("gpushare.dev-1.sock",)}, []),
         ({"driver": gpu(minor=3)}, [("device-nodes", "fault")]),
         ({"driver": gpu(minor=-1)}, []),
         ({"device_nodes": frozenset({"dxg"})}, []),

@@ -101,3 +101,15 @@ def test_memory_used_without_an_allocation_is_a_warning_that_names_the_user() ->
     )
     assert "`kubectl describe node n1`" in finding.suggestion
     assert "`nvidia-smi -r -i 0`" in finding.suggestion
+
+
+def test_a_mig_instance_is_reset_with_its_gpu() -> None:
+    gpus = (
+        Device(20, "MIG-1", 9728, healthy=False, reason="XID 79"),
+        Device(27, "MIG-2", 9728, foreign_mib=100),
+    )
+    facts = sound(nodes=[node_of(gpus=gpus, allocatable={"aliyun.com/gpu-mem": "9"})])
+    resets = [one.suggestion for one in examine(facts, CHECKS) if "nvidia-smi -r" in one.suggestion]
+    assert len(resets) == 2
+    for gpu, text in enumerate(resets):
+        assert f"reset GPU {gpu} once no instance of it is in use (`nvidia-smi -r -i {gpu}`)" in text

@@ -60,6 +60,25 @@ def test_the_cheapest_pod_moves_within_its_node_if_it_can() -> None:
     assert summary(outlook(cluster, request_of(6))) == ("GPU 0 of n", ["default/three to GPU 1 of n"])
 
 
+def test_cordoned_nodes_are_no_targets_and_their_free_memory_does_not_count() -> None:
+    gpus = [device(0), device(1)]
+    pods = [placed("a", "n", gpus[0], 8), placed("b", "n", gpus[1], 8), placed("c", "m", device(2), 2)]
+    nodes = [node("n", "10.0.0.1", gpus), node("m", "10.0.0.2", [device(2)])]
+    nodes[1].spec.unschedulable = True
+    cluster = seen(nodes, pods)
+    assert summary(outlook(cluster, request_of(13))) == ("None", [])
+    assert summary(outlook(cluster, request_of(14))) == ("None", [])
+    assert fragments_document(cluster, nodes, pods, [])["freeMiB"] == 14 * 1024
+
+
+def test_mig_instances_are_named_as_in_other_tables() -> None:
+    instance = msgspec.structs.replace(device(20), uuid="MIG-a")
+    assert summary(outlook(seen([node("n", "10.0.0.1", [instance])], []), request_of(8))) == (
+        "GPU 0/4 of n",
+        [],
+    )
+
+
 def test_two_pods_move_if_one_is_not_enough_and_to_other_nodes_if_their_own_is_full() -> None:
     gpus = [device(0), device(1)]
     pods = [placed("a", "n", gpus[0], 4), placed("b", "n", gpus[0], 4), placed("big", "n", gpus[1], 9)]

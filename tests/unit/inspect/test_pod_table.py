@@ -31,6 +31,11 @@ SOME[1] = SOME[1]._replace(node="a-node-with-a-name-that-is-long", used_mib=None
 FIGURES = [["3072", "2000", "30", "12"], ["3072", "-", "30", "12"]]
 
 
+def test_a_mig_instance_is_named_by_its_gpu_and_slice() -> None:
+    row = Row("default", "a", "u", "n1", 20, "MIG-a", 4096, 100.0, 0, None)
+    assert table([row], Paint())[1].split()[:5] == ["default", "a", "n1", "0/4", "4096"]
+
+
 @pytest.mark.parametrize(
     ("healthy", "looked", "used"), [(True, {"n"}, 0.0), (False, {"n"}, None), (True, set(), None)]
 )

@@ -1,9 +1,13 @@
 """Why use by pods is unknown if GPUs are lost: because of the loss, not because of the agent's settings."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from gpushare.inspect.errors import KubectlFailed
 from gpushare.inspect.sources.cluster_source import Snapshot
-from gpushare.inspect.sources.live_usage import NOT_LOOKED, RealUse, Use
+from gpushare.inspect.sources.live_usage import NOT_LOOKED, RealUse, Use, read
 from gpushare.inspect.views import pods
 from tests.unit.inspect.clusters import device, node, placed
 from tests.unit.inspect.test_views import Answers
@@ -37,6 +41,32 @@ def test_a_node_whose_gpus_are_all_lost_is_not_reported_as_misconfigured(
     )
     away = RealUse({}, {"n": "it has no running node agent"}, frozenset())
     assert remarks(monkeypatch, away, False) == (f"{UNKNOWN}n: it has no running node agent",)
+
+
+@pytest.mark.parametrize(
+    ("complaint", "why"),
+    [
+        ("Error from server (Forbidden): no", "needs permission to get nodes/proxy"),
+        ("no answer within 5 s", "no answer within 5 s"),
+    ],
+)
+def test_only_a_refused_request_for_metrics_is_reported_as_a_lack_of_permission(
+    complaint: str, why: str
+) -> None:
+    class Proxied:
+        def __enter__(self) -> "Proxied":
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing to stop."""
+
+        def outcomes(self, paths: list[str], headers: object) -> list[bytes | KubectlFailed]:
+            return [b"{}" if "/api/v1/pods?" in path else KubectlFailed(path, complaint) for path in paths]
+
+    kubectl: Any = SimpleNamespace(proxied=Proxied)
+    assert read(kubectl, ["n"], {"n": 9452}).silent == {
+        "n": f"its node agent's metrics cannot be read ({why})"
+    }
 
 
 def test_usage_of_one_lost_gpu_among_others_is_reported_as_unknown(

@@ -29,6 +29,15 @@ def devices(*requests: Json, **more: Any) -> Json:
     }
 
 
+def test_shares_by_extended_resource_are_named_as_not_considered() -> None:
+    sharing = pod("w")
+    sharing["spec"]["containers"][0]["resources"]["limits"] = {names.GPU_SHARE: "1"}
+    result = ran(ClusterState((DRA,)), sharing)
+    assert placed(result) == {"w": "d"}
+    assert result.ignored == (names.GPU_SHARE,)
+    assert ran(ClusterState((DRA,)), pod("plain")).ignored == ()
+
+
 def template_for_claims(name: str, *requests: Json, **more: Any) -> Json:
     return {
         "apiVersion": "resource.k8s.io/v1",

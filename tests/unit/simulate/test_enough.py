@@ -52,6 +52,17 @@ def test_a_gang_and_several_gpus_need_whole_nodes() -> None:
     assert found("gpus=4,memory=16160", four)[:2] == (1, [])
 
 
+def test_nodes_like_one_with_mig_instances_have_instances() -> None:
+    migged = node("mig", 9728, 9728)
+    instances = (Device(16, "MIG-a", 9728), Device(19, "MIG-b", 9728))
+    migged["metadata"]["annotations"][names.ANN_DEVICES] = devices_annotation(
+        NodeMode.SHARE, MemoryUnit.GIB, instances
+    )
+    two = pod("two", 8, labels={names.LABEL_POD_GPU_COUNT: "2"})
+    state = ClusterState((migged,))
+    assert found("mig", two, state=state)[:2] == (0, ["default/two"])
+
+
 def test_pods_that_no_number_of_nodes_helps_are_named() -> None:
     count, still, _ = found(
         "a", pod("huge", 99), workload("Deployment", "web", 6, template(15)), pod("no", 1, 33)

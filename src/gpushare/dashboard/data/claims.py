@@ -132,7 +132,11 @@ class Claims:
 
     def waiting(self) -> Iterator[ClaimPod]:
         """Pods without a node that have a claim on our GPUs, or get one with their node."""
-        return (pod for pod in self.pods.values() if not pod.node and (pod.shares or self.of_pod(pod)))
+        return (pod for pod in self.pods.values() if not pod.node and self.concern(pod))
+
+    def concern(self, pod: ClaimPod) -> bool:
+        """Whether the pod has a claim on our GPUs, or gets one with its node."""
+        return bool(pod.shares or self.of_pod(pod))
 
     def _hold(self, claim: ResourceClaim, name: str) -> None:
         node = self._ledger.node(name)

@@ -105,7 +105,7 @@ class Cluster:
             self.board.remove(name)
             return
         self.nodes.add(name)
-        self.board.put(node, self.ledger.usage(name))
+        self.board.put(node, self.ledger.usage(name), cordoned=name in self.view.cordoned)
 
 
 class _Pods:
@@ -161,6 +161,7 @@ class _Nodes:
         name = item.devices.name
         # Heartbeats change no devices.
         unchanged = self._cluster.ledger.node(name) == item.devices
+        same_cordon = (name in self._cluster.view.cordoned) == (item.cordoned is not None)
         if item.devices.devices:
             self._cluster.labels[name] = item.labels or {}
         else:
@@ -168,6 +169,7 @@ class _Nodes:
         self._cluster.view.upsert_node(item)
         if not unchanged:
             self._cluster.claims.node_changed(name)
+        if not (unchanged and same_cordon):
             self._cluster.touch(name)
 
     def remove(self, key: str, last: NodeRecord) -> None:

@@ -151,7 +151,7 @@ def node_detail(
                 pci=device.pci_bus_id,
                 numa=device.numa_node,
                 healthy=not device.is_faulty,
-                cordoned=device.cordoned,
+                cordoned=device.cordoned or name in cluster.view.cordoned,
                 reason=device.reason,
                 total_mib=gpu.total_mib,
                 allocated_mib=gpu.used_mib,
@@ -217,9 +217,9 @@ def pod_detail(cluster: Cluster, key: str, figures: Figures | None, usage_unknow
 def _claim_pod_detail(
     cluster: Cluster, pod: ClaimPod, figures: Figures | None, usage_unknown: str
 ) -> PodDetail | None:
-    claims = cluster.claims.of_pod(pod)
-    if not claims:
+    if not cluster.claims.concern(pod):
         return None
+    claims = cluster.claims.of_pod(pod)
     held = [held for claim in claims if (held := cluster.held(claim.metadata.uid)) is not None]
     return PodDetail(
         pod=pod.pod,
@@ -283,7 +283,12 @@ def found(cluster: Cluster, text: str) -> list[Found]:
         return [name for _, name in sorted(matches)[:MAX_FOUND]]
 
     nodes = (Found("node", name, name) for name in matching(cluster.nodes))
-    pods = (_found_pod(cluster, key) for key in matching([*cluster.uids, *cluster.claims.pods]))
+    claiming = (
+        key
+        for key, pod in cluster.claims.pods.items()
+        if wanted in key.lower() and cluster.claims.concern(pod)
+    )
+    pods = (_found_pod(cluster, key) for key in matching([*cluster.uids, *claiming]))
     gpus = _found_gpus(cluster, wanted) if len(wanted) >= _MIN_UUID_LENGTH else iter(())
     # Each kind has its quota, however many matches another has.
     quota = MAX_FOUND // 3

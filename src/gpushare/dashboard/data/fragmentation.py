@@ -117,10 +117,10 @@ async def _way(cluster: Cluster, wishes: Wishes, record: PodRecord, reason: str)
 
 
 async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request: Request) -> Outlook:
-    ledger, bound = cluster.ledger, cluster.view.bound
+    ledger, bound, cordoned = cluster.ledger, cluster.view.bound, cluster.view.cordoned
 
     def host_of(name: str) -> Host | None:
-        return ledger.evictions.host(name, movable, goes_to)
+        return None if name in cordoned else ledger.evictions.host(name, movable, goes_to)
 
     def movable(uid: str) -> bool:
         return cluster.claims.of_uid(uid) is None
@@ -128,7 +128,7 @@ async def _outlook(cluster: Cluster, wishes: Wishes, record: PodRecord, request:
     def goes_to(uid: str) -> WantedGpus:
         return WantedGpus(wishes.of(bound[uid].wish), bound[uid].selection) if uid in bound else WantedGpus()
 
-    names = await _eligible(sorted(cluster.nodes), wishes.of(record.wish))
+    names = await _eligible(sorted(cluster.nodes.difference(cordoned)), wishes.of(record.wish))
     if fits := ledger.filter(request, names).fits:
         host = host_of(fits[0])
         spot = None if host is None else room_now(host, request)

@@ -101,8 +101,8 @@ class Board:
 
     # --- changes --------------------------------------------------------------------------------
 
-    def put(self, devices: NodeDevices, usage: NodeUsage) -> None:
-        """Set the node's allocations; its usage is kept while the number of GPUs stays the same."""
+    def put(self, devices: NodeDevices, usage: NodeUsage, *, cordoned: bool = False) -> None:
+        """Set the node's allocations; its usage is kept while the number of GPUs stays the same. ``cordoned``: the whole node is."""
         indices = tuple(device.index for device in devices.devices)
         shown = BoardNode(
             devices.name,
@@ -129,7 +129,7 @@ class Board:
         for position, (gpu, device) in enumerate(zip(usage.gpus, devices.devices, strict=True)):
             if device.is_faulty:
                 state = State.UNHEALTHY
-            elif device.cordoned:
+            elif cordoned or device.cordoned:
                 state = State.CORDONED
             else:
                 state = State.CLOSED if closed or device.kept_back else State.IN_SERVICE

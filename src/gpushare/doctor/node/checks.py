@@ -52,11 +52,12 @@ def gpus(facts: NodeFacts) -> Iterator[Result]:
                 gpu.trouble,
                 f"`nvidia-smi -q -i {gpu.index}`; `dmesg | grep -i xid`; reset the GPU",
             )
-        if gpu.mig:
+        # Instances on demand are created for ResourceClaims.
+        if gpu.mig and not facts.dra_sockets:
             yield warning(
                 f"GPU {gpu.index}",
                 "it is in MIG mode and has no instance, so that it is not shared",
-                f"`nvidia-smi -i {gpu.index} -mig 0`",
+                f"create instances, or use mode dra with mig.dynamic, or `nvidia-smi -i {gpu.index} -mig 0`",
             )
 
 

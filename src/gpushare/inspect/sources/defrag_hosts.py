@@ -14,7 +14,7 @@ def hosts_of(cluster: ClusterUsage, wanted: "Mapping[str, Container[str]] | None
     return (
         _host(node, wanted or {})
         for node in cluster.nodes
-        if not node.closed and not node.devices.mode.claims
+        if not node.closed and not node.cordoned and not node.devices.mode.claims
     )
 
 

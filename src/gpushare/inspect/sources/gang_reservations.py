@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from gpushare.api import names
+from gpushare.api.node.device import gpu_label, is_instance
 from gpushare.api.request.describe import memory_text
 from gpushare.api.request.pluralize import counted
 from gpushare.inspect.arguments import Options
@@ -118,4 +119,6 @@ def _share(share: ReservedShare, unit_mib: Mapping[str, int]) -> str:
     unit = unit_mib.get(share.node, 0)
     memory = memory_text(share.units * unit) if unit and share.units else memory_text(share.mib)
     compute = f" and {share.core_percent}% compute" if share.core_percent else ""
-    return f"{memory}{compute} on node {share.node} GPU {share.gpu}"
+    return (
+        f"{memory}{compute} on node {share.node} GPU {gpu_label(share.gpu, instance=is_instance(share.uuid))}"
+    )

@@ -93,12 +93,8 @@ class Proxied:
             self._process.stderr.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def answers(self, paths: Sequence[str]) -> "list[bytes | None]":
-        """The answer to a GET of each path, ``None`` where it failed or timed out; requests run in parallel."""
-        return [outcome if isinstance(outcome, bytes) else None for outcome in self.outcomes(paths, {})]
-
     def outcomes(self, paths: Sequence[str], headers: Mapping[str, str]) -> "list[bytes | KubectlFailed]":
-        """The same with headers, and with an error in place of ``None``, worded as kubectl would."""
+        """The answer to a GET of each path, or the error, worded as kubectl would; requests run in parallel."""
         if not paths:
             return []
         with ThreadPoolExecutor(max_workers=min(_MAX_PARALLEL, len(paths))) as pool:

@@ -84,15 +84,18 @@ def _read(proxied: Proxied, wanted: "set[str]", ports: "Mapping[str, int]") -> R
                 f"/api/v1/namespaces/{meta['namespace']}/pods/http:{meta['name']}:{_port(pod)}/proxy/metrics"
             )
     silent = dict.fromkeys(wanted - paths.keys(), problem or "it has no running node agent")
-    answers = dict(zip(paths, proxied.answers(list(paths.values()))))  # noqa: B905 (same length)
+    answers = dict(zip(paths, proxied.outcomes(list(paths.values()), {})))  # noqa: B905 (same length)
     uses: dict[tuple[str, str], Use] = {}
     looked = set()
     for node, text in answers.items():
-        if text is None:
+        if isinstance(text, KubectlFailed):
             missing_right = "pods/proxy" if "/pods/" in paths[node] else "nodes/proxy"
-            silent[node] = (
-                f"its node agent's metrics cannot be read (needs permission to get {missing_right})"
+            why = (
+                f"needs permission to get {missing_right}"
+                if "(Forbidden)" in text.complaint
+                else text.complaint
             )
+            silent[node] = f"its node agent's metrics cannot be read ({why})"
         else:
             metrics = text.decode(errors="replace")
             uses.update(_uses(metrics))

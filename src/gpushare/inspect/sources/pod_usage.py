@@ -25,9 +25,9 @@ def used_now(kubectl: Kubectl, pod: str, node_name: str) -> str:
         use = read(kubectl, [node_name], ports_of([node]))
     except (ModelError, msgspec.DecodeError, InspectError):
         return ""
-    indices = {} if devices is None else {device.uuid: device.index for device in devices.devices}
+    labels = {} if devices is None else {device.uuid: device.label for device in devices.devices}
     return ", ".join(
-        f"{amount.mib:.0f} MiB of GPU {indices[uuid]}"
+        f"{amount.mib:.0f} MiB of GPU {labels[uuid]}"
         for (key, uuid), amount in use.of.items()
-        if key == pod and uuid in indices and amount.mib is not None
+        if key == pod and uuid in labels and amount.mib is not None
     )

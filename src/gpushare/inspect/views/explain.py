@@ -303,7 +303,8 @@ def _of_choice(record: Json) -> list[str]:
     rows: list[Line] = [("GPU", "FREE BEFORE(MiB)", "LEFT OVER(MiB)", "PODS BEFORE", "")]
     rows += [
         (
-            str(gpu["index"]),
+            # Schedulers of earlier versions report no UUIDs here.
+            gpu_label(gpu["index"], instance=is_instance(gpu.get("uuid", ""))),
             str(gpu["freeMiB"]),
             str(gpu["leftMiB"]),
             str(gpu["pods"]),

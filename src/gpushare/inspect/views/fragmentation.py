@@ -153,7 +153,7 @@ def _free_mib(cluster: ClusterUsage) -> "list[int]":
         gpu.free_units * node.unit.mib
         for node in cluster.nodes
         for gpu in node.gpus
-        if not node.closed and gpu.device.in_service
+        if not node.closed and not node.cordoned and gpu.device.in_service
     )
     return [mib for mib in free if mib > 0]
 

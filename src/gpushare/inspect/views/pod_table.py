@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+from gpushare.api.node.device import gpu_label, is_instance
 from gpushare.api.node.overuse_threshold import is_over_compute, is_over_memory
 from gpushare.inspect.color import Paint
 from gpushare.inspect.tabwriter import aligned
@@ -92,7 +93,7 @@ class _Column(NamedTuple):
 
 _NAMESPACE: Final = _Column("NAMESPACE", "NAMESPACE", lambda row: row.namespace, name=True)
 _NODE: Final = _Column("NODE", "NODE", lambda row: row.node, name=True)
-_GPU: Final = _Column("GPU", "GPU", lambda row: str(row.gpu))
+_GPU: Final = _Column("GPU", "GPU", lambda row: gpu_label(row.gpu, instance=is_instance(row.uuid)))
 _ALLOCATED: Final = _Column("ALLOC(MiB)", "ALLOC", lambda row: str(row.allocated_mib))
 _ALLOCATED_CORE: Final = _Column(
     "ALLOC(%)", "ALLOC%", lambda row: _figure(row.allocated_core_percent or None)

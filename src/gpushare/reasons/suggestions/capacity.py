@@ -104,7 +104,7 @@ def _victims(ledger: Ledger, request: Request, node: str, text: str) -> str:
     if gpu is None:
         return ""
     advice = victims.fewest_victims(ledger, request, node_devices, gpu)
-    return f"; deleting {advice} would be enough" if advice else ""
+    return f"; {advice}" if advice else ""
 
 
 def _compute_lack(ledger: Ledger, request: Request, node: str, text: str) -> str:
@@ -227,15 +227,20 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
 
 def _repair(node: NodeDevices) -> str:
     """How to return the node's GPUs to service."""
-    unhealthy = [str(device.index) for device in node.devices if not device.healthy and not device.kept_back]
+    unhealthy = [device for device in node.devices if not device.healthy and not device.kept_back]
     repairs = []
     if unhealthy:
+        # A MIG instance is reset with its GPU.
+        parents = list(dict.fromkeys(str(device.place[0]) for device in unhealthy))
+        once = f"{'its' if len(unhealthy) == 1 else 'their'} pods have ended"
+        if any(device.is_instance for device in unhealthy):
+            once = f"nothing uses any instance of {_gpus(parents)}"
         repairs.append(
-            f"{_gpus(unhealthy)} of node {node.name}: once {'its' if len(unhealthy) == 1 else 'their'} pods have ended, "
-            f"`nvidia-smi -r -i {','.join(unhealthy)}` there, or a reboot (`gpushare doctor` and the node's condition "
+            f"{_gpus([device.label for device in unhealthy])} of node {node.name}: once {once}, "
+            f"`nvidia-smi -r -i {','.join(parents)}` there, or a reboot (`gpushare doctor` and the node's condition "
             "GPUShareReady say more)"
         )
-    cordoned = [str(device.index) for device in node.devices if device.healthy and device.cordoned]
+    cordoned = [device.label for device in node.devices if device.healthy and device.cordoned]
     if cordoned:
         command = f"`kubectl annotate node {node.name} {names.ANN_CORDONED}-`"
         repairs.append(f"{_gpus(cordoned)} of node {node.name} {are(len(cordoned))} cordoned: {command}")

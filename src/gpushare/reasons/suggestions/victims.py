@@ -8,6 +8,7 @@ from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.request.describe import memory_text
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
+from gpushare.ledger.priorities import LEAVING
 from gpushare.reasons.suggestions.trial import refusal
 
 #: Pods listed in a message.
@@ -29,7 +30,7 @@ def names_of(ledger: Ledger, uids: Collection[str]) -> list[str]:
 
 
 def fewest_victims(ledger: Ledger, request: Request, node: NodeDevices, gpu: int) -> str:
-    """The fewest pods on GPU ``gpu`` whose end would make the request fit ``node``, with their shares of that GPU.
+    """That deleting the fewest pods on GPU ``gpu``, with their shares of it, would make the request fit ``node``, or that they are terminating.
 
     Empty if more than ``MAX_NAMED`` would be needed.
     """
@@ -49,8 +50,11 @@ def fewest_victims(ledger: Ledger, request: Request, node: NodeDevices, gpu: int
         if _could_fit(
             request, node, device, [shares[uid] for uid in shares if uid not in victims]
         ) and not refusal(ledger, request, node, ended=victims):
-            pods = sorted(f"{held.pod} ({amount(uid)})" for uid in victims if (held := ledger.held(uid)))
-            return listed(pods)
+            holders = {uid: held for uid in victims if (held := ledger.held(uid))}
+            pods = listed(sorted(f"{held.pod} ({amount(uid)})" for uid, held in holders.items()))
+            if all(held.priority == LEAVING for held in holders.values()):
+                return f"the end of {pods}, already terminating, is enough"
+            return f"deleting {pods} would be enough"
     return ""
 
 

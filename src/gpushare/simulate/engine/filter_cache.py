@@ -7,11 +7,14 @@ from typing import Final
 
 import msgspec
 
+from gpushare.api import names
 from gpushare.api.json_objects import Json, spec_of
 from gpushare.kubescheduler.filters import Wanted
 from gpushare.kubescheduler.node_usage import Occupancy
 from gpushare.kubescheduler.scores import Points, points_of
 
+#: kube-scheduler makes a claim of shares by extended resource, which no node offers.
+_CLAIMED: Final = frozenset((names.GPU_SHARE,))
 _MOST_TEMPLATES: Final = 64
 
 
@@ -53,7 +56,7 @@ class Columns:
         key = msgspec.json.encode((by_extender, {**spec_of(pod), "schedulerName": ""}))
         column = self._columns.pop(key, None)
         if column is None:
-            column = Column(Wanted(pod, self._ignored if by_extender else ()))
+            column = Column(Wanted(pod, _CLAIMED | (self._ignored if by_extender else frozenset())))
             stale = [state.name for state in self._nodes]
         else:
             stale = list(dict.fromkeys(self._log[column.read :]))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from gpushare.api import names
 from gpushare.api.allocation.allocation import GpuShare
 from gpushare.api.errors import ModelError
 from gpushare.api.json_objects import Json, key_of, name_of, spec_of, uid_of
@@ -15,6 +16,7 @@ from gpushare.api.request.describe import short_text
 from gpushare.api.request.pluralize import counted
 from gpushare.api.request.request import request_of
 from gpushare.kubescheduler.filters import ignored_wishes
+from gpushare.kubescheduler.resources import requests_of
 from gpushare.ledger import Ledger
 from gpushare.ledger.results import NodeUsage
 from gpushare.simulate.engine.engine import Scheduling, Settings
@@ -172,6 +174,7 @@ async def _simulated(
                 {wish for key in (*queue, *evicted_by) for wish in ignored_wishes(pods[key])}
                 - {"resourceClaims"}
             ),
+            *([names.GPU_SHARE] if any(names.GPU_SHARE in requests_of(pods[key]) for key in queue) else []),
             *(_repelling(state) if queue else ()),
             *scheduling.claims.ignored(
                 decode_pod(pod) for pod in pods.values() if spec_of(pod).get("resourceClaims")

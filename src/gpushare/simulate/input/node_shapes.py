@@ -71,7 +71,10 @@ def nodes_of(shape: Shape, count: int) -> tuple[Json, ...]:
 
 def _made(shape: Shape, name: str) -> Json:
     devices = tuple(
-        msgspec.structs.replace(device, uuid=f"GPU-{name}-{device.index}") for device in shape.devices
+        msgspec.structs.replace(
+            device, uuid=f"{'MIG' if device.is_instance else 'GPU'}-{name}-{device.index}"
+        )
+        for device in shape.devices
     )
     node = shape.node
     labels = {**labels_of(node), HOSTNAME: name}

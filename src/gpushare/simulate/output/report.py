@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from gpushare.api.node.device import gpu_label, is_instance
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.pluralize import counted
 from gpushare.inspect.tabwriter import aligned
-from gpushare.ledger.results import NodeUsage
+from gpushare.ledger.results import GpuUsage, NodeUsage
 from gpushare.reasons.phrases import are, have
 from gpushare.simulate.engine.eviction import Eviction
 from gpushare.simulate.engine.min_nodes import Enough
@@ -133,11 +134,15 @@ def _not_offered(nodes: Iterable[NodeUsage]) -> Iterator[str]:
     """Why some GPUs take less than the table shows as free."""
     gpus = [(node.node, gpu) for node in nodes for gpu in node.gpus]
     if foreign := [
-        f"{gpu.foreign_mib} MiB of GPU {gpu.index} on {node}" for node, gpu in gpus if gpu.foreign_mib
+        f"{gpu.foreign_mib} MiB of {_gpu(gpu)} on {node}" for node, gpu in gpus if gpu.foreign_mib
     ]:
         yield f"Not available, used without an allocation: {_few(foreign)}."
-    if out := [f"GPU {gpu.index} on {node}" for node, gpu in gpus if not gpu.healthy]:
+    if out := [f"{_gpu(gpu)} on {node}" for node, gpu in gpus if not gpu.healthy]:
         yield f"Not available, unhealthy: {_few(out)}."
+
+
+def _gpu(gpu: GpuUsage) -> str:
+    return f"GPU {gpu_label(gpu.index, instance=is_instance(gpu.uuid))}"
 
 
 def _nodes(nodes: Sequence[NodeUsage], result: Result) -> str:

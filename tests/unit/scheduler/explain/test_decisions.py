@@ -291,8 +291,24 @@ async def test_the_record_of_a_bound_pod_contains_its_gpu_and_the_preference(
     choice = record["choice"]
     assert choice["why"] == "the GPU on which the least is left over, then the lower index"
     assert choice["gpus"] == [
-        {"index": 0, "freeMiB": 8 * GIB, "leftMiB": 3 * GIB, "pods": 0, "grown": 0, "chosen": True},
-        {"index": 1, "freeMiB": 8 * GIB, "leftMiB": 3 * GIB, "pods": 0, "grown": 0, "chosen": False},
+        {
+            "index": 0,
+            "freeMiB": 8 * GIB,
+            "leftMiB": 3 * GIB,
+            "pods": 0,
+            "grown": 0,
+            "chosen": True,
+            "uuid": "GPU-n1-0",
+        },
+        {
+            "index": 1,
+            "freeMiB": 8 * GIB,
+            "leftMiB": 3 * GIB,
+            "pods": 0,
+            "grown": 0,
+            "chosen": False,
+            "uuid": "GPU-n1-1",
+        },
     ]
     assert [gpu["index"] for gpu in choice["gpus"] if gpu["chosen"]] == [
         gpu["index"] for gpu in record["holds"]["gpus"]

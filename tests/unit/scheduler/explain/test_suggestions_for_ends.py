@@ -36,6 +36,15 @@ async def test_the_fewest_pods_are_named_preferably_the_smallest(
     assert suggestion(world).endswith(f"free, GPU 0 of node n; deleting {named} would be enough")
 
 
+async def test_pods_that_are_terminating_need_no_deletion(browser: Browser, world: World) -> None:
+    await full(browser, world, 12)
+    world.api.pods[world.api.key("p0")]["metadata"]["deletionTimestamp"] = "2026-11-22T10:00:00Z"
+    world.see("p0")
+    await ask(browser, world, "waits", "n", mem=8)
+
+    assert suggestion(world).endswith("; the end of pod default/p0 (12 GiB), already terminating, is enough")
+
+
 async def test_more_than_three_are_not_named(browser: Browser, world: World) -> None:
     await full(browser, world, 3, 3, 3, 3)
     await ask(browser, world, "waits", "n", mem=16)

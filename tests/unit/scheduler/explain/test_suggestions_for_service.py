@@ -51,6 +51,20 @@ async def test_the_reset_of_a_lost_gpu_and_the_node_excluded_by_the_pods_rules_a
     )
 
 
+async def test_a_lost_mig_instance_is_reset_with_its_gpu(browser: Browser, world: World) -> None:
+    node = gpu_node("n", 8 * GIB, 8 * GIB)
+    instances = tuple(
+        msgspec.structs.replace(one, index=16 + one.index, uuid=f"MIG-{one.index}", healthy=False, reason="x")
+        for one in node.devices
+    )
+    world.add_node(msgspec.structs.replace(node, devices=instances))
+    await ask(browser, world, "waits", "n", mem=2)
+
+    assert suggestion(world).startswith(
+        "GPUs that are back in service: GPUs 0/0 and 0/1 of node n: once nothing uses any instance of GPU 0, `nvidia-smi -r -i 0` there"
+    )
+
+
 @pytest.mark.parametrize("described", [True, False], ids=["GPUs known", "GPUs not known"])
 async def test_a_driver_that_does_not_work_needs_no_reset_of_its_gpus(
     browser: Browser, world: World, described: bool

@@ -140,7 +140,13 @@ async def test_the_shortage_of_gpus_is_added_and_stands_alone_if_only_gpus_were_
         ),
         (
             "0/1 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unreachable: }.",
-            "a toleration of the taint node.kubernetes.io/unreachable, or a node without it",
+            "a node that is ready, without the taint node.kubernetes.io/unreachable",
+        ),
+        (
+            "0/2 nodes are available: 1 node(s) had untolerated taint {ToBeDeletedByClusterAutoscaler: 17}, "
+            "1 node(s) had untolerated taint {team: ml}.",
+            "a node that is ready, without the taint ToBeDeletedByClusterAutoscaler: 17; "
+            "a toleration of the taint team: ml, or a node without it",
         ),
         (
             "0/1 nodes are available: 1 node(s) had untolerated taint(s).",

@@ -29,6 +29,9 @@ POINTING: Final = "gpushare-scheduler-name"
 WARNING: Final = "gpushare-mistakes"
 #: Writes to the API server's audit log, and refuses nothing.
 AUDITING: Final = "gpushare-audit"
+#: The label of the charts' own pods.
+_PART_OF: Final = "app.kubernetes.io/part-of"
+_OURS: Final = "gpushare"
 _SYSTEM: Final = "kube-system"
 _SHARED: Final = "default"
 _SOON_DAYS: Final = 3
@@ -92,7 +95,11 @@ def _pods_not_admitted(facts: ClusterFacts) -> Iterator[Result]:
     namespace = namespace_of(facts, INSTALLER)
     pods = () if isinstance(facts.pods, Unread) else facts.pods
     if namespace == _SHARED or (
-        namespace != _SYSTEM and any(pod.metadata.namespace == namespace for pod in pods)
+        namespace != _SYSTEM
+        and any(
+            pod.metadata.namespace == namespace and (pod.metadata.labels or {}).get(_PART_OF) != _OURS
+            for pod in pods
+        )
     ):
         yield warning(
             f"namespace {namespace}",

@@ -234,12 +234,20 @@ def node_health(facts: ClusterFacts) -> Iterator[Result]:
         )
 
 
+def _reset(device: Device) -> str:
+    """How to reset the GPU; of a MIG instance its GPU, which has others."""
+    parent = device.place[0]
+    if device.is_instance:
+        return f"reset GPU {parent} once no instance of it is in use (`nvidia-smi -r -i {parent}`)"
+    return f"reset it (`nvidia-smi -r -i {parent}`)"
+
+
 def _used_without_allocation(node: SeenNode, device: Device) -> Result:
     return warning(
         node.subject,
         f"{device.foreign_text}, and are not allocated to pods",
         f"end the processes, which `kubectl describe node {node.name}` names as well (event UnmanagedGPUUsage); if none is "
-        f"left, delete the pods on the GPU and reset it (`nvidia-smi -r -i {device.index}`), or reboot",
+        f"left, delete the pods on the GPU and {_reset(device)}, or reboot",
     )
 
 
@@ -262,7 +270,7 @@ def _lost(node: SeenNode, lost: Sequence[Device], *, all_of_them: bool) -> Itera
             yield warning(
                 node.subject,
                 message,
-                f"{wait}`dmesg | grep -i xid` on the node; delete the pods on the GPU, reset it (`nvidia-smi -r -i {device.index}`), or reboot",
+                f"{wait}`dmesg | grep -i xid` on the node; delete the pods on the GPU, {_reset(device)}, or reboot",
             )
 
 

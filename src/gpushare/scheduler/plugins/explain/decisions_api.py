@@ -87,6 +87,7 @@ class Gpu(msgspec.Struct, frozen=True, rename="camel"):
     pods: int
     grown: int
     chosen: bool
+    uuid: str = ""
 
 
 class Choice(msgspec.Struct, frozen=True, rename="camel"):
@@ -341,13 +342,12 @@ class DecisionPages:
         chosen = (
             set() if held is None or held.node != placed.node else {gpu.index for gpu in held.allocation.gpus}
         )
-        index_of = (
-            {} if devices is None else {row: device.index for row, device in enumerate(devices.devices)}
-        )
-        gpus = [
-            Gpu(index, gpu.free_mib, gpu.left_mib, gpu.pods, gpu.grown, index in chosen)
-            for index, gpu in ((index_of.get(gpu.row, gpu.row), gpu) for gpu in placed.candidates)
-        ]
+        known = {} if devices is None else dict(enumerate(devices.devices))
+        gpus = []
+        for gpu in placed.candidates:
+            device = known.get(gpu.row)
+            index, uuid = (gpu.row, "") if device is None else (device.index, device.uuid)
+            gpus.append(Gpu(index, gpu.free_mib, gpu.left_mib, gpu.pods, gpu.grown, index in chosen, uuid))
         few = devices is None or len(devices.devices) <= MOST_GPUS
         why = _preference(placed.placement, decision.request, by_nearness=few)
         return Choice(placed.node, placed.at_s, placed.placement.value, why, gpus)
