@@ -56,7 +56,7 @@ def exposed(**labelled: tuple[int, int]) -> bytes:
 
 
 class FakeHttp:
-    """Responds by URL: missing ones are unreachable, ``None`` is not found."""
+    """Responds by URL: missing ones are unreachable, ``None`` is not found; nor is ``/oldest``, as of schedulers of earlier versions."""
 
     def __init__(self) -> None:
         self.responses: dict[str, bytes | None] = {}
@@ -66,6 +66,8 @@ class FakeHttp:
     async def get(self, url: str, token: str = "") -> bytes:
         self.requested.append(url)
         self.tokens.append(token)
+        if url not in self.responses and url.endswith("/oldest"):
+            raise NotFound(url)
         if url not in self.responses:
             raise RequestFailed(f"{url}: no such server")
         response = self.responses[url]

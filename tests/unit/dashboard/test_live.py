@@ -268,7 +268,7 @@ async def test_a_pending_pod_is_sent_with_reason_and_suggestion() -> None:
     requests = len(shown.http.requested)
     assert await why() == ("no GPU is so large", "ask for less", "")
     await fetch(shown, "pod", key="default/big")
-    assert len(shown.http.requested) == requests + 2, "the line and the pod, once each"
+    assert len(shown.http.requested) == requests + 3, "the line, in both ways, and the pod, once each"
     shown.http.responses[f"{url}/default/big"] = b"{"
     assert "of another version" in (await why())[2]
     del shown.http.responses[f"{url}/default/big"]

@@ -113,6 +113,16 @@ async def test_of_many_pods_only_some_are_shown_but_all_are_counted(
     assert (len(line.pods), line.count) == (1, 2)
 
 
+async def test_of_a_current_scheduler_only_the_shown_pods_are_read_with_the_numbers_of_all() -> None:
+    http = FakeHttp()
+    document = {"waiting": [ONE, TWO], "count": 20_000, "byCategory": {"memory": 19_999, "compute": 1}}
+    http.responses[f"{ALONE}/oldest"] = msgspec.json.encode(document)
+    line = await Source(http, "http://scheduler", TurnedClock()).line()
+    assert [one.key for one in line.pods] == ["default/two", "default/one"]
+    assert (line.count, line.by_category) == (20_000, {"memory": 19_999, "compute": 1})
+    assert http.requested == [f"{ALONE}/oldest"]
+
+
 async def test_a_token_for_reading_is_sent_and_renewed_before_it_expires() -> None:
     http, clock, made = FakeHttp(), TurnedClock(), []
 

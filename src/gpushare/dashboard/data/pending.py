@@ -1,6 +1,7 @@
 """Pending pods and their reasons, read from the scheduler that leads: only the leader handles pods."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import quote
@@ -62,9 +63,12 @@ class Line(msgspec.Struct, frozen=True):
     kept: tuple[Reservation, ...] = ()
 
 
-class _Answer(msgspec.Struct):
+class _Answer(msgspec.Struct, rename="camel"):
     waiting: list[Waiting]
     kept: list[Reservation] = []
+    count: int | None = None
+    """``None``: of a scheduler of an earlier version, which lists all."""
+    by_category: dict[str, int] = {}
 
 
 class _Record(msgspec.Struct):
@@ -164,9 +168,7 @@ class Source:
         except RequestFailed as error:
             return Line(problem=str(error))
         try:
-            answer = _ANSWER.decode(
-                await self._http.get(f"{base}/gpushare/decisions", await self._read_token())
-            )
+            answer = _ANSWER.decode(await self._read_pending(base))
         except NotFound:
             return Line(problem=f"{scheduler} stores no decisions: it is of an older version")
         except RequestFailed as error:
@@ -175,11 +177,20 @@ class Source:
             return Line(problem=f"the answer of {scheduler} is of another version ({error})")
         waiting = answer.waiting if isinstance(answer, _Answer) else answer
         pods = sorted(waiting, key=lambda pod: (pod.since, pod.key))
-        counts: dict[str, int] = {}
-        for pod in pods:
-            counts[pod.category] = counts.get(pod.category, 0) + 1
         reservations = tuple(answer.kept[:MOST_SHOWN]) if isinstance(answer, _Answer) else ()
-        return Line(tuple(pods[:MOST_SHOWN]), len(pods), "", scheduler, counts, reservations)
+        if isinstance(answer, _Answer) and answer.count is not None:
+            count, by_category = answer.count, answer.by_category
+        else:
+            count, by_category = len(pods), dict(Counter(pod.category for pod in pods))
+        return Line(tuple(pods[:MOST_SHOWN]), count, "", scheduler, by_category, reservations)
+
+    async def _read_pending(self, base: str) -> bytes:
+        """The scheduler's pending pods: those that are shown, as all of a large cluster are more than is read. Raises ``RequestFailed``."""
+        url, token = f"{base}/gpushare/decisions", await self._read_token()
+        try:
+            return await self._http.get(f"{url}/oldest", token)
+        except NotFound:
+            return await self._http.get(url, token)  # a scheduler of an earlier version
 
     async def _read_token(self) -> str:
         """The token for reading. Raises ``RequestFailed``."""

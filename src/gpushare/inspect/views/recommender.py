@@ -192,9 +192,9 @@ def _needs(used: Iterable[Used], kinds: "Mapping[str, Kinds]") -> dict[str, _Nee
         by_container[sample.container] = need if before is None else _sum(before, need)
     by_gpu: dict[str, _Need] = {}
     for (gpu, pod), by_container in by_pod.items():
-        need = _of_pod(by_container, kinds.get(pod))
-        if need is not None:
-            by_gpu[gpu] = _sum(by_gpu[gpu], need) if gpu in by_gpu else need
+        together = _of_pod(by_container, kinds.get(pod))
+        if together is not None:
+            by_gpu[gpu] = _sum(by_gpu[gpu], together) if gpu in by_gpu else together
     return by_gpu
 
 
@@ -242,8 +242,16 @@ def _sum(one: _Need, other: _Need) -> _Need:
 
 
 def _maximum(one: _Need, other: _Need) -> _Need:
-    greatest = _Need(*map(max, one, other))
-    return greatest._replace(memory_known=one.memory_known and other.memory_known)
+    return _Need(
+        max(one.seen_s, other.seen_s),
+        max(one.peak_mib, other.peak_mib),
+        max(one.p95_mib, other.p95_mib),
+        max(one.peak_percent, other.peak_percent),
+        max(one.p95_percent, other.p95_percent),
+        max(one.need_percent, other.need_percent),
+        max(one.throttled, other.throttled),
+        one.memory_known and other.memory_known,
+    )
 
 
 def _need_percent(used: Used) -> int:

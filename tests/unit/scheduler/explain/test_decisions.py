@@ -12,6 +12,7 @@ from gpushare.ledger import Verdict
 from gpushare.reasons.categories import Category
 from gpushare.scheduler.cache.pod_records import record_of
 from gpushare.scheduler.plugins.explain import decision_log as room
+from gpushare.scheduler.plugins.explain import decisions_api
 from tests.unit.scheduler.server.test_app import Browser, filter_body
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
@@ -68,6 +69,22 @@ async def test_a_pod_without_room_on_any_gpu_is_shown_the_nearest_one(browser: B
         "a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; deleting pod default/there (7 GiB) would be "
         "enough"
     )
+
+
+async def test_of_many_pending_pods_those_pending_longest_can_be_read_with_the_numbers_of_all(
+    browser: Browser, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decisions_api, "MOST_LISTED", 2)
+    world.add_node(gpu_node("n1", 4 * GIB))
+    for name in ("a", "b", "c"):
+        await ask(browser, world, name, "n1")
+    await ask(browser, world, "bad", "n1", mem="x")
+
+    oldest, every = await get(browser, "/oldest"), await get(browser)
+
+    assert (oldest["count"], oldest["byCategory"]) == (4, {"size": 3, "request": 1})
+    assert len(every["waiting"]) == 4
+    assert oldest["waiting"] == every["waiting"][:2]
 
 
 async def test_room_on_a_node_that_was_not_offered_is_not_promised(browser: Browser, world: World) -> None:

@@ -1,6 +1,6 @@
 """The scheduler's decisions over HTTP. Read-only.
 
-``GET /gpushare/decisions``: every pending pod. ``GET /gpushare/decisions/NAMESPACE/NAME``: the record of one pod; with ``/nodes``
+``GET /gpushare/decisions``: every pending pod; with ``/oldest`` appended, the ``MOST_LISTED`` that are pending longest. ``GET /gpushare/decisions/NAMESPACE/NAME``: the record of one pod; with ``/nodes``
 appended, also the answer for each node. ``GET /gpushare/decisions/kept``: room reserved for gangs. Users read these through the API
 server's proxy (``services/proxy``) with a token (``gpushare.httpserver.authorization``); the verbs are not served there. Times are seconds
 since 1970.
@@ -9,6 +9,7 @@ since 1970.
 import asyncio
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -45,6 +46,9 @@ from gpushare.scheduler.plugins.explain.pending_pods import (
     pending_pod,
 )
 
+#: Pending pods that the dashboard shows.
+MOST_LISTED: Final = 1000
+
 
 class Scheduler(msgspec.Struct, frozen=True, rename="camel"):
     """The responding scheduler. ``first_asked``: when kube-scheduler first asked it; ``None``: never. ``leads``: ``None`` if unknown."""
@@ -59,13 +63,16 @@ class Scheduler(msgspec.Struct, frozen=True, rename="camel"):
 class PendingPods(msgspec.Struct, frozen=True, rename="camel"):
     """All pending pods. ``besides``: those that request no GPU of ours, held back by a ResourcePolicy or an elastic quota.
 
-    ``kept``: reserved room on GPUs, and for which gang or pod it is reserved.
+    ``kept``: reserved room on GPUs, and for which gang or pod it is reserved. ``count`` and ``by_category``: numbers of all pending pods
+    with GPUs, also where only some are listed.
     """
 
     scheduler: Scheduler
     waiting: list[PendingPod]
     besides: list[PendingPod]
     kept: list[Reservation]
+    count: int
+    by_category: dict[str, int]
 
 
 class GangReservations(msgspec.Struct, frozen=True, rename="camel"):
@@ -190,15 +197,17 @@ class DecisionPages:
         self._view = decisions.view
         self._name = socket.gethostname()
 
-    async def pending_pods(self) -> PendingPods:
-        """All pending pods. Yields to other tasks, as there may be thousands."""
+    async def pending_pods(self, most: int | None = None) -> PendingPods:
+        """All pending pods, or the ``most`` that are pending longest. Yields to other tasks, as there may be thousands."""
         pending = await _collected(each_pending_pod(self._decisions))
         non_gpu_pods = await _collected(each_non_gpu_pod(self._decisions))
         return PendingPods(
             self._scheduler(),
-            longest_first(pending),
-            longest_first(non_gpu_pods),
-            all_reservations(self._view, self._decisions.gangs),
+            longest_first(pending)[:most],
+            longest_first(non_gpu_pods)[:most],
+            all_reservations(self._view, self._decisions.gangs)[:most],
+            len(pending),
+            Counter(pod.category for pod in pending),
         )
 
     def gang_reservations(self) -> GangReservations:
@@ -384,6 +393,8 @@ async def decisions_response(decisions: DecisionLog, path: str) -> bytes:
     """The JSON response to a GET of ``path``, which begins with ``DECISIONS``; raises ``Refusal``."""
     if path.removeprefix(DECISIONS) in ("", "/"):
         return msgspec.json.encode(await DecisionPages(decisions).pending_pods())
+    if path == f"{DECISIONS}/oldest":
+        return msgspec.json.encode(await DecisionPages(decisions).pending_pods(MOST_LISTED))
     return pod_response(decisions, path)
 
 
