@@ -37,6 +37,7 @@ INTERNAL: Final = {
     "doctor/cluster/checks/rbac.py:suggestion": "what to do about a finding",
     "doctor/cluster/checks/nodes.py:wait": "what to do about a finding",
     "doctor/cluster/checks/nodes.py:_suggestion": "what to do about a finding",
+    "doctor/cluster/checks/nodes.py:_reset": "what to do about a finding",
     "doctor/cluster/checks/components.py:todo": "what to do about a finding",
     "doctor/cluster/checks/components.py:suggestion": "what to do about a finding",
     "doctor/suggested_commands.py:pull": "what to do about a finding",

@@ -90,12 +90,11 @@ def _read(proxied: Proxied, wanted: "set[str]", ports: "Mapping[str, int]") -> R
     for node, text in answers.items():
         if isinstance(text, KubectlFailed):
             missing_right = "pods/proxy" if "/pods/" in paths[node] else "nodes/proxy"
-            why = (
-                f"needs permission to get {missing_right}"
+            silent[node] = (
+                f"its node agent's metrics cannot be read (needs permission to get {missing_right})"
                 if "(Forbidden)" in text.complaint
-                else text.complaint
+                else f"its node agent's metrics cannot be read ({text.complaint})"
             )
-            silent[node] = f"its node agent's metrics cannot be read ({why})"
         else:
             metrics = text.decode(errors="replace")
             uses.update(_uses(metrics))
