@@ -5,8 +5,11 @@ from collections import ChainMap
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from gpushare.api.disruption import DisruptionBudget
 from gpushare.api.node.device import Device, NodeDevices, Placement
+from gpushare.api.node.hosting import Guest, HostingNode, decode_guest, decode_hosting
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.objects import ObjectReference, Pod, decode_pod
 from gpushare.api.quantity import MemoryUnit
@@ -72,6 +75,8 @@ class Api:
         self.evicted: list[str] = []
         self.nominated: list[tuple[str, str]] = []
         self.budgets: list[DisruptionBudget] = []
+        self.hosts: dict[str, dict[str, Any]] = {}
+        """Nodes by their names, with what they have apart from GPUs."""
         self.before: list[Callable[[], None]] = []
         self.after: list[Callable[[], None]] = []
         self.reading: list[Callable[[], None]] = []
@@ -109,6 +114,21 @@ class Api:
             return decode_pod(self.pods[f"{namespace}/{name}"])
         except KeyError:
             raise ApiError(404, "NotFound", f'pods "{name}" not found', "") from None
+
+    async def get_guest(self, namespace: str, name: str) -> Guest:
+        if self.reading:
+            self.reading.pop(0)()
+        try:
+            return decode_guest(msgspec.json.encode(self.pods[f"{namespace}/{name}"]))
+        except KeyError:
+            raise ApiError(404, "NotFound", f'pods "{name}" not found', "") from None
+
+    async def list_guests(self, node: str) -> list[Guest]:
+        there = (pod for pod in self.pods.values() if pod["spec"]["nodeName"] == node)
+        return [decode_guest(msgspec.json.encode(pod)) for pod in there]
+
+    async def list_hosting(self, node: str) -> list[HostingNode]:
+        return [decode_hosting(msgspec.json.encode(self.hosts[node]))] if node in self.hosts else []
 
     async def evict_pod(self, namespace: str, name: str, *, uid: str) -> None:
         if self.before:

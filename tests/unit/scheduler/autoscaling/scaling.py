@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from gpushare.api.crd.placeholder_pod import decode_placeholder
-from gpushare.api.node.hosting import Guest, decode_guest
 from gpushare.api.node.modes import NodeMode
 from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.framework.cycle import filter_nodes
@@ -30,14 +29,6 @@ class ScalingApi(Api):
         self.holder = "here_1"
         self.made = 0
         self.deleted: list[str] = []
-
-    async def get_guest(self, namespace: str, name: str) -> Guest:
-        if self.reading:
-            self.reading.pop(0)()
-        try:
-            return decode_guest(msgspec.json.encode(self.pods[f"{namespace}/{name}"]))
-        except KeyError:
-            raise ApiError(404, "NotFound", "no such pod", "") from None
 
     async def create_pod(self, manifest: Mapping[str, Any]) -> None:
         if self.failing:

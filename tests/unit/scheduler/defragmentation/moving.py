@@ -1,4 +1,4 @@
-"""A scheduler with defragmentation, and an API server whose nodes have room for everything but GPUs."""
+"""A scheduler with defragmentation, whose nodes have room for everything but GPUs."""
 
 import asyncio
 from typing import TYPE_CHECKING, Any
@@ -7,8 +7,6 @@ import msgspec
 
 from gpushare.api import names
 from gpushare.api.disruption import decode_budget
-from gpushare.api.node.hosting import Guest, HostingNode, decode_guest, decode_hosting
-from gpushare.kube.client.errors import ApiError
 from gpushare.scheduler.cache.pod_records import decode_record
 from gpushare.scheduler.framework.cycle import filter_nodes
 from gpushare.scheduler.framework.cycle_state import Bodies
@@ -18,7 +16,7 @@ from gpushare.scheduler.plugins.defragmentation.plugin import LOOK_S, Defragment
 from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
 from gpushare.scheduler.plugins.resource_policy.plugin import Policies
 from gpushare.scheduler.server.protocol import BindingArgs
-from tests.unit.scheduler.world import Api, World, gpu_node, pod_object
+from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,38 +26,11 @@ INTERVAL_S = 300.0
 WAIT_S = 60.0
 
 
-class MoverApi(Api):
-    """With nodes that have room for everything but GPUs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.nodes: dict[str, dict[str, Any]] = {}
-
-    async def get_guest(self, namespace: str, name: str) -> Guest:
-        if self.reading:
-            self.reading.pop(0)()
-        try:
-            return decode_guest(msgspec.json.encode(self.pods[f"{namespace}/{name}"]))
-        except KeyError:
-            raise ApiError(404, "NotFound", f'pods "{name}" not found', "") from None
-
-    async def list_guests(self, node: str) -> list[Guest]:
-        there = (pod for pod in self.pods.values() if pod["spec"]["nodeName"] == node)
-        return [decode_guest(msgspec.json.encode(pod)) for pod in there]
-
-    async def list_hosting(self, node: str) -> list[HostingNode]:
-        return [decode_hosting(msgspec.json.encode(self.nodes[node]))] if node in self.nodes else []
-
-
 class Moving(World):
     """A scheduler with defragmentation."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         super().__init__()
-        self.api: MoverApi = MoverApi()
-        self.binder._pods = self.api
-        self.retries._pods = self.api
-        self.preemptor._pods = self.preemptor._victim_evictor._pods = self.api
         self.policies = Policies(self.clock)
         self.leads: Callable[[], bool] = lambda: True
         self.outcomes: list[str] = []
@@ -94,7 +65,7 @@ class Moving(World):
     def node(self, name: str, *gib: int) -> None:
         self.add_node(gpu_node(name, *(1024 * size for size in gib)))
         amounts = {"cpu": "8", "pods": "99", names.GPU_MEM: "999"}
-        self.api.nodes[name] = {"metadata": {"name": name}, "spec": {}, "status": {"allocatable": amounts}}
+        self.api.hosts[name] = {"metadata": {"name": name}, "spec": {}, "status": {"allocatable": amounts}}
 
     async def bound(self, name: str, units: int, node: str, *, owner: str = "rs", **more: Any) -> None:
         self.made(name, units, owner, **more)
@@ -110,7 +81,7 @@ class Moving(World):
         self.see(name)
 
     def ask(self, name: str, *nodes: str) -> list[str]:
-        offered = list(nodes or self.api.nodes)
+        offered = list(nodes or self.api.hosts)
         body = {"Pod": self.api.pods[f"default/{name}"], "NodeNames": offered}
         answer = filter_nodes(self.view, Bodies().read(msgspec.json.encode(body)), self.framework())
         found: list[str] = msgspec.json.decode(answer)["NodeNames"] or []

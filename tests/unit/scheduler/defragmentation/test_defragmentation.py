@@ -12,8 +12,8 @@ from gpushare.scheduler.framework.binder import BindRefused
 from gpushare.scheduler.plugins.defragmentation.plugin import RESERVED_S, Limits
 from gpushare.scheduler.plugins.preemption.plugin import SETTLE_S
 from gpushare.scheduler.server.protocol import BindingArgs
-from tests.unit.scheduler.defragmentation.moving import DECODE, INTERVAL_S, WAIT_S, MoverApi, Moving
-from tests.unit.scheduler.world import pod_object
+from tests.unit.scheduler.defragmentation.moving import DECODE, INTERVAL_S, WAIT_S, Moving
+from tests.unit.scheduler.world import Api, pod_object
 
 
 async def test_a_moved_pod_has_a_reserved_place_and_the_pending_one_gets_the_room(moving: Moving) -> None:
@@ -155,12 +155,12 @@ async def test_pods_of_higher_priority_leaving_or_without_owner_stay() -> None:
 
 async def test_a_pod_that_the_target_does_not_take_stays(moving: Moving) -> None:
     moving.node("m", 16)
-    moving.api.nodes["m"]["spec"] = {"unschedulable": True}
+    moving.api.hosts["m"]["spec"] = {"unschedulable": True}
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
-    del moving.api.nodes["m"]
+    del moving.api.hosts["m"]
     await moving.look(INTERVAL_S)
     assert not moving.api.evicted
     moving.node("m", 16)
@@ -329,7 +329,7 @@ async def test_a_change_during_planning_prevents_the_move(moving: Moving) -> Non
 def pod_request(units: int) -> Any:
     from gpushare.api.request.request import request_of
 
-    return request_of(MoverApi().create(pod_object("x", units)))
+    return request_of(Api().create(pod_object("x", units)))
 
 
 async def test_pods_waiting_for_several_gpus_or_in_a_gang_or_with_policy_never_are_not_helped(
@@ -404,7 +404,7 @@ async def test_two_pods_that_move_to_one_node_must_both_find_room_there() -> Non
         moving = Moving()
         moving.node("n", 16, 16, 16)
         moving.node("m", 16)
-        moving.api.nodes["m"]["status"]["allocatable"]["cpu"] = cpu
+        moving.api.hosts["m"]["status"]["allocatable"]["cpu"] = cpu
         for name, units, owner in (("a", 5, "rs"), ("b", 5, "rs"), ("c", 12, ""), ("d", 12, "")):
             await moving.bound(name, units, "n", owner=owner)
         for name in ("a", "b"):
@@ -421,12 +421,12 @@ async def test_the_number_of_combinations_tried_per_run_is_limited() -> None:
     moving = Moving()
     moving.node("n", *[16] * 6)
     moving.node("m", 16)
-    moving.api.nodes["m"]["spec"] = {"unschedulable": True}
+    moving.api.hosts["m"]["spec"] = {"unschedulable": True}
     for number in range(6):
         await moving.bound(f"p{number}", 10, "n")
     moving.made("wide", 12, "")
     assert not moving.ask("wide", "n")
-    del moving.api.nodes["m"]["spec"]["unschedulable"]
+    del moving.api.hosts["m"]["spec"]["unschedulable"]
     reads: list[int] = []
 
     def gone() -> None:

@@ -10,7 +10,7 @@ import msgspec
 from gpushare.api import names
 from gpushare.api.crd.resource_policy import PolicyPod, ResourcePolicy, policy_pod_of
 from gpushare.api.disruption import DisruptionBudget
-from gpushare.api.node.hosting import Guest, HostingNode, decode_guest, decode_hosting
+from gpushare.api.node.hosting import Guest, HostingNode, decode_hosting
 from gpushare.api.objects import Pod, decode_pod
 from gpushare.kube.client.errors import ApiError, Unreachable
 from gpushare.scheduler.cache.pod_records import PodRecord
@@ -191,16 +191,6 @@ class WatchedApi(Api):
         self.changed(name)
 
     # --- what nodes have apart from GPUs ----------------------------------------------------------
-
-    async def get_guest(self, namespace: str, name: str) -> Guest:
-        try:
-            return decode_guest(msgspec.json.encode(self.pods[f"{namespace}/{name}"]))
-        except KeyError:
-            raise ApiError(404, "NotFound", f'pods "{name}" not found', "") from None
-
-    async def list_guests(self, node: str) -> list[Guest]:
-        there = (pod for pod in self.pods.values() if pod["spec"]["nodeName"] == node)
-        return [decode_guest(msgspec.json.encode(pod)) for pod in there]
 
     async def list_hosting(self, node: str) -> list[HostingNode]:
         if node not in self.nodes:
