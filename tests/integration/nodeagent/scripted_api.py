@@ -14,6 +14,7 @@ from urllib.parse import parse_qs
 
 from aiohttp import web
 
+from gpushare_playground.apiserver.writes.patching import merge_patch
 from tests.integration.nodeagent.changing import Changes
 
 JsonObject = dict[str, Any]
@@ -259,7 +260,7 @@ class ScriptedApi:
                 return _status(409, "Conflict", "the UID in the precondition is another")
             if strategic:
                 patch["status"]["conditions"] = _conditions(item, patch["status"]["conditions"])
-            merged = _merged(item, patch)
+            merged = merge_patch(item, patch)
             if merged != item:
                 self.put(kind, name, merged)
             item = self.objects[kind, name]
@@ -276,19 +277,6 @@ def _selected(item: JsonObject, query: dict[str, str]) -> bool:
         if found != value:
             return False
     return True
-
-
-def _merged(target: Any, patch: Any) -> Any:
-    """JSON merge patch (RFC 7396)."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = _merged(result.get(key), value)
-    return result
 
 
 def _conditions(item: Any, patched: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from gpushare.api.objects import ObjectReference
 from gpushare.kube.client.errors import ApiError, Unreachable
+from gpushare_playground.apiserver.writes.patching import merge_patch
 from gpushare_playground.cache import Cache
 from gpushare_playground.objects import Json, Kind, Objects, key_of
 from tests.patience import Deadline
@@ -92,7 +93,7 @@ class MemoryApi:
         item = self._found(plural, key, path)
         if (item.get("spec") or {}).get("nodeName") or sent["metadata"]["uid"] != item["metadata"]["uid"]:
             raise ApiError(409, "Conflict", f"pod {key} cannot be bound", path)
-        return self.put(plural, _merged(item, {"spec": {"nodeName": sent["target"]["name"]}}))
+        return self.put(plural, merge_patch(item, {"spec": {"nodeName": sent["target"]["name"]}}))
 
     def _delete(self, plural: str, key: str, options: Json, path: str) -> Json:
         item = self._found(plural, key, path)
@@ -120,9 +121,9 @@ class MemoryApi:
         if subresource == "status" and method == "PUT":
             changed = {**item, "status": sent["status"]}
         elif subresource == "status":
-            changed = {**item, "status": _merged(item.get("status") or {}, sent["status"])}
+            changed = {**item, "status": merge_patch(item.get("status") or {}, sent["status"])}
         else:
-            changed = _merged(item, sent)
+            changed = merge_patch(item, sent)
         if changed == item:
             return item
         metadata = changed["metadata"]
@@ -154,7 +155,7 @@ class MemoryApi:
 
     def change(self, kind: Kind, key: str, **parts: Any) -> Json:
         """Merge ``parts`` (spec, status, metadata) into an object."""
-        return self.put(kind.plural, _merged(self.items[kind.plural][key], parts))
+        return self.put(kind.plural, merge_patch(self.items[kind.plural][key], parts))
 
     def named(self, kind: Kind) -> list[str]:
         """Names of all objects of ``kind``, sorted."""
@@ -178,18 +179,6 @@ class MemoryApi:
                 cache.remove(key_of(item), item)
             else:
                 cache.upsert(item)
-
-
-def _merged(old: Json, patch: Json) -> Json:
-    result = dict(old)
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        elif isinstance(value, dict):
-            result[name] = _merged(result.get(name) or {}, value)
-        else:
-            result[name] = value
-    return result
 
 
 class Events:
