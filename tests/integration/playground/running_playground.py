@@ -133,9 +133,3 @@ def a_pod(name: str, *, gpu_mem: int = 0, node: str = "", **spec: Any) -> dict[s
         "metadata": {"name": name},
         "spec": {"containers": [container], **selector, **grace, **spec},
     }
-
-
-def a_template(**labels: str) -> dict[str, Any]:
-    """A pod template without GPU that sleeps."""
-    pod = a_pod("template")
-    return {"metadata": {"labels": labels}, "spec": pod["spec"]}

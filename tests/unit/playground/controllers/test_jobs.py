@@ -2,6 +2,7 @@ import asyncio
 
 import pytest
 
+from gpushare.kube.client.errors import ApiError
 from gpushare_playground.controllers.jobcount import TRACKING, backoff_left_s
 from gpushare_playground.controllers.running import Controllers
 from gpushare_playground.objects import JOBS, PODS, Json
@@ -178,6 +179,20 @@ async def test_a_creation_whose_response_is_lost_is_not_repeated_under_another_n
     cluster.job()
     await until(lambda: cluster.status(JOBS, "work").get("active") == 1)
     assert len(cluster.pods()) == 1
+
+
+async def test_a_refused_pod_is_an_event_and_is_created_once_it_is_admitted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(plural: str, key: str, sent: Json, path: str) -> Json:
+        raise ApiError(403, "Forbidden", "exceeded quota: gpu", path)
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(cluster.api, "_create", refuse)
+        cluster.job()
+        event = ("Warning", "FailedCreate", "Error creating: exceeded quota: gpu")
+        await until(lambda: event in cluster.events.seen)
+    await until(cluster.pods)
 
 
 async def test_a_restarted_controller_continues_where_the_old_one_stopped(
