@@ -25,7 +25,6 @@ from gpushare.kube.client.session import MERGE_PATCH
 from gpushare_playground.cluster.parts import Part
 from gpushare_playground.cluster.real import RealControl
 from tests.integration.whole.cluster import Json, node_of, record_of, waits_because
-from tests.integration.whole.test_gangs import member
 from tests.integration.whole.test_killed_parts import fits, never_above_capacity
 from tests.integration.whole.world import World, gpu_pod, shared_node, until, world
 from tests.patience import SLOWNESS
@@ -44,6 +43,12 @@ MOST_ON_FOUR, LET_ON_FOUR = 10, 6
 NODES = (shared_node("four", "core-mem-4"), shared_node("more", "core-mem-4"))
 NUMBERS = itertools.count()
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/{names.SCHEDULER_NAME}"
+
+
+def member(name: str) -> Json:
+    """A pod of the gang."""
+    labels = {names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: str(GANG)}
+    return gpu_pod(name, 8, labels=labels)
 
 
 class Narrows:
@@ -254,7 +259,7 @@ async def test_a_gang_is_complete_in_the_end_though_its_leader_died_during_its_b
     async with leading_and_waiting(cluster) as (first, _):
         first.way.most = SOME_OF_GANG
         members = [f"g-{number}" for number in range(GANG)]
-        await cluster.create(*(member(name, "g", GANG) for name in members))
+        await cluster.create(*(member(name) for name in members))
         await killed_with(cluster, first, SOME_OF_GANG)
         await cluster.run_all(*members)
         gpus = [share["uuid"] for name in members for share in record_of(cluster.pod(name))]
@@ -268,7 +273,7 @@ async def test_the_next_leader_releases_the_reservations_of_a_gang_that_stays_in
     async with leading_and_waiting(cluster) as (first, _):
         first.way.most = 0
         members = [f"g-{number}" for number in range(GANG)]
-        await cluster.create(*(member(name, "g", GANG) for name in members))
+        await cluster.create(*(member(name) for name in members))
         await killed_with(cluster, first, 0)
         await cluster.delete(members[0])
         others = [f"other-{number}" for number in range(GANG)]

@@ -9,7 +9,7 @@ import select
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -28,7 +28,7 @@ from gpushare.kube.client.session import MERGE_PATCH, Session
 from gpushare.kubeletapi.podresources_pb2 import AllocatableResourcesRequest, ListPodResourcesRequest
 from gpushare.kubeletapi.podresources_pb2_grpc import PodResourcesListerStub
 from gpushare_playground import gpus
-from gpushare_playground.cluster import EXTENDER_COUNTS, Cluster, NodeDescription
+from gpushare_playground.cluster import Cluster, NodeDescription
 from gpushare_playground.cluster.control_plane import Control
 from gpushare_playground.cluster.embedded import EmbeddedControl
 from gpushare_playground.cluster.parts import Part
@@ -130,11 +130,10 @@ class Watchful(Cluster):
 class World:
     """A running cluster with its pods, nodes and events in view."""
 
-    def __init__(self, cluster: Cluster, session: Session, reports: list[str]) -> None:
+    def __init__(self, cluster: Cluster, session: Session) -> None:
         self.playground = cluster
         self.session = session
         self.client = Client(session)
-        self.reports = reports
         self.over: list[str] = []
         """GPUs that were above their capacity, with the pods of that moment."""
         self.total_mib = {
@@ -164,11 +163,11 @@ class World:
         body = json.dumps({**target, "metadata": {"name": name}}).encode()
         await self.session.request("POST", f"{PODS}/{name}/binding", body=body)
 
-    async def delete(self, *pod_names: str, grace_s: int = 1) -> None:
+    async def delete(self, *pod_names: str) -> None:
         """Delete pods; those that are gone already are skipped."""
 
         async def one(name: str) -> None:
-            body = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": grace_s})
+            body = json.dumps({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 1})
             with contextlib.suppress(ApiError):
                 await self.session.request("DELETE", f"{PODS}/{name}", body=body.encode())
 
@@ -419,33 +418,27 @@ async def world(
     *nodes: NodeDescription,
     unit: MemoryUnit = MemoryUnit.GIB,
     check: Callable[[World], CheckFn] | None = None,
-    ignored: Sequence[str] = EXTENDER_COUNTS,
     dashboard: bool = False,
     isolated: bool = False,
     control: Control | None = None,
 ) -> AsyncIterator[World]:
     """A cluster of these nodes, started, with its objects in view; it must end without leftovers.
-    ``control``: by default ``control_plane()``.
-
-    Resources that are ``ignored`` are counted by the extender alone. ``isolated``: nodes hold containers to
-    their share.
+    ``control``: by default ``control_plane()``. ``isolated``: nodes hold containers to their share.
     """
     assert (DRIVER / "libnvidia-ml.so.1").exists(), "no stand-in driver; build it with: make fakegpu"
-    reports: list[str] = []
     async with (
         Watchful(
             driver=DRIVER,
             nodes=nodes,
             unit=unit,
-            report=reports.append,
+            report=lambda _: None,
             control=control or control_plane(),
-            ignored=ignored,
             dashboard=dashboard,
             isolation=ISOLATION if isolated else None,
         ) as cluster,
         Session(load_access(str(cluster.kubeconfig))) as session,
     ):
-        made = World(cluster, session, reports)
+        made = World(cluster, session)
         if isinstance(cluster.control, RealControl):
             # Tests create pods as the extender, which may write records; the embedded server has no
             # permissions to grant.

@@ -59,6 +59,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             ["--node", "n1", "--watchdog-grace=-1"],
             "--watchdog-grace -1: give seconds (5, 500ms, 5m) from 0 to 86400",
         ),
+        (["--node", "n1", "--reclaim", "never"], "--reclaim never: give one of wait, kill"),
         (["--node", "n1", "--watchdog-period", "0"], "--watchdog-period 0: give seconds"),
         (["--frobnicate"], "unrecognized arguments: --frobnicate"),
         (["--node", "n1", "--kubeconfig", "/does/not/exist"], "kubeconfig /does/not/exist: does not exist"),

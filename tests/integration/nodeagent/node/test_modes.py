@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pytest
+from msgspec import structs
 
 from gpushare.api import names
 from gpushare.api.node.device import described_devices
 from gpushare.api.node.modes import MODES, NodeMode, add
+from gpushare.api.node.node_template import template_of
 from gpushare.api.objects import decode_node
 from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.allocate.container_response import Injection
@@ -231,3 +233,20 @@ async def test_the_unit_changes_under_a_running_pod(world: World) -> None:
         assert admitted.envs["c"][names.ENV_MEM_LIMIT] == str(4 * unit.mib)
         await world.until_assigned(f"new-{unit.value}")
         assert world.recorded("old").mib == held
+
+
+async def test_a_node_template_predicts_what_the_node_advertises_in_another_unit(world: World) -> None:
+    await world.start(mode="core_mem")
+    template = template_of(decode_node(world.api.objects["nodes", NODE]))
+    for unit in (MemoryUnit.MIB_128, MemoryUnit.GIB):
+        predicted = structs.replace(template, unit=unit).capacity
+        await world.stop()
+        world.use(unit=unit)
+        await world.start()
+        # The number of GPUs is written on the node; the kubelet has everything else.
+        count = str(predicted.pop(names.GPU_COUNT))
+        await world.changes.until(
+            lambda predicted=predicted: {one: world.kubelet.capacity(one) for one in predicted} == predicted
+        )
+        await world.changes.until(lambda count=count: world.api.capacity(NODE).get(names.GPU_COUNT) == count)
+        assert predicted.keys() == {names.GPU_MEM, names.GPU_CORE}
