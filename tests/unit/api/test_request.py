@@ -25,6 +25,10 @@ def container(name: str, mem: Any = None, core: Any = None, *, restart: str | No
     return made
 
 
+def whole_gpus(name: str, number: int) -> dict[str, Any]:
+    return {"name": name, "resources": {"limits": {"aliyun.com/gpu": str(number)}}}
+
+
 def pod(
     *apps: dict[str, Any], init: tuple[dict[str, Any], ...] = (), labels: dict[str, str] | None = None
 ) -> Pod:
@@ -90,6 +94,23 @@ def test_a_native_sidecar_runs_next_to_the_apps_and_later_init_containers() -> N
         (pod(container("c", "-1")), "is negative"),
         (pod(container("c", "1e30")), "larger than"),
         (pod(container("c", "many")), "is not a quantity"),
+        (pod(container("c", "2Gi")), "container c asks for aliyun.com/gpu-mem: 2147483648 is more than any"),
+        (
+            pod(container("c", 2**63 - 1), container("d", 2**63 - 1)),
+            "container c .*: 9223372036854775807 is more",
+        ),
+        (
+            pod(*(container(name, 2**30) for name in "cd")),
+            "containers together ask .*: 2147483648 is more than",
+        ),
+        (
+            pod(whole_gpus("c", 2**63 - 1)),
+            "container c asks for aliyun.com/gpu: 9223372036854775807 is more than",
+        ),
+        (
+            pod(*(whole_gpus(name, 2**30) for name in "cd")),
+            "together ask for aliyun.com/gpu: 2147483648 is more",
+        ),
     ],
 )
 def test_an_invalid_request_names_the_pod_and_suggests_what_to_change(spec: Pod, message: str) -> None:

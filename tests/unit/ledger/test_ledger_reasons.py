@@ -6,7 +6,7 @@ import pytest
 from gpushare.api.node.device import NodeDevices
 from gpushare.api.node.modes import NodeMode
 from gpushare.api.quantity import MemoryUnit
-from gpushare.api.request.request import Request
+from gpushare.api.request.request import MOST_UNITS, Request
 from gpushare.ledger import Ledger, LedgerError, Refused
 from gpushare.ledger.fit.reasons import Parts
 from tests.unit.ledger.ledger_samples import T4, V100, asks, holding, node, share
@@ -77,8 +77,8 @@ CASES: dict[str, Case] = {
     ),
     "a request beyond all reason is hopeless too": case(
         node("n1", T4),
-        asks(2**62),
-        f"asks for {2**62} GiB, the largest GPU has 15 GiB "
+        asks(MOST_UNITS),
+        f"asks for {MOST_UNITS} GiB, the largest GPU has 15 GiB "
         "(aliyun.com/gpu-mem is a number of units of 1 GiB, without Mi or Gi)",
         hopeless=True,
     ),

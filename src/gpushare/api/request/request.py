@@ -17,6 +17,8 @@ from gpushare.api.request.choice_formats import FORMATS, problem
 from gpushare.api.request.gpu_selection import GpuSelection, selection_of
 from gpushare.api.request.unit_conversion import read_requested
 
+#: More units, or GPUs, than any node has. Larger requests are invalid, so that amounts fit an int32 and their MiB an int64.
+MOST_UNITS: Final = (1 << 31) - 1
 _COUNT: Final = re.compile(r"[1-9][0-9]{0,3}", re.ASCII)
 
 
@@ -181,7 +183,9 @@ def unlabelled_request_of(pod: Pod) -> Request | None:
             f"give every GPU container {names.GPU_MEM} alone, or both",
         )
     return Request(
-        memory_units=effective_amount([(container.kind, container.memory_units) for container in requests]),
+        memory_units=_total(
+            [(container.kind, container.memory_units) for container in requests], names.GPU_MEM, subject
+        ),
         core_percent=effective_amount([(container.kind, container.core_percent) for container in requests]),
         containers=tuple(requests),
         cpu_milli=cpu_milli_of(pod),
@@ -204,7 +208,9 @@ def _by_gpu(pod: Pod, requests: list[ContainerRequest], subject: str) -> Request
         memory_units=1,  # the minimum; each GPU is allocated completely
         core_percent=0,
         containers=tuple(requests),
-        gpu_count=effective_amount([(container.kind, container.whole_gpus) for container in requests]),
+        gpu_count=_total(
+            [(container.kind, container.whole_gpus) for container in requests], names.GPU_WHOLE, subject
+        ),
         whole_device=True,
         cpu_milli=cpu_milli_of(pod),
         by_gpu=True,
@@ -273,12 +279,29 @@ def _amount(container: Container, resource: str, subject: str) -> int:
     for amounts in (resources.limits, resources.requests):
         if amounts and resource in amounts:
             try:
-                return parse_amount(amounts[resource])
+                amount = parse_amount(amounts[resource])
             except InvalidQuantity as error:
                 raise InvalidRequest(
                     subject, f"container {container.name} asks for {resource}: {error}"
                 ) from None
+            _check_amount(amount, f"container {container.name} asks", resource, subject)
+            return amount
     return 0
+
+
+def _total(amounts: list[tuple[ContainerKind, int]], resource: str, subject: str) -> int:
+    """A pod's amount of ``resource`` from its containers'."""
+    total = effective_amount(amounts)
+    _check_amount(total, "its containers together ask", resource, subject)
+    return total
+
+
+def _check_amount(amount: int, asking: str, resource: str, subject: str) -> None:
+    if amount > MOST_UNITS:
+        raise InvalidRequest(
+            subject,
+            f"{asking} for {resource}: {amount} is more than any node has; write a number such as 3, without Mi or Gi",
+        )
 
 
 def _check_container(container: ContainerRequest, subject: str) -> None:

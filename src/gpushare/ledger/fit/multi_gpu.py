@@ -8,7 +8,7 @@ import numpy as np
 from gpushare.api.request.request import Request
 from gpushare.ledger.arrays import Ints, Mask, Places
 from gpushare.ledger.columns import Columns
-from gpushare.ledger.fit.single_gpu import FAR, MOST_UNITS
+from gpushare.ledger.fit.single_gpu import FAR
 from gpushare.ledger.placement.policies import with_wishes
 from gpushare.ledger.placement.topology_sets import Nearness
 
@@ -36,7 +36,7 @@ def left_over(columns: Columns, request: Request, near: Nearness, at: Places | N
     count = request.gpu_count
     if count > columns.fit_units.shape[0]:
         return np.full(at.size, FAR)
-    asked = min(request.memory_units, MOST_UNITS)
+    asked = request.memory_units
     mask = fits(columns, request, asked, at)
     if request.by_gpu:
         fitting: Ints = mask.sum(axis=0)

@@ -15,7 +15,6 @@ from gpushare.ledger.columns import Columns
 from gpushare.ledger.fit import reasons
 from gpushare.ledger.fit.group import Group
 from gpushare.ledger.fit.multi_gpu import suitable, untouched
-from gpushare.ledger.fit.single_gpu import MOST_UNITS
 
 #: Bits of a word; two words hold all GPUs of a node (``api.node.device.MAX_DEVICES``).
 _WORD: Final = 64
@@ -50,8 +49,8 @@ def explain(
     ``notes`` are those on GPUs by column, ``one_gpu`` the texts of nodes that allocate one GPU per pod. ``not_full`` splits off full nodes.
     """
     several = request.gpu_count > 1
-    asked = min(request.memory_units, MOST_UNITS)
-    asked_mib = request.memory_units * unit.mib
+    asked = request.memory_units
+    asked_mib = asked * unit.mib
     if several and not request.by_gpu:
         single, group = group.part(columns.one_gpu[group.at] == 1)
         texts.hopeless.update(zip(single.names, map(one_gpu.__getitem__, single.at.tolist()), strict=True))
@@ -108,8 +107,8 @@ def _without_hopeless(
     texts: RefusalTexts,
 ) -> Group:
     """Split off the nodes that could not take the request even if empty; returns the others."""
-    count, asked = request.gpu_count, min(request.memory_units, MOST_UNITS)
-    asked_mib = request.memory_units * unit.mib
+    count, asked = request.gpu_count, request.memory_units
+    asked_mib = asked * unit.mib
     gpu_counts = suitable(columns, request, group.at).sum(axis=0)
     small, group = group.part(gpu_counts < count)
     there = gpu_counts[gpu_counts < count].tolist()

@@ -19,7 +19,6 @@ from gpushare.ledger.columns import NO_NODE, Columns
 from gpushare.ledger.fit import multi_gpu_refusals, reasons
 from gpushare.ledger.fit.group import Group
 from gpushare.ledger.fit.multi_gpu_refusals import GpuNotes, RefusalTexts
-from gpushare.ledger.fit.single_gpu import MOST_UNITS
 from gpushare.ledger.node_book import SHUT
 
 Texts = dict[str, str]
@@ -152,8 +151,8 @@ class Refusals:
         self, columns: Columns, request: Request, unit: MemoryUnit, group: Group, texts: RefusalTexts
     ) -> None:
         refused, hopeless = texts
-        asked = min(request.memory_units, MOST_UNITS)
-        asked_mib = request.memory_units * unit.mib
+        asked = request.memory_units
+        asked_mib = asked * unit.mib
         large, group = group.part(columns.largest_units[group.at] < asked)
         sizes = columns.largest_units[large.at].tolist()
         hopeless.update(large.texts(sizes, lambda size: reasons.too_large(request, size, unit)))

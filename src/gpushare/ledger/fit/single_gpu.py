@@ -9,8 +9,6 @@ from gpushare.ledger.arrays import Ints, Mask, Places
 from gpushare.ledger.columns import Columns
 from gpushare.ledger.placement.policies import with_wishes
 
-#: Above the units of any GPU. Larger requests are compared as this one, so that they fit an int32.
-MOST_UNITS: Final = (1 << 31) - 1
 #: Stands for what is left over on a node that does not take the request.
 FAR: Final = 1 << 56
 
@@ -48,7 +46,7 @@ def most_pods(columns: Columns, request: Request, at: Places) -> int:
 
 def _fits(columns: Columns, request: Request, at: Places | None) -> Mask:
     """The GPUs of the columns ``at`` that take ``request``, whatever its unit."""
-    gpus: Mask = _pick(columns.fit_units, at) >= min(request.memory_units, MOST_UNITS)
+    gpus: Mask = _pick(columns.fit_units, at) >= request.memory_units
     if request.selection is not None:
         gpus &= columns.allowed(request.selection, at)
     others = columns.core_pods
@@ -62,10 +60,8 @@ def _fits(columns: Columns, request: Request, at: Places | None) -> Mask:
 def _free_and_asked_mib(columns: Columns, request: Request, at: Places | None) -> tuple[Ints, Ints]:
     """The free MiB of each GPU of the columns ``at``, and the MiB that ``request`` would get there."""
     total_mib = _pick(columns.total_mib, at)
-    asked = min(request.memory_units, MOST_UNITS)
-    return total_mib - _pick(columns.taken_mib, at), total_mib * asked // np.maximum(
-        _pick(columns.units, at), 1
-    )
+    units = np.maximum(_pick(columns.units, at), 1)
+    return total_mib - _pick(columns.taken_mib, at), total_mib * request.memory_units // units
 
 
 def _pick(figures: Ints, at: Places | None) -> Ints:

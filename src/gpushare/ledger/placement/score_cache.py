@@ -15,7 +15,7 @@ from gpushare.api.request.request import Request
 from gpushare.ledger.arrays import Ints, Places
 from gpushare.ledger.columns import Columns
 from gpushare.ledger.fit import multi_gpu
-from gpushare.ledger.fit.single_gpu import MOST_UNITS, left_over
+from gpushare.ledger.fit.single_gpu import left_over
 from gpushare.ledger.placement.topology_sets import Nearness
 from gpushare.ledger.placement.worth import worth_of
 
@@ -66,7 +66,7 @@ class LeftOver:
     def _of(self, request: Request) -> _Cached:
         columns = self._columns
         key = (
-            min(request.memory_units, MOST_UNITS),
+            request.memory_units,
             request.core_percent,
             request.gpu_count,
             request.whole_device,

@@ -9,7 +9,7 @@ from gpushare.api.request.request import Request
 from gpushare.ledger.arrays import Ints, Places
 from gpushare.ledger.columns import Columns
 from gpushare.ledger.fit import multi_gpu
-from gpushare.ledger.fit.single_gpu import FAR, MOST_UNITS
+from gpushare.ledger.fit.single_gpu import FAR
 from gpushare.ledger.placement.fragmentation.growth import Growth
 from gpushare.ledger.placement.policies import number_of
 from gpushare.ledger.placement.ranks import first_of_best, ranks, ranks_in_turn
@@ -50,7 +50,7 @@ class Scoring:
         near = self._columns.near.take(at) if request.gpu_count > 1 else self._columns.near[:0]
         if not near.any():
             return self._worths(request, at)
-        asked = min(request.memory_units, MOST_UNITS)
+        asked = request.memory_units
         gpus = multi_gpu.fits(self._columns, request, asked, at)
         # Nearness first: the GPUs of one pod communicate.
         return -self._near.least(near, gpus, request.gpu_count), *self._worths(request, at)

@@ -26,7 +26,7 @@ from gpushare.api.node.shared_event_texts import (
 )
 from gpushare.api.objects import Node, decode_node, node_reference
 from gpushare.api.quantity import MemoryUnit
-from gpushare.api.request.request import Request, milli_of
+from gpushare.api.request.request import MOST_UNITS, Request, milli_of
 from gpushare.api.taints import CORDON_TAINT, REPELLING_EFFECTS, Taint, read_taints
 from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger import Ledger
@@ -438,5 +438,6 @@ def _request_from(record: PodRecord, allocation: Allocation) -> Request:
     holds_whole_gpus = record.whole_device and all(gpu.units == gpu.device_units for gpu in gpus)
     if holds_whole_gpus:
         # The allocation may be larger than the minimum that the pod requested.
-        units = record.amounts.get(names.GPU_MEM, 0) // 1000 // len(gpus) or units
+        # Nobody checked the amounts of a pod that was bound by somebody else.
+        units = min(record.amounts.get(names.GPU_MEM, 0) // 1000 // len(gpus), MOST_UNITS) or units
     return Request(units, share.core_percent, (), len(gpus), holds_whole_gpus, cpu_milli=record.cpu_milli)

@@ -11,7 +11,6 @@ from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
 from gpushare.ledger.arrays import Places
 from gpushare.ledger.fit import multi_gpu
-from gpushare.ledger.fit.single_gpu import MOST_UNITS
 from gpushare.ledger.node_book import SHUT
 from gpushare.ledger.placement.policies import Candidate
 from gpushare.simulate.peers.hami import Hami
@@ -66,7 +65,7 @@ class PeerLedger(Ledger):
 
     def _gpus(self, request: Request, at: Places) -> Gpus:
         columns, _ = self.columns_by_node()
-        asked = min(request.memory_units, MOST_UNITS)
+        asked = request.memory_units
         total_mib, pods = columns.total_mib.take(at, axis=1), columns.pods.take(at, axis=1)
         units = np.maximum(columns.units.take(at, axis=1), 1)
         whole = request.by_gpu or request.whole_device

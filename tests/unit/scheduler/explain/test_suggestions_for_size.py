@@ -213,7 +213,7 @@ async def test_the_nearest_gpu_is_listed_with_its_lack_of_compute(
 @pytest.mark.parametrize(
     ("written", "suggestion", "end"),
     [
-        ("4Gi", "write aliyun.com/gpu-mem as a number of units, without Mi or Gi", "without Mi or Gi"),
+        ("1Gi", "write aliyun.com/gpu-mem as a number of units, without Mi or Gi", "without Mi or Gi"),
         (
             "8192",
             "8192 looks like MiB: write aliyun.com/gpu-mem: 8, or gpushare.dev/gpu-memory: 8192Mi",
@@ -251,7 +251,7 @@ async def test_the_line_of_a_request_in_bytes_mentions_units_once_whatever_the_n
     for node, size in zip(nodes, sizes, strict=True):
         world.add_node(gpu_node(node, *[size * GIB] * bool(size)))
     pod = pod_object("waits")
-    pod["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu-mem": "4Gi"}
+    pod["spec"]["containers"][0]["resources"]["limits"] = {"aliyun.com/gpu-mem": "1Gi"}
     world.api.create(pod)
     world.see("waits")
     pending = world.decisions.waiting()

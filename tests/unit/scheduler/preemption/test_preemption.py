@@ -353,6 +353,26 @@ async def test_a_pod_that_two_budgets_cover_is_protected_and_no_other_is_evicted
     assert world.events.notes[-1][:2] == ("high", "PreemptionRefused")
 
 
+async def test_an_amount_beyond_any_node_is_refused_and_preemption_goes_on(world: World) -> None:
+    pod = pod_object("huge", 1, priority=10)
+    container = {
+        **pod["spec"]["containers"][0],
+        "resources": {"limits": {"aliyun.com/gpu-mem": str(2**63 - 1)}},
+    }
+    pod["spec"]["containers"] = [container, {**container, "name": "second"}]
+    world.api.create(pod)
+    world.see("huge")
+    await bound(world, "low", 16, priority=1)
+    world.create("high", 16, priority=9)
+
+    assert not ask(world, "huge", "n1", "late")
+    assert not ask(world, "high")
+    world.add_node(gpu_node("late", 16 * 1024))
+    await look(world)
+
+    assert world.api.evicted == ["low"]
+
+
 async def test_no_pod_is_evicted_for_one_that_is_being_deleted(world: World) -> None:
     """Before it is examined, or while budgets are read."""
     await bound(world, "low", 16, priority=1)

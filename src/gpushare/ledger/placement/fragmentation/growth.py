@@ -11,11 +11,11 @@ import numpy as np
 
 from gpushare.api.node.device import Placement
 from gpushare.api.request.gpu_selection import GpuSelection
-from gpushare.api.request.request import Request
+from gpushare.api.request.request import MOST_UNITS, Request
 from gpushare.ledger.arrays import Ints, Mask, Places
 from gpushare.ledger.columns import Columns
 from gpushare.ledger.fit import multi_gpu
-from gpushare.ledger.fit.single_gpu import FAR, MOST_UNITS
+from gpushare.ledger.fit.single_gpu import FAR
 from gpushare.ledger.node_book import SHUT, UNKNOWN_CPU_MILLI
 from gpushare.ledger.placement.fragmentation.lookahead import Lookahead
 from gpushare.ledger.placement.fragmentation.outlook import SEQUENCES, Outlook
@@ -156,7 +156,7 @@ class Growth:
             self._last = None
 
     def _fits(self, request: Request, at: Places) -> Mask:
-        return multi_gpu.fits(self._columns, request, min(request.memory_units, MOST_UNITS), at)
+        return multi_gpu.fits(self._columns, request, request.memory_units, at)
 
     def _tightest_first(self, request: Request) -> Places:
         """All columns, in the order in which they are computed: the others come later if steps are lacking."""
@@ -265,7 +265,7 @@ class Growth:
             return figures.take(at, axis=-1)
 
         before = self._state(at)
-        asked = min(request.memory_units, MOST_UNITS)
+        asked = request.memory_units
         total_mib, pods = pick(columns.total_mib), pick(columns.pods)
         units = np.maximum(pick(columns.units), 1).astype(np.int64)
         free_mib = total_mib - pick(columns.taken_mib)
@@ -296,7 +296,7 @@ def _key(request: Request) -> _Key:
 def _kind(request: Request) -> Kind:
     return Kind(
         request.gpu_count,
-        min(request.memory_units, MOST_UNITS),
+        request.memory_units,
         request.core_percent,
         min(request.cpu_milli, UNKNOWN_CPU_MILLI),
         request.whole_device,
