@@ -9,6 +9,7 @@ from typing import Final
 
 from gpushare import __version__
 from gpushare.process.lazy_import import deferring, initialize_later
+from gpushare.process.nesting import accept_deep_json
 
 _TOOLS: Final = "tools, for people"
 #: Role → (module with ``main(argv) -> int``, what it is), by what they are there for.
@@ -73,6 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     if role not in ROLES:
         print(f"gpushare: no role {role!r}{_meant(role)}; there are {', '.join(ROLES)}", file=sys.stderr)
         return 2
+    accept_deep_json()
     try:
         module = _load(ROLES[role][0])
     except ModuleNotFoundError as missing:

@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from gpushare.__main__ import ROLES, main
+from gpushare.inspect.__main__ import main as inspect_main
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,21 @@ def test_a_closed_output_pipe_is_not_an_error() -> None:
     with os.fdopen(writer, "w") as output:
         completed = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, check=False, timeout=60)
     assert (completed.stderr, completed.returncode) == (b"", 141)
+
+
+@pytest.mark.parametrize(
+    ("run", "arguments"), [(main, ["config", "schema", "scheduler"]), (inspect_main, ["--nothing"])]
+)
+def test_every_process_decodes_objects_as_deep_as_api_servers_store_them(
+    run: Callable[[list[str]], int], arguments: list[str]
+) -> None:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    try:
+        run(arguments)
+        assert sys.getrecursionlimit() > 10_000
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def test_the_exit_code_of_a_tool_is_returned(capsys: pytest.CaptureFixture[str]) -> None:

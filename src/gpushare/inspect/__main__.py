@@ -3,12 +3,14 @@
 import sys
 
 from gpushare.inspect.lazy_sigint import held_back
+from gpushare.process.nesting import accept_deep_json
 
 INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run with ``argv`` (default: the process's arguments); returns the exit status."""
+    accept_deep_json()
     try:
         with held_back():
             from gpushare.inspect.command import run

@@ -97,6 +97,13 @@ def lines(answers: Answers) -> list[str]:
     return why(answers, options("--why", "late", "-n", "team"), PLAIN).text.splitlines()
 
 
+def test_a_claim_too_deep_to_decode_is_left_out() -> None:
+    answers = kubectl(pod("late", "c"), requesting("c", "3Gi"))
+    answers.known[CLAIMS] = b'{"items": [{"metadata": ' + b"[" * 50_000
+    answers.known[f"{OF_TEAM}/c"] = b'{"spec": {"devices": ' + b"[" * 50_000
+    assert lines(answers)
+
+
 def test_a_claim_that_is_not_allocated_comes_with_the_reason_and_what_is_free() -> None:
     others = [
         allocated("one", (0, "3Gi", 30)),

@@ -176,14 +176,14 @@ class Reader:
             if error.status == 401:
                 raise  # the credential is rejected: every check would report the same, or that things are well that it never saw
             return Unread(str(error), absent=error.not_found, refused=error.status == 403)
-        except (KubeError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (KubeError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             return Unread(str(error))
 
     async def _read_object(self, path: str) -> Any:
         answer = await self._session.request("GET", path, timeout_s=self._timeout_s)
         try:
             return msgspec.json.decode(answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedAnswer(path, str(error)) from error
 
     async def _raw(self, path: str, params: dict[str, str] | None = None) -> list[msgspec.Raw]:

@@ -84,7 +84,7 @@ def _classes(answer: "bytes | KubectlFailed") -> Collection[str]:
 def _decoded(decode: Any, answer: bytes) -> Any:
     try:
         return decode(answer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -82,7 +82,7 @@ def read_claims(kubectl: Kubectl, nodes: list[Node]) -> tuple[Collection[Resourc
     try:
         (answer,) = kubectl.start(CLAIMS_PATH).finish()
         return decode_resource_claims(answer), ""
-    except (KubectlFailed, msgspec.DecodeError) as error:
+    except (KubectlFailed, msgspec.DecodeError, RecursionError) as error:
         return (), f"ResourceClaims are not counted on nodes in mode {NodeMode.DRA.value}: {error}"
 
 

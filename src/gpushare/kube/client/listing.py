@@ -48,7 +48,7 @@ async def list_pages(
         answer = await session.request("GET", path, params=query, timeout_s=timeout_s)
         try:
             page = _decode(answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedAnswer(path, f"the answer is no list ({error})") from error
         yield Page(page.items or [], page.metadata.resource_version)
         if not page.metadata.continue_:

@@ -111,7 +111,7 @@ async def watch_events(
                 if frame.type == "ERROR":
                     raise status_error(500, bytes(frame.object), path)
                 yield Event(frame.type, read_head(frame.object), frame.object)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise MalformedAnswer(path, f"a line of the watch is no event ({error})") from error
 
 

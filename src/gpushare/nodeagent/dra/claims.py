@@ -83,7 +83,7 @@ def allocated_devices(raw: bytes, claim: ClaimReference, pool: str) -> Allocated
     """What the claim in ``raw`` (JSON) was allocated of our devices in ``pool``; raises ``AllocationRefused``."""
     try:
         decoded = decode_resource_claim(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _refused(claim, f"the API server's answer is no claim ({error})") from None
     if decoded.metadata.uid != claim.uid:
         raise _refused(

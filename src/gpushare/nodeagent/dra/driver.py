@@ -241,7 +241,7 @@ class DraDriver:
             return claim_uid(await self._read_claim(claim)) != claim.uid
         except ApiError as error:
             return error.not_found
-        except (KubeError, ValueError):
+        except (KubeError, ValueError, RecursionError):
             return False
 
     def _read_claim(self, claim: ClaimReference) -> Awaitable[bytes]:

@@ -127,7 +127,17 @@ def test_another_claim_of_that_name_is_refused() -> None:
         allocated_devices(json.dumps(claim).encode(), ClaimReference("default", "c", "older"), "n1")
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"metadata": {"uid": 3}}', b"\xff"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b'{"metadata": {"uid": 3}}',
+        b"\xff",
+        pytest.param(b'{"status": ' + b"[" * 50_000 + b"]" * 50_000, id="deep"),
+    ],
+)
 def test_texts_that_are_no_claim_are_refused(text: bytes) -> None:
     with pytest.raises(AllocationRefused, match="is no claim"):
         allocated_devices(text, ClaimReference("default", "c", "u"), "n1")
