@@ -55,7 +55,9 @@ class Readers:
         now_s = self._clock.monotonic()
         key = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest(), path
         until_s, refusal = self._known.get(key, (0.0, None))
-        if until_s <= now_s:
+        if until_s > now_s:
+            self._known.move_to_end(key)
+        else:
             self._take_a_place(now_s)
             refusal = await self._ask(token, path)
             self._known[key] = now_s + (_GOOD_S if refusal is None else _BAD_S), refusal

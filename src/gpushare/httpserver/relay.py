@@ -28,8 +28,9 @@ _REST: Final = 4.0
 _MOST_REST_S: Final = 0.5
 #: Response timeout, in seconds: less than the timeout of probes.
 _ANSWER_S: Final = 4.0
-#: Maximum pending distinct requests of a kind, and cached responses.
+#: Maximum pending distinct requests of a kind, and of these with one token, or without.
 _MOST_WAITING: Final = 64
+_MOST_OF_ONE: Final = 32
 _MOST_AT_ONCE: Final = 512
 #: Each of these is a kind of its own, so that none waits for another; everything else is one more kind.
 _KINDS: Final = ("/healthz", "/readyz", "/metrics")
@@ -59,13 +60,17 @@ class Relay:
 
     async def answer(self, get: Get) -> Answer:
         """The response of the process behind, or 503 if it does not answer or too many requests are pending."""
+        if get.path in _KINDS:
+            # Nothing else matters to the response; otherwise a client could fill the places of probes with made-up queries.
+            get = Get(get.path, takes_gzip=get.takes_gzip and get.path == "/metrics")
         kind = self._kinds.setdefault(get.path if get.path in _KINDS else "", _Kind())
         kept, until_s = kind.kept.get(get, (None, 0.0))
         if kept is not None and self._clock.monotonic() < until_s:
             return kept
         asked = kind.asked.get(get)
         if asked is None:
-            if len(kind.asked) >= _MOST_WAITING:
+            of_one = sum(one.token == get.token for one in kind.asked)
+            if len(kind.asked) >= _MOST_WAITING or of_one >= _MOST_OF_ONE:
                 return Answer(503, TEXT, b"too much is asked at once; ask again in a second\n")
             asked = kind.asked[get] = asyncio.create_task(self._asked(kind, get))
         # The first requester may disconnect; others wait for the same response.

@@ -76,6 +76,14 @@ async def test_a_valid_token_is_reviewed_once_a_minute_and_a_wrong_one_every_ten
     assert page.api.reviewed == ["good", "wrong", "wrong", "good"]
 
 
+async def test_a_token_in_use_is_not_displaced_by_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpushare.httpserver.authorization._MOST_KEPT", 2)
+    page = ProtectedPage()
+    for token in ("good", "other", "good", "wrong", "good"):
+        await page.status(token)
+    assert page.api.reviewed == ["good", "other", "wrong"]
+
+
 async def test_made_up_tokens_neither_flood_the_api_server_nor_lock_out_known_callers() -> None:
     page = ProtectedPage()
     assert await page.status("good") == 200

@@ -94,9 +94,30 @@ async def test_probes_wait_for_nothing_else():
 async def test_requests_beyond_those_that_may_wait_are_answered_503():
     backend = Backend()
     paths = [f"/gpushare/decisions/default/{number}" for number in range(100)]
-    responses = await asyncio.gather(*(backend.relay.answer(Get(path)) for path in paths))
+    asked = (backend.relay.answer(Get(path, token=f"token-{at % 10}")) for at, path in enumerate(paths))
+    responses = await asyncio.gather(*asked)
     assert Counter(one.status for one in responses) == {200: 64, 503: 36}
     assert (await backend.relay.answer(Get(paths[-1]))).status == 200
+
+
+async def test_requests_with_one_token_leave_places_to_others():
+    backend = Backend()
+    paths = [f"/gpushare/decisions/default/{number}" for number in range(100)]
+    flood = asyncio.gather(*(backend.relay.answer(Get(path, token="one")) for path in paths))
+    await asyncio.sleep(0)
+    assert (await backend.relay.answer(Get("/gpushare/decisions", token="another"))).status == 200
+    assert Counter(one.status for one in await flood) == {200: 32, 503: 68}
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_made_up_queries_and_tokens_are_the_same_request_to_probes_and_metrics(path):
+    backend = Backend()
+    made_up = [Get(path, query=str(at), token=str(-at), takes_gzip=at > 50) for at in range(100)]
+    flood = asyncio.gather(*map(backend.relay.answer, made_up))
+    await asyncio.sleep(0)
+    assert (await backend.relay.answer(Get(path))).status == 200
+    assert {one.status for one in await flood} == {200}
+    assert backend.requests[path] == (2 if path == "/metrics" else 1)
 
 
 async def test_the_first_client_may_disconnect():
