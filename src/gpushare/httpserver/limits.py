@@ -92,7 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """The write buffer is full: the peer must read."""
         super().pause_writing()
-        self._stuck = self.loop.call_later(STUCK_S, self.transport.abort)
+        self._expect_reading()
 
     def resume_writing(self) -> None:
         """The peer has read."""
@@ -148,6 +148,17 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+    def _expect_reading(self) -> None:
+        unread_bytes = self.transport.get_write_buffer_size()
+        self._stuck = self.loop.call_later(STUCK_S, self._check_reading, unread_bytes)
+
+    def _check_reading(self, unread_bytes: int) -> None:
+        """Slow readers stay connected. A response is written only while the buffer is not full, so it does not grow meanwhile."""
+        if self.transport.get_write_buffer_size() < unread_bytes:
+            self._expect_reading()
+        else:
+            self.transport.abort()
 
     def _take_again(self) -> None:
         if self._stuck is not None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
 
@@ -143,6 +144,22 @@ async def test_a_peer_that_reads_nothing_of_a_response_is_disconnected(served, m
             assert (await read_to_end(other)).startswith(OK)
         reader._transport.resume_reading()
         assert len(await read_to_end(reader)) < 64 << 20
+
+
+async def test_a_peer_that_reads_slowly_gets_the_whole_response(served, monkeypatch):
+    monkeypatch.setattr(limits, "STUCK_S", 0.2)
+    loop = asyncio.get_running_loop()
+    with socket.socket() as peer:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.setblocking(False)
+        await loop.sock_connect(peer, ("127.0.0.1", served.port))
+        await loop.sock_sendall(peer, b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
+        begun_s, received = loop.time(), 0
+        while part := await loop.sock_recv(peer, 1 << 16):
+            received += len(part)
+            if loop.time() - begun_s < 5 * limits.STUCK_S:
+                await asyncio.sleep(0.01)
+    assert received > 64 << 20
 
 
 async def test_a_probe_is_answered_however_many_connections_are_open(served):
