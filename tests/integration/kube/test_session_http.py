@@ -237,6 +237,24 @@ async def test_a_proxy_is_used_and_an_unreachable_one_is_reported() -> None:
     assert (refused.value.sent, away.value.sent) == (False, False)
 
 
+async def test_a_watch_through_a_proxy_that_never_answers_ends() -> None:
+    left = asyncio.Event()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        left.set()
+
+    proxy = await asyncio.start_server(accept, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+    async with proxy, Session(Access("https://api.lab:6443", proxy=url)) as session:
+        with pytest.raises(Unreachable, match="no connection in time") as caught:
+            await anext(session.stream(PODS, {}, idle_timeout_s=0.2))
+        await left.wait()
+    assert caught.value.sent is False
+
+
 async def test_many_different_timeouts_do_not_accumulate() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         for count in range(20):

@@ -32,6 +32,7 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 LINE_LIMIT_BYTES = 16 * 1024 * 1024
 """Maximum line of a watch in bytes; etcd limits an object to 1.5 MiB, some servers allow more."""
 _CONNECT_TIMEOUT_S = 5.0
+_WATCH_CONNECT_TIMEOUT_S = 30.0
 _KEEP_ALIVE_S = 45.0
 """Below the idle timeout of common load balancers (60 s), so that they do not close a connection under a bind."""
 _NO_HEADERS = ("Accept", "Accept-Encoding", "User-Agent", "Content-Type")
@@ -172,7 +173,13 @@ class Session:
         """
         url = self._url(_target(path, params))
         renewed = False
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=idle_timeout_s)
+        timeout = aiohttp.ClientTimeout(
+            total=None,
+            # With a proxy's answer and TLS; ``sock_read`` begins after them.
+            connect=min(idle_timeout_s, _WATCH_CONNECT_TIMEOUT_S),
+            sock_connect=_CONNECT_TIMEOUT_S,
+            sock_read=idle_timeout_s,
+        )
         while True:
             headers = await self._fresh_headers("")
             generation = self._credentials.generation
