@@ -191,6 +191,73 @@ async def test_a_rotated_client_certificate_is_loaded_when_both_halves_fit(tmp_p
     assert credentials.tls is not first
 
 
+def with_certificate(folder: Path, issued: trustme.LeafCert, token_file: str = "") -> Access:
+    certificate, key = folder / "crt", folder / "key"
+    rotate(folder, issued)
+    return Access(
+        "https://lab",
+        client_certificate=certificate.read_bytes(),
+        client_key=key.read_bytes(),
+        client_certificate_file=str(certificate),
+        client_key_file=str(key),
+        token_file=token_file,
+    )
+
+
+def rotate(folder: Path, issued: trustme.LeafCert) -> None:
+    """The modification times stay as they are."""
+    write(folder / "crt", issued.cert_chain_pems[0].bytes().decode(), 1)
+    write(folder / "key", issued.private_key_pem.bytes().decode(), 1)
+
+
+async def test_a_certificate_rotated_before_the_first_request_is_loaded(tmp_path: Path) -> None:
+    ca = trustme.CA()
+    credentials = Credentials(with_certificate(tmp_path, ca.issue_cert("old")), ScriptedClock())
+    first, generation = credentials.tls, credentials.generation
+    rotate(tmp_path, ca.issue_cert("new"))
+    await authorization_of(credentials)
+    assert credentials.tls is not first
+    assert credentials.generation > generation
+
+
+async def test_a_certificate_is_read_again_after_a_minute_whatever_its_stamp(tmp_path: Path) -> None:
+    clock, ca = ScriptedClock(), trustme.CA()
+    credentials = Credentials(with_certificate(tmp_path, ca.issue_cert("old")), clock)
+    await authorization_of(credentials)
+    first, generation = credentials.tls, credentials.generation
+    clock.now_s += REREAD_S
+    await authorization_of(credentials)
+    assert (credentials.tls, credentials.generation) == (first, generation), "the files are the same"
+    rotate(tmp_path, ca.issue_cert("new"))
+    clock.now_s += REREAD_S
+    await authorization_of(credentials)
+    assert credentials.tls is not first
+
+
+async def test_a_token_and_a_certificate_are_renewed_together(tmp_path: Path) -> None:
+    clock, ca, token = ScriptedClock(), trustme.CA(), tmp_path / "token"
+    write(token, "one", 1)
+    credentials = Credentials(with_certificate(tmp_path, ca.issue_cert("old"), str(token)), clock)
+    await authorization_of(credentials)
+    generation = credentials.generation
+    write(token, "two", 2)
+    write(tmp_path / "crt", "half of it", 2)
+    clock.now_s += CHECK_S
+    assert await authorization_of(credentials) == "Bearer one"
+    assert credentials.generation == generation
+    rotate(tmp_path, ca.issue_cert("new"))
+    clock.now_s += CHECK_S
+    assert await authorization_of(credentials) == "Bearer two"
+    assert credentials.generation == generation + 1
+
+
+async def test_a_ca_bundle_may_have_comments_in_any_encoding() -> None:
+    ca = "# Főtanúsítvány\n".encode() + b"# \xe9\n" + trustme.CA().cert_pem.bytes()
+    tls = Credentials(Access("https://lab", ca=ca)).tls
+    assert isinstance(tls, ssl.SSLContext)
+    assert len(tls.get_ca_certs()) == 1
+
+
 async def test_an_unusable_ca_or_key_is_reported_at_the_start() -> None:
     with pytest.raises(KubeconfigError, match="certificate-authority: is no PEM certificate"):
         Credentials(Access("https://lab", ca=b"nonsense"))

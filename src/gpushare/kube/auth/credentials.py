@@ -43,6 +43,7 @@ class Credentials:
             if path
         )
         self._stamps: tuple[int, ...] = ()
+        self._certificate = access.client_certificate, access.client_key
         self._read_at = self._checked_at = float("-inf")
         self._expires_ns: int | None = None
         self._refused_at = self._failed_at = float("-inf")
@@ -98,34 +99,42 @@ class Credentials:
         return tuple(stamps)
 
     def _read(self) -> None:
-        access = self._access
         stamps = self._modification_times()
-        before = (self.authorization, self.tls)
         try:
-            if access.token_file:
-                token = Path(access.token_file).read_text().strip()
-                if not token:
-                    raise OSError("it is empty")
-                self.authorization = f"Bearer {token}"
-            if access.client_certificate_file and self._stamps and stamps != self._stamps:
-                self.tls = tls_context(
-                    access,
-                    Path(access.client_certificate_file).read_bytes(),
-                    Path(access.client_key_file).read_bytes()
-                    if access.client_key_file
-                    else access.client_key,
-                )
-        except (OSError, KubeconfigError) as error:
+            authorization, certificate = self._read_authorization(), self._read_certificate()
+            is_new = certificate != self._certificate
+            tls = tls_context(self._access, *certificate) if is_new else self.tls
+        except (OSError, CredentialError, KubeconfigError) as error:
             # During a rotation the old credential is still the best available.
-            if not self.authorization and access.token_file:
-                raise CredentialError(
-                    f"token file {access.token_file}", f"cannot be read ({error}); mount or create it"
-                ) from error
+            if isinstance(error, CredentialError) and not self.authorization:
+                raise
             logger.warning("credential not renewed, the old one stays: %s", error)
             return
         self._stamps = stamps
         self._read_at = self._clock.monotonic()
-        self.generation += (self.authorization, self.tls) != before
+        self.generation += is_new or authorization != self.authorization
+        self.authorization, self.tls, self._certificate = authorization, tls, certificate
+
+    def _read_authorization(self) -> str:
+        path = self._access.token_file
+        if not path:
+            return self.authorization
+        try:
+            if token := Path(path).read_text().strip():
+                return f"Bearer {token}"
+            problem = "it is empty"
+        except OSError as error:
+            problem = str(error)
+        raise CredentialError(f"token file {path}", f"cannot be read ({problem}); mount or create it")
+
+    def _read_certificate(self) -> tuple[bytes, bytes]:
+        """Certificate and key, each from its file if it came from one."""
+        certificate, key = self._access.client_certificate, self._access.client_key
+        if path := self._access.client_certificate_file:
+            certificate = Path(path).read_bytes()
+        if path := self._access.client_key_file:
+            key = Path(path).read_bytes()
+        return certificate, key
 
     async def _run_once(self) -> None:
         assert self._plugin is not None

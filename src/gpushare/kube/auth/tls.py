@@ -19,7 +19,9 @@ def tls_context(access: Access, certificate: bytes = b"", key: bytes = b"") -> s
     if not access.server.startswith("https:"):
         return None
     try:
-        context = ssl.create_default_context(cadata=access.ca.decode("ascii") if access.ca else None)
+        # Bundles have comments in any encoding.
+        ca = access.ca.decode("ascii", "backslashreplace")
+        context = ssl.create_default_context(cadata=ca or None)
     except (ssl.SSLError, ValueError) as error:
         raise KubeconfigError(
             access.source,
