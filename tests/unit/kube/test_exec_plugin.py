@@ -42,6 +42,11 @@ async def test_a_token_is_read_with_its_expiry(version: str, tmp_path: Path) -> 
     assert "secret" not in repr(credential)
 
 
+async def test_nulls_are_what_is_not_set(tmp_path: Path) -> None:
+    status = {"token": "t", "clientCertificateData": None, "clientKeyData": None, "expirationTimestamp": None}
+    assert await run(tmp_path, printing(status)) == Credential("t")
+
+
 async def test_a_client_certificate_is_read_as_pem_or_base64(tmp_path: Path) -> None:
     status = {"clientCertificateData": "-----BEGIN CERTIFICATE-----\n", "clientKeyData": "a2V5"}
     assert await run(tmp_path, printing(status)) == Credential("", b"-----BEGIN CERTIFICATE-----\n", b"key")

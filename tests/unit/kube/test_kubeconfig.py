@@ -100,6 +100,21 @@ def test_a_context_may_have_no_user(tmp_path: Path) -> None:
     assert access.namespace == "default"
 
 
+@pytest.mark.parametrize("entry", [{"name": "me", "user": None}, {"name": "me"}])
+def test_a_user_may_have_no_credentials(entry: dict[str, Any], tmp_path: Path) -> None:
+    access = load(tmp_path, config(users=[entry]))
+    assert (access.server, access.token) == ("https://lab:6443", "")
+
+
+def test_nulls_are_what_is_not_set(tmp_path: Path) -> None:
+    user = plugin()
+    user["exec"] |= {"provideClusterInfo": None, "env": None, "args": None}
+    access = load(tmp_path, config(cluster={"insecure-skip-tls-verify": None}, user=user))
+    assert access.insecure is False
+    assert access.exec_plugin is not None
+    assert access.exec_plugin.cluster_info is None
+
+
 def test_the_requested_context_takes_precedence_over_the_current_one(tmp_path: Path) -> None:
     contexts = [
         {"name": "work", "context": {"cluster": "lab", "user": "me"}},
@@ -175,13 +190,14 @@ def test_impersonation_is_honoured(tmp_path: Path) -> None:
         "as": "eve",
         "as-uid": "7",
         "as-groups": ["a", "b"],
-        "as-user-extra": {"scope": ["x"]},
+        "as-user-extra": {"example.com/Team 1%": ["y"], "scope": ["x"]},
     }
     assert load(tmp_path, config(user=user)).impersonate == (
         ("Impersonate-User", "eve"),
         ("Impersonate-Uid", "7"),
         ("Impersonate-Group", "a"),
         ("Impersonate-Group", "b"),
+        ("Impersonate-Extra-example.com%2FTeam%201%25", "y"),
         ("Impersonate-Extra-scope", "x"),
     )
 

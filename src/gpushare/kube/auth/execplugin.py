@@ -32,9 +32,9 @@ class Credential(msgspec.Struct, frozen=True):
 
 
 class _Status(msgspec.Struct, rename="camel"):
-    token: str = ""
-    client_certificate_data: str = ""
-    client_key_data: str = ""
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
     expiration_timestamp: datetime | None = None
 
 
@@ -136,9 +136,9 @@ def _credential(plugin: ExecPlugin, output: bytes) -> Credential:
     if expires is not None and expires.tzinfo is None:
         raise _fault(plugin, "printed an expirationTimestamp without a time zone", advice)
     return Credential(
-        status.token,
-        _pem(plugin, status.client_certificate_data),
-        _pem(plugin, status.client_key_data),
+        status.token or "",
+        _pem(plugin, status.client_certificate_data or ""),
+        _pem(plugin, status.client_key_data or ""),
         None if expires is None else int(expires.timestamp() * 1e9),
     )
 

@@ -9,7 +9,7 @@ import binascii
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Never, TypeGuard
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -26,6 +26,8 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 _INTERACTIVE_MODES = ("Never", "IfAvailable", "Always")
 _EXTENSION = "client.authentication.k8s.io/exec"
+_HEADER_CHARACTERS = "!#$&'*+-.^_`|~"
+"""Those of header names besides letters and digits, without the percent sign; API servers decode the others."""
 
 
 def _is_mapping(value: object) -> TypeGuard[dict[str, Any]]:
@@ -52,7 +54,9 @@ class _Entry(msgspec.Struct, frozen=True):
         return value
 
     def flag(self, name: str) -> bool:
-        value = self.fields.get(name, False)
+        value = self.fields.get(name)
+        if value is None:
+            return False
         if not isinstance(value, bool):
             self.refuse(name, "must be true or false", "write it without quotes")
         return value
@@ -163,6 +167,8 @@ class _Merged:
                 "name one that exists" + self.known(kind),
             )
         inner = item.entry(kind.removesuffix("s"))
+        if inner is None and kind == "users":
+            return _Entry(item.file, f"{item.key}.user", {})  # without credentials
         if inner is None:
             item.refuse(kind.removesuffix("s"), "is missing", "give the entry its fields")
         return inner
@@ -292,7 +298,9 @@ def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
     extra = user.entry("as-user-extra")
     if extra is not None:
         headers.extend(
-            (f"Impersonate-Extra-{name}", value) for name in extra.fields for value in _texts(extra, name)
+            (f"Impersonate-Extra-{quote(name, safe=_HEADER_CHARACTERS)}", value)
+            for name in extra.fields
+            for value in _texts(extra, name)
         )
     if headers and not user.text("as"):
         user.refuse("as", "is missing, though something else of another user is named", "name the user")
