@@ -75,6 +75,22 @@ TRANSLATED = (
         },
     ),
     Case(
+        "hami-blank-annotations",
+        {"c": {GPU: "1", MEMORY: "1024"}},
+        {
+            "nvidia.com/use-gputype": "",
+            "nvidia.com/nouse-gputype": " , ",
+            "nvidia.com/use-gpuuuid": "",
+            "hami.io/gpu-scheduler-policy": "",
+        },
+        becomes={"c": share(1)},
+    ),
+    Case(
+        "hami-sidecar-with-0-gpus",
+        {"c": {GPU: "1", MEMORY: "1024"}, "sidecar": {GPU: "0"}},
+        becomes={"c": share(1), "sidecar": {GPU: "0"}},
+    ),
+    Case(
         "hami-uuid",
         {"c": {GPU: "1", MEMORY: "1024"}},
         {

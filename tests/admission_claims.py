@@ -222,6 +222,13 @@ CANNOT = (
 #: The last is a rule for every request.
 REJECTED = (
     Case(
+        "claim-named-like-a-container",
+        {"c": share(3)},
+        spec={"resourceClaims": [{"name": "c", "resourceClaimTemplateName": "network"}]},
+        says="requests become ResourceClaims in this cluster (chart value admission.toClaims), named after their containers, and "
+        "spec.resourceClaims has other claims of these names: c; rename the claims there",
+    ),
+    Case(
         "gang",
         {"c": share(3)},
         labels={names.LABEL_GANG_NAME: "g", names.LABEL_GANG_LEAST: "2"},

@@ -56,7 +56,7 @@ def _read(pod: Pod) -> Translation | None:
         return None
     annotations = pod.metadata.annotations or {}
     _reject_unknown(limits, annotations)
-    whole = {name: asked for name, asked in limits.items() if name not in shared}
+    whole = {name: asked for name, asked in limits.items() if name not in shared and not _is_zero(asked[GPU])}
     if whole:
         raise Untranslatable(
             f"{GPU} without {MEMORY} is a whole GPU, which a pod cannot have beside shares: whole GPUs for {containers(whole)}, "
@@ -82,6 +82,13 @@ def _limits(pod: Pod) -> _Limits:
         for name, asked in limits.items()
         if (found := {one: str(text) for one, text in asked.items() if one.startswith("nvidia.com/")})
     }
+
+
+def _is_zero(text: str) -> bool:
+    try:
+        return parse_amount(text) == 0
+    except InvalidQuantity:
+        return False
 
 
 def _reject_unknown(limits: _Limits, annotations: Mapping[str, str]) -> None:
@@ -155,15 +162,17 @@ def _read_amounts(shared: _Limits, resource: str, valid: Callable[[int], bool], 
 
 def _annotations(annotations: Mapping[str, str]) -> dict[str, str]:
     ours: dict[str, str] = {}
+    # Blank values have no effect in HAMi.
+    chosen = {name: text for name, text in annotations.items() if text.strip(" ,")}
     for theirs, name in _MODEL_ANNOTATIONS.items():
-        if theirs in annotations:
-            ours[name] = ",".join(_model(entry) for entry in annotations[theirs].split(","))
+        if theirs in chosen:
+            ours[name] = ",".join(_model(entry) for entry in chosen[theirs].split(","))
     for theirs, name in _UUID_ANNOTATIONS.items():
-        if theirs in annotations:
-            ours[name] = annotations[theirs]
+        if theirs in chosen:
+            ours[name] = chosen[theirs]
     for theirs, name in _POLICY_ANNOTATIONS.items():
-        if theirs in annotations:
-            ours[name] = _policy(theirs, annotations[theirs])
+        if theirs in chosen:
+            ours[name] = _policy(theirs, chosen[theirs])
     return ours
 
 

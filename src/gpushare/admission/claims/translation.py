@@ -66,6 +66,12 @@ def claimed(pod: Pod, counting: Counting, scheduler: str = names.SCHEDULER_NAME)
     scheduler_name = _DEFAULT_SCHEDULER if to_default else pod.spec.scheduler_name
     _reject_inexpressible(pod, shares, scheduler_name)
     claims = _claims(pod, shares)
+    taken = sorted({one.name for one in pod.spec.resource_claims or ()} & set(claims.values()))
+    if taken:
+        raise Untranslatable(
+            "requests become ResourceClaims in this cluster (chart value admission.toClaims), named after their containers, and "
+            f"spec.resourceClaims has other claims of these names: {', '.join(taken)}; rename the claims there"
+        )
     templates: dict[str, Json] = {}
     entries: list[PodClaim] = []
     for claim in dict.fromkeys(claims.values()):
