@@ -291,11 +291,6 @@ class ListMeta(
     continue_: str = ""
 
 
-def pod_reference(pod: Pod) -> ObjectReference:
-    """A reference to ``pod`` for events."""
-    return ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
-
-
 def node_reference(name: str) -> ObjectReference:
     """A reference to a node; like the kubelet's, with the name as UID."""
     return ObjectReference("Node", name, "", name)

@@ -92,11 +92,10 @@ async def test_quota_usage_is_written_into_the_status_of_its_tree() -> None:
     assert written.json == {"metadata": {"uid": "u"}, "status": {"state": "InForce"}}
 
 
-async def test_nodes_are_read_listed_annotated_and_their_capacity_is_patched() -> None:
+async def test_nodes_are_listed_annotated_and_their_capacity_is_patched() -> None:
     async with serving() as served, Session(Access(served.url)) as session:
         client = Client(session)
-        served.answer(responds(NODE), responds({"metadata": {}, "items": [NODE]}))
-        assert (await client.get_node("n1")).metadata.name == "n1"
+        served.answer(responds({"metadata": {}, "items": [NODE]}))
         assert len(await client.list_nodes(label_selector="ack.node.gpu.schedule")) == 1
         await client.annotate_node("n1", {"gpushare.dev/devices": "{}", "old": None})
         await client.annotate_node(
@@ -107,27 +106,26 @@ async def test_nodes_are_read_listed_annotated_and_their_capacity_is_patched() -
         await client.set_node_condition("n1", "GPUShareReady", None)
     paths = [request.path for request in served.requests]
     assert paths == [
-        "/api/v1/nodes/n1",
         "/api/v1/nodes?labelSelector=ack.node.gpu.schedule&limit=500",
         "/api/v1/nodes/n1",
         "/api/v1/nodes/n1",
         *["/api/v1/nodes/n1/status"] * 3,
     ]
-    assert [request.json for request in served.requests[5:]] == [
+    assert [request.json for request in served.requests[4:]] == [
         {"status": {"conditions": [{"type": "GPUShareReady", "status": "True"}]}},
         {"status": {"conditions": [{"$patch": "delete", "type": "GPUShareReady"}]}},
     ]
-    assert served.requests[2].json == {
+    assert served.requests[1].json == {
         "metadata": {"annotations": {"gpushare.dev/devices": "{}", "old": None}}
     }
-    assert served.requests[3].json == {
+    assert served.requests[2].json == {
         "metadata": {
             "annotations": {"gpushare.dev/devices": None},
             "labels": {"gpushare.dev/described": None},
         }
     }
     resources = {"aliyun.com/gpu-count": "4", "aliyun.com/gpu-mem": None}
-    assert served.requests[4].json == {"status": {"capacity": resources, "allocatable": resources}}
+    assert served.requests[3].json == {"status": {"capacity": resources, "allocatable": resources}}
 
 
 async def test_pods_are_created_reported_in_events_and_deleted_by_uid() -> None:

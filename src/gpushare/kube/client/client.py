@@ -225,10 +225,6 @@ class Client:
         patch = {"metadata": {"resourceVersion": resource_version}, "spec": {"taints": taints}}
         await self._merge(_node_path(name), patch)
 
-    async def get_node(self, name: str) -> Node:
-        """The current node; ``ApiError.not_found`` if there is none."""
-        return await self._get(_node_path(name), decode_node)
-
     async def list_nodes(self, *, label_selector: str = "") -> list[Node]:
         """All nodes that match the selector."""
         return await self._list("/api/v1/nodes", decode_node, "", label_selector)
