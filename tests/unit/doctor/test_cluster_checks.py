@@ -474,8 +474,8 @@ def test_objects_that_a_playground_lacks_are_not_taken_for_refused() -> None:
         ),
         (
             {},
-            {names.GPU_MEM: "4Gi"},
-            "asks for 4294967296 GiB, the largest GPU has 15 GiB "
+            {names.GPU_MEM: "1Gi"},
+            "asks for 1073741824 GiB, the largest GPU has 15 GiB "
             "(aliyun.com/gpu-mem is a number of units of 1 GiB, without Mi or Gi)",
             "write aliyun.com/gpu-mem as a number of units, without Mi or Gi",
         ),

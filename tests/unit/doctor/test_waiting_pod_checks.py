@@ -60,7 +60,7 @@ def test_placeholder_pods_for_node_autoscalers_are_nobodys_pods() -> None:
     ("written", "expected"),
     [
         ("4096", "4096 looks like MiB: write aliyun.com/gpu-mem: 4, or gpushare.dev/gpu-memory: 4096Mi"),
-        ("4Gi", "write aliyun.com/gpu-mem as a number of units, without Mi or Gi"),
+        ("1Gi", "write aliyun.com/gpu-mem as a number of units, without Mi or Gi"),
     ],
 )
 def test_mib_written_as_units_are_reported_with_the_number_of_units(written: str, expected: str) -> None:
