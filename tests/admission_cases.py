@@ -3,7 +3,7 @@
 ``PODS`` are pods, also put into templates by ``workloads``; ``admission_writes`` continues with writes of different
 users on pods, bindings and nodes. ``says`` is our complete message (the API server prepends some words), or,
 if ``by`` is ``kubernetes``, a part of the API server's own message, before our admission is called.
-``warns`` are the warnings of an accepted or rejected object. ``units`` are the stored pod's units, if it requested people's units, counted with ``COUNTING``.
+``warns`` are the warnings of an accepted or rejected object. ``units`` are the stored pod's units, if it requested MiB or percent, counted with ``COUNTING``.
 If several rules are broken, the first in this order answers: MiB, percent, one way, card, less than a unit, compute's value, compute without memory, kinds, whole
 beside share, count as resource, the label for several GPUs (value, compute, parts), placement, the label for a GPU each, compute class, volumes, annotations that choose GPUs, node.
 """
@@ -14,8 +14,8 @@ from typing import Any
 
 from gpushare.api import names
 from tests.admission_apart import APART
+from tests.admission_memory_amounts import MEMORY_AMOUNTS
 from tests.admission_mistakes import MISTAKES, large_words
-from tests.admission_peoples_units import PEOPLES
 from tests.admission_words import (
     CLAIM,
     COUNT,
@@ -72,7 +72,7 @@ WRONGLY_CHOSEN: Mapping[str, tuple[str, ...]] = {
 }
 
 PODS: tuple[PodCase, ...] = (
-    *PEOPLES,
+    *MEMORY_AMOUNTS,
     *MISTAKES,
     *APART,
     # --- accepted

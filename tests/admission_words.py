@@ -221,7 +221,7 @@ def counted(case: PodCase, stored: Any) -> str:
     for name, resources in resources_of.items():
         amounts = [resources.get(which) or {} for which in ("limits", "requests")]
         if any(one in amount for amount in amounts for one in (MEMORY, PERCENT)):
-            return f"container {name} still requests people's units: {resources}"
+            return f"container {name} still requests MiB or percent: {resources}"
     if not case.units:
         return (
             ""

@@ -101,7 +101,7 @@ def _asleep(api: Api, mutating: bool) -> list[str]:
             found.append("scheduler name")
         made = api.create(pod(CASES["mib"], "probe"), dry=True)
         if not made.taken or counted(CASES["mib"], made.body):
-            found.append("people's units")
+            found.append("MiB and percent requests")
     return found
 
 
@@ -471,8 +471,8 @@ def test_switched_off_nothing_is_checked(api: Api, commands: Commands) -> None:
     assert not any(map(_guards, made("admission.guards=false")))
     judging = made("admission.setSchedulerName=false")
     mutating = {one["metadata"]["name"] for one in judging if one["kind"] in (MUTATING, f"{MUTATING}Binding")}
-    assert mutating <= {"gpushare-peoples-units"}, (
-        "requests in people's units are turned into units all the same"
+    assert mutating <= {"gpushare-memory-amounts"}, (
+        "requests in MiB or percent are converted to units all the same"
     )
 
 

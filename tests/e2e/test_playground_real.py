@@ -56,7 +56,7 @@ def test_the_walk_holds_on_the_real_control_plane(binaries: Path) -> None:
 
 
 #: Tests of the whole that start a playground, and may start it on the real control plane.
-WHOLE = ("peoples_units", "resource_policy")
+WHOLE = ("memory_amounts", "resource_policy")
 
 
 # In every pull, the same files run on the embedded control plane (make test), and what they promise on a cluster (tests/e2e/product).

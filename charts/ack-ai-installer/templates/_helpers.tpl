@@ -85,7 +85,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .enabled .setSchedulerName (ne .mode "policy") (not (include "gpushare.admission.pointByPolicy" $)) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
-{{/* Requests in people's units become units wherever admission is on: what stays as it is fits no node. */}}
+{{/* Requests in MiB or percent become units wherever admission is on: what stays as it is fits no node. */}}
 {{- define "gpushare.admission.countByPolicy" -}}
 {{- with .Values.admission -}}
 {{- if and .enabled (ne .mode "webhook") (include "gpushare.admission.hasMutatingPolicy" $) -}}true{{- end -}}

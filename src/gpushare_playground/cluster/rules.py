@@ -9,7 +9,7 @@ from gpushare.api.request.unit_conversion import Counting
 from gpushare_playground.cluster.errors import ClusterError
 
 _HELM_S: Final = 60.0
-_FILES: Final = ("peoples-units", "scheduler-name", "requests", "records")
+_FILES: Final = ("memory-amounts", "scheduler-name", "requests", "records")
 """Those of the chart's ``templates/admission`` that do not depend on the accounts of our components in a cluster."""
 _POLICIES: Final = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
 

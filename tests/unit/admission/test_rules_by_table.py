@@ -47,7 +47,7 @@ async def test_which_scheduler_a_pod_gets(case: PodCase) -> None:
 
 
 @every_row(TAKEN)
-async def test_peoples_units_become_units(case: PodCase) -> None:
+async def test_memory_amounts_become_units(case: PodCase) -> None:
     sent = settled(pod(case, "x"))
     response = answered(await reviewer().count(review("pods", sent)))
     assert response["allowed"]

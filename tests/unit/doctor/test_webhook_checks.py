@@ -41,7 +41,7 @@ def hooks(*webhooks: str, policy: str | None = None, namespace: str = "kube-syst
 
 # : As in the chart for Kubernetes 1.28.
 ALL = (
-    hooks("peoples-units=Fail", "scheduler-name=Fail"),
+    hooks("memory-amounts=Fail", "scheduler-name=Fail"),
     hooks("requests=Fail", "mistakes=Ignore", "templates=Ignore", "records=Fail", "node-agent=Fail"),
 )
 
@@ -159,7 +159,7 @@ def test_a_webhook_that_only_sets_the_scheduler_is_reported_separately_from_poli
         version={"gitVersion": version},
         nodes=[node_of(kubelet=version)],
         deployments=deployment_with(2, image=f"k:{version}"),
-        webhooks=[hooks("scheduler-name", "peoples-units")],
+        webhooks=[hooks("scheduler-name", "memory-amounts")],
         webhook_deployments=deployment(0),
         roles=kinds("ClusterRole"),
         bindings=kinds("ClusterRoleBinding"),

@@ -69,7 +69,7 @@ src/gpushare/api/request/choice_formats.py. */}}
 
 {{/* CEL: whether container c asks for memory, in whatever unit. */}}
 {{- define "gpushare.admission.asksMemory" -}}
-{{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }} || {{ include "gpushare.admission.asksInPeoplesUnits" . }}
+{{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }} || {{ include "gpushare.admission.asksMemoryAmount" . }}
 {{- end }}
 
 {{- define "gpushare.admission.rules.variables" -}}
@@ -109,7 +109,7 @@ matchConditions:
   {{- include "gpushare.admission.rules.conditions" . | nindent 2 }}
 variables:
   {{- include "gpushare.admission.rules.variables" . | nindent 2 }}
-  {{- include "gpushare.admission.peoplesUnits.variables" .root | nindent 2 }}
+  {{- include "gpushare.admission.memoryAmounts.variables" .root | nindent 2 }}
   - name: wrongCompute
     expression: >-
       variables.containers.filter(c, 'aliyun.com/gpu-core.percentage' in c.?resources.limits.orValue({})
@@ -138,7 +138,7 @@ variables:
   - name: inUnits
     expression: >-
       variables.withMemory.filter(c, {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }})
-  # Those that ask in people's units are compared by the scheduler, once they are counted.
+  # Requests in MiB or percent are compared by the scheduler, once they are counted.
   - name: alike
     expression: >-
       (size(variables.inUnits) == 0 || variables.inUnits.all(c, quantity(string(c.resources.limits['aliyun.com/gpu-mem']))
@@ -187,7 +187,7 @@ variables:
         .join(', '))
       .filter(t, t != '')
 validations:
-  {{- include "gpushare.admission.peoplesUnits.validations" .root | nindent 2 }}
+  {{- include "gpushare.admission.memoryAmounts.validations" .root | nindent 2 }}
   - expression: size(variables.wrongCompute) == 0
     reason: Invalid
     messageExpression: >-

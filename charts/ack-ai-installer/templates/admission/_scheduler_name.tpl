@@ -24,7 +24,7 @@ matchConditions:
     expression: >-
       (object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
         {{ include "gpushare.admission.asks" "aliyun.com/gpu-mem" }}
-        || {{ include "gpushare.admission.asksInPeoplesUnits" . }}
+        || {{ include "gpushare.admission.asksMemoryAmount" . }}
         || {{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }}
         || {{ include "gpushare.admission.asks" "aliyun.com/gpu" }})
 mutations:

@@ -16,8 +16,8 @@ does not know. The webhook's process looks again by itself, so a condition may b
     || (has(c.resources.limits) && c.resources.limits.exists(r, r == 'gpushare.dev/share' || r.startsWith('deviceclass.resource.kubernetes.io/'))))))
 {{- end }}
 
-{{/* The containers of a list of a pod, some of which ask in people's units. Takes the list's path. */}}
-{{- define "gpushare.webhook.askingInPeoplesUnits" -}}
+{{/* The containers of a list of a pod, some of which request an amount of memory (MiB or percent). Takes the list's path. */}}
+{{- define "gpushare.webhook.askingMemoryAmount" -}}
 (has({{ . }}) && {{ . }} != null && {{ . }}.exists(c, has(c.resources) && has(c.resources.limits)
   && c.resources.limits.exists(r, r.startsWith('gpushare.dev/gpu-memory'))))
 {{- end }}

@@ -87,7 +87,7 @@ class _Asking:
 def judge(pod: Pod, counting: Counting = _PLAIN, *, may_have_node: bool = False) -> Verdict:
     """The first rule that ``pod`` violates (policies report one, too); empty if none.
 
-    ``counting`` is how requests in people's units are turned into units. ``may_have_node``: it exists already, or is
+    ``counting`` is how requests in MiB or percent are converted to units. ``may_have_node``: it exists already, or is
     created by one of those who write records.
     """
     asking = list(_asking(pod))

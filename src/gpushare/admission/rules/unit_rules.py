@@ -1,6 +1,6 @@
 """MiB and percentage requests: validation, and conversion to units. Pure.
 
-The chart says the same in CEL (``templates/admission/_peoples_units.tpl`` and ``_rules.tpl``), word for word. Whatever is
+The chart says the same in CEL (``templates/admission/_memory_amounts.tpl`` and ``_rules.tpl``), word for word. Whatever is
 wrong in one container leaves the whole pod as it is, so that rules say of pods what they say of templates.
 """
 
@@ -31,7 +31,7 @@ def problem(asking: Mapping[str, Texts], counting: Counting) -> str:
         _no_mib(asking)
         or _no_percent(asking)
         or _in_two_ways(asking)
-        or _no_card(asking, counting)
+        or _no_reference(asking, counting)
         or _less_than_a_unit(asking, counting)
     )
 
@@ -39,7 +39,7 @@ def problem(asking: Mapping[str, Texts], counting: Counting) -> str:
 def conversion(pod: Pod, counting: Counting) -> list[dict[str, Any]]:
     """The JSON patch that replaces MiB and percentage requests by units, and records the original request.
 
-    Empty where nothing is asked for in people's units, or what cannot be understood: that is refused by ``problem``, or by
+    Empty if nothing is requested in MiB or percent, or if a request is invalid, which is rejected by ``problem``, or by
     Kubernetes itself.
     """
     listed = list(_listed(pod))
@@ -137,7 +137,7 @@ def _in_two_ways(asking: Mapping[str, Texts]) -> str:
     return f"GPU memory is asked for in one way: {', '.join(twice)}; keep one of them in each container"
 
 
-def _no_card(asking: Mapping[str, Texts], counting: Counting) -> str:
+def _no_reference(asking: Mapping[str, Texts], counting: Counting) -> str:
     name = names.GPU_MEMORY_PERCENT
     containers = [f"container {one}" for one, texts in asking.items() if name in texts]
     if counting.reference_units or not containers:

@@ -37,7 +37,7 @@ _EFFECTS: Final = {
         "pods that request GPUs and name no scheduler are rejected",
         "pods that name no scheduler are admitted unchanged, and use the default scheduler",
     ),
-    "peoples-units": _Effect(
+    "memory-amounts": _Effect(
         "pods that request gpushare.dev/gpu-memory are rejected",
         "pods that request gpushare.dev/gpu-memory are admitted unchanged, and stay pending",
     ),
@@ -50,7 +50,7 @@ _EFFECTS: Final = {
     ),
 }
 #: If requests are refused the consequences of these for pods do not matter.
-_OF_PODS: Final = frozenset({"scheduler-name", "peoples-units"})
+_OF_PODS: Final = frozenset({"scheduler-name", "memory-amounts"})
 
 
 def meanwhile(hooks: Collection[Json]) -> str:

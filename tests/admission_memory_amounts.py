@@ -1,4 +1,4 @@
-"""The part of the admission table about requests in people's units; see ``admission_cases``."""
+"""The part of the admission table about requests in MiB or percent; see ``admission_cases``."""
 
 from gpushare.api import names
 from tests.admission_words import (
@@ -25,8 +25,8 @@ from tests.admission_words import (
     whole_words,
 )
 
-PEOPLES: tuple[PodCase, ...] = (
-    # --- people's units: MiB are rounded up, percent is rounded down
+MEMORY_AMOUNTS: tuple[PodCase, ...] = (
+    # --- MiB are rounded up, percent is rounded down
     PodCase("mib", (box(memory="6Gi"),), scheduler=OURS, units={"c": "6"}, note='{"c":"6144Mi"}'),
     PodCase("mib-rounded", (box(memory="6145Mi"),), scheduler=OURS, units={"c": "7"}, note='{"c":"6145Mi"}'),
     PodCase("mib-1", (box(memory="1Mi"),), scheduler=OURS, units={"c": "1"}, note='{"c":"1Mi"}'),
@@ -59,7 +59,7 @@ PEOPLES: tuple[PodCase, ...] = (
     PodCase("percent-least", (box(percent="7"),), scheduler=OURS, units={"c": "1"}, note='{"c":"7%"}'),
     PodCase("percent-100", (box(percent="100"),), scheduler=OURS, units={"c": "15"}, note='{"c":"100%"}'),
     PodCase(
-        "peoples-units-in-all-containers",
+        "memory-amounts-in-all-containers",
         (box("a", memory="1500Mi"), box("b", percent="50"), box("u", mem="2"), box("web", cpu="1")),
         (box("i", memory="8Gi"), box("s", percent="10", sidecar=True), box("j", mem="1")),
         scheduler=OURS,
@@ -120,7 +120,7 @@ PEOPLES: tuple[PodCase, ...] = (
         units={"c": "4"},
         note='{"c":"4096Mi"}',
     ),
-    # --- people's units
+    # --- MiB and percent
     PodCase("mib-none", (box(memory="6144"),), says=mib_words(("c", "6144"))),
     PodCase("mib-0", (box(memory="0"),), says=mib_words(("c", "0"))),
     PodCase("mib-decimal", (box("a", memory="6G"), box("b", memory="1Mi")), says=mib_words(("a", "6G"))),
@@ -155,7 +155,7 @@ PEOPLES: tuple[PodCase, ...] = (
     ),
     PodCase("compute-7-beside-mib", (box(memory="1Gi", core="7"),), says=core_words(("c", "7"))),
     PodCase(
-        "kinds-differ-in-peoples-units",
+        "kinds-differ-in-memory-amounts",
         (box("a", memory="1Gi", core="30"), box("b", percent="10")),
         says=kinds_words("container a", "container b"),
     ),

@@ -1,27 +1,27 @@
 {{/*
-Requests in people's units: gpushare.dev/gpu-memory in bytes, gpushare.dev/gpu-memory.percentage of a card
+Requests in MiB or percent: gpushare.dev/gpu-memory in bytes, gpushare.dev/gpu-memory.percentage of a reference GPU
 (docs/decisions/0021). CEL of which the rules on requests, and the policy that writes units instead, are made; what they
 mean is in src/gpushare/admission/rules/unit_rules.py, which says the same.
 */}}
 
-{{/* MiB of one unit, and of the card of which percent is meant. */}}
+{{/* MiB of one unit, and of the reference GPU for percent. */}}
 {{- define "gpushare.unitMiB" -}}
 {{- if has .Values.gpuMemoryUnit (list "128MiB" "MiB") }}128{{ else }}1024{{ end -}}
 {{- end }}
 {{- define "gpushare.unitName" -}}
 {{- if eq (include "gpushare.unitMiB" .) "128" }}128MiB{{ else }}1GiB{{ end -}}
 {{- end }}
-{{- define "gpushare.cardUnits" -}}
+{{- define "gpushare.referenceUnits" -}}
 {{ div .Values.admission.referenceGpuMemoryMiB (include "gpushare.unitMiB" . | int) }}
 {{- end }}
 
-{{/* CEL: whether container c asks for memory in people's units. */}}
-{{- define "gpushare.admission.asksInPeoplesUnits" -}}
+{{/* CEL: whether container c requests memory in MiB or percent. */}}
+{{- define "gpushare.admission.asksMemoryAmount" -}}
 ['gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage'].exists(r, r in c.?resources.limits.orValue({}))
 {{- end }}
 
 {{/* CEL: whether that is among its requests too, as the API server fills them in. */}}
-{{- define "gpushare.admission.requestsInPeoplesUnits" -}}
+{{- define "gpushare.admission.requestsMemoryAmount" -}}
 ['gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage'].exists(r, r in c.?resources.requests.orValue({}))
 {{- end }}
 
@@ -30,8 +30,8 @@ mean is in src/gpushare/admission/rules/unit_rules.py, which says the same.
 quantity(string(c.resources.limits['{{ . }}']))
 {{- end }}
 
-{{/* The containers that break a rule on people's units, a variable for each rule. Needs the variable containers. */}}
-{{- define "gpushare.admission.peoplesUnits.variables" -}}
+{{/* The containers that break a rule on requests in MiB or percent, a variable for each rule. Needs the variable containers. */}}
+{{- define "gpushare.admission.memoryAmounts.variables" -}}
 {{- $memory := include "gpushare.admission.amount" "gpushare.dev/gpu-memory" -}}
 {{- $percent := include "gpushare.admission.amount" "gpushare.dev/gpu-memory.percentage" -}}
 - name: noMib
@@ -48,18 +48,18 @@ quantity(string(c.resources.limits['{{ . }}']))
     variables.containers.filter(c,
       size(['aliyun.com/gpu-mem', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
         .filter(r, r in c.?resources.limits.orValue({}))) > 1)
-- name: ofNoCard
+- name: withoutReference
   expression: >-
-    {{ include "gpushare.cardUnits" . }} > 0 ? [] : variables.containers.filter(c,
+    {{ include "gpushare.referenceUnits" . }} > 0 ? [] : variables.containers.filter(c,
       'gpushare.dev/gpu-memory.percentage' in c.?resources.limits.orValue({}))
 - name: lessThanAUnit
   expression: >-
     size(variables.noPercent) > 0 ? [] : variables.containers.filter(c,
       'gpushare.dev/gpu-memory.percentage' in c.?resources.limits.orValue({})
-      && {{ $percent }}.asInteger() * {{ include "gpushare.cardUnits" . }} < 100)
+      && {{ $percent }}.asInteger() * {{ include "gpushare.referenceUnits" . }} < 100)
 {{- end }}
 
-{{- define "gpushare.admission.peoplesUnits.validations" -}}
+{{- define "gpushare.admission.memoryAmounts.validations" -}}
 - expression: size(variables.noMib) == 0
   reason: Invalid
   messageExpression: >-
@@ -80,12 +80,12 @@ quantity(string(c.resources.limits['{{ . }}']))
       + ['aliyun.com/gpu-mem', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
         .filter(r, r in c.resources.limits).join(' and ')).join(', ')
     + '; keep one of them in each container'
-- expression: size(variables.ofNoCard) == 0
+- expression: size(variables.withoutReference) == 0
   reason: Invalid
   messageExpression: >-
     'gpushare.dev/gpu-memory.percentage needs a card of which to take percent, and none is named in this cluster '
     + '(chart value admission.referenceGpuMemoryMiB): ask for gpushare.dev/gpu-memory in '
-    + {{ include "gpushare.admission.named" "ofNoCard" }}
+    + {{ include "gpushare.admission.named" "withoutReference" }}
 - expression: size(variables.lessThanAUnit) == 0
   reason: Invalid
   messageExpression: >-
@@ -96,41 +96,41 @@ quantity(string(c.resources.limits['{{ . }}']))
     + '; ask for {{ include "gpushare.leastPercent" . }} or more'
 {{- end }}
 
-{{/* The smallest percentage that comes to a unit: above 100 where the card has none. */}}
+{{/* The smallest percentage that amounts to a unit: above 100 if the reference GPU has none. */}}
 {{- define "gpushare.leastPercent" -}}
-{{- $units := include "gpushare.cardUnits" . | int -}}
+{{- $units := include "gpushare.referenceUnits" . | int -}}
 {{- if $units }}{{ div (add 99 $units) $units }}{{ else }}101{{ end -}}
 {{- end }}
 
 {{/* CEL: how a container c of the list at PATH is addressed by a JSON patch. */}}
-{{- define "gpushare.admission.peoplesUnits.path" -}}
+{{- define "gpushare.admission.memoryAmounts.path" -}}
 '/spec/{{ . }}/' + string(object.spec.{{ . }}.map(one, one.name).indexOf(c.name)) + '/resources/'
 {{- end }}
 
-{{/* CEL: the name of what container c asks for in people's units, as a step of a JSON patch's path. */}}
-{{- define "gpushare.admission.peoplesUnits.step" -}}
+{{/* CEL: the resource that container c requests in MiB or percent, as a step of a JSON patch's path. */}}
+{{- define "gpushare.admission.memoryAmounts.step" -}}
 ('gpushare.dev/gpu-memory' in c.resources.limits ? 'gpushare.dev~1gpu-memory' : 'gpushare.dev~1gpu-memory.percentage')
 {{- end }}
 
 {{/* CEL: what container c asks for, in units: MiB rounded up, percent rounded down, as many on each GPU. */}}
-{{- define "gpushare.admission.peoplesUnits.units" -}}
+{{- define "gpushare.admission.memoryAmounts.units" -}}
 {{- $memory := include "gpushare.admission.amount" "gpushare.dev/gpu-memory" -}}
 {{- $percent := include "gpushare.admission.amount" "gpushare.dev/gpu-memory.percentage" -}}
 string(variables.gpus * ('gpushare.dev/gpu-memory' in c.resources.limits
   ? ({{ $memory }}.asInteger() / 1048576 - 1) / ({{ include "gpushare.unitMiB" . }} * variables.gpus) + 1
-  : {{ $percent }}.asInteger() * {{ include "gpushare.cardUnits" . }} / 100))
+  : {{ $percent }}.asInteger() * {{ include "gpushare.referenceUnits" . }} / 100))
 {{- end }}
 
 {{/* CEL: the JSON patch for one list of containers. Takes (dict "root" $ "list" NAME "asking" VARIABLE). */}}
-{{- define "gpushare.admission.peoplesUnits.patch" -}}
-{{- $path := include "gpushare.admission.peoplesUnits.path" .list -}}
-{{- $step := include "gpushare.admission.peoplesUnits.step" . -}}
-{{- $units := include "gpushare.admission.peoplesUnits.units" .root -}}
+{{- define "gpushare.admission.memoryAmounts.patch" -}}
+{{- $path := include "gpushare.admission.memoryAmounts.path" .list -}}
+{{- $step := include "gpushare.admission.memoryAmounts.step" . -}}
+{{- $units := include "gpushare.admission.memoryAmounts.units" .root -}}
 {{- range $n, $amounts := list "limits" "requests" }}
 {{- if $n }}
 + {{ end -}}
 {{- $asking := printf "variables.%s" $.asking -}}
-{{- if $n }}{{ $asking = printf "variables.%s.filter(c, %s)" $.asking (include "gpushare.admission.requestsInPeoplesUnits" $) }}{{ end -}}
+{{- if $n }}{{ $asking = printf "variables.%s.filter(c, %s)" $.asking (include "gpushare.admission.requestsMemoryAmount" $) }}{{ end -}}
 {{ $asking }}.map(c, JSONPatch{op: 'remove', path: {{ $path }} + '{{ $amounts }}/' + {{ $step }}})
 + {{ $asking }}.map(c, JSONPatch{op: 'add', path: {{ $path }} + '{{ $amounts }}/aliyun.com~1gpu-mem',
     value: {{ $units | indent 4 | trim }}})
@@ -138,7 +138,7 @@ string(variables.gpus * ('gpushare.dev/gpu-memory' in c.resources.limits
 {{- end }}
 
 {{/* The policy that writes units instead. */}}
-{{- define "gpushare.admission.peoplesUnits" -}}
+{{- define "gpushare.admission.memoryAmounts" -}}
 failurePolicy: Fail
 # Whoever adds a GPU container after us is seen too.
 reinvocationPolicy: IfNeeded
@@ -150,14 +150,14 @@ matchConstraints:
       operations: [CREATE]
       resources: [pods]
 matchConditions:
-  - name: asks-in-peoples-units
+  - name: requests-memory-amount
     expression: >-
       (object.spec.containers + object.spec.?initContainers.orValue([])).exists(c,
-        {{ include "gpushare.admission.asksInPeoplesUnits" . }})
+        {{ include "gpushare.admission.asksMemoryAmount" . }})
 variables:
   - name: containers
     expression: object.spec.containers + object.spec.?initContainers.orValue([])
-  {{- include "gpushare.admission.peoplesUnits.variables" . | nindent 2 }}
+  {{- include "gpushare.admission.memoryAmounts.variables" . | nindent 2 }}
   # Requests that are no limits: Kubernetes refuses them, and must see them for that.
   - name: differing
     expression: >-
@@ -167,7 +167,7 @@ variables:
   # What is wrong is left as it is, and refused by the rules on requests.
   - name: clear
     expression: >-
-      size(variables.noMib) + size(variables.noPercent) + size(variables.inTwoWays) + size(variables.ofNoCard)
+      size(variables.noMib) + size(variables.noPercent) + size(variables.inTwoWays) + size(variables.withoutReference)
       + size(variables.lessThanAUnit) + size(variables.differing) == 0
   - name: count
     expression: object.metadata.?labels[?'aliyun.com/gpu-count'].orValue('1')
@@ -175,11 +175,11 @@ variables:
     expression: "variables.count.matches('^[1-9][0-9]{0,3}$') ? int(variables.count) : 1"
   - name: apps
     expression: >-
-      variables.clear ? object.spec.containers.filter(c, {{ include "gpushare.admission.asksInPeoplesUnits" . }}) : []
+      variables.clear ? object.spec.containers.filter(c, {{ include "gpushare.admission.asksMemoryAmount" . }}) : []
   - name: inits
     expression: >-
       variables.clear ? object.spec.?initContainers.orValue([]).filter(c,
-        {{ include "gpushare.admission.asksInPeoplesUnits" . }}) : []
+        {{ include "gpushare.admission.asksMemoryAmount" . }}) : []
   # As src/gpushare/api/request/unit_conversion.py writes and reads it.
   - name: note
     expression: >-
@@ -193,8 +193,8 @@ mutations:
   - patchType: JSONPatch
     jsonPatch:
       expression: >-
-        {{ include "gpushare.admission.peoplesUnits.patch" (dict "root" . "list" "containers" "asking" "apps") | nindent 8 | trim }}
-        + {{ include "gpushare.admission.peoplesUnits.patch" (dict "root" . "list" "initContainers" "asking" "inits") | nindent 8 | trim }}
+        {{ include "gpushare.admission.memoryAmounts.patch" (dict "root" . "list" "containers" "asking" "apps") | nindent 8 | trim }}
+        + {{ include "gpushare.admission.memoryAmounts.patch" (dict "root" . "list" "initContainers" "asking" "inits") | nindent 8 | trim }}
         + (variables.clear && !has(object.metadata.annotations)
           ? [JSONPatch{op: 'add', path: '/metadata/annotations', value: {}}] : [])
         + (variables.clear ? [JSONPatch{op: 'add', path: '/metadata/annotations/gpushare.dev~1requested',
