@@ -160,19 +160,19 @@ REJECTED = (
     Case(
         "hami-memory-0",
         {"c": {GPU: "1", MEMORY: "0"}},
-        says=f"{MEMORY} must be a whole number of MiB from 1 to 16777216: container c asks for 0",
+        says=f"{MEMORY} must be a whole number of MiB from 1 to 16777216: container c requests 0",
     ),
     Case(
         "hami-percent-101",
         {"a": {PERCENT: "20"}, "b": {PERCENT: "101"}},
-        says=f"{PERCENT} must be a whole number from 1 to 100: container b asks for 101",
+        says=f"{PERCENT} must be a whole number from 1 to 100: container b requests 101",
     ),
     Case(
         "hami-percent-without-reference-gpu",
         {"c": {PERCENT: "20"}},
         counting=Counting(),
-        says=f"{PERCENT} needs a GPU of which to take percent, and this cluster names none (chart value "
-        "admission.referenceGpuMemoryMiB): ask for MiB in container c",
+        says=f"{PERCENT} requires a reference GPU size, which is not configured in this cluster (chart value "
+        "admission.referenceGpuMemoryMiB): request MiB in container c",
     ),
     Case(
         "hami-two-ways",
@@ -182,33 +182,33 @@ REJECTED = (
     Case(
         "hami-compute-33",
         {"c": {MEMORY: "1024", CORES: "33"}},
-        says=f"{CORES} must be a whole number from 0 to 100 that 5 divides: container c asks for 33",
+        says=f"{CORES} must be a whole number from 0 to 100 that is divisible by 5: container c requests 33",
     ),
     Case(
         "hami-compute-without-memory",
         {"c": {GPU: "1", CORES: "50"}},
-        says=f"{CORES} without memory gets HAMi's default, which gpushare does not know: add {MEMORY} to the limits of container c",
+        says=f"{CORES} without memory would get HAMi's default memory, which gpushare does not know: add {MEMORY} to the limits of container c",
     ),
     Case(
         "hami-compute-on-2-gpus",
         {"c": {GPU: "2", MEMORY: "1024", CORES: "50"}},
         says=f"{CORES} has no equivalent on several GPUs: {GPU} is 2, and {CORES} is set for container c; "
-        f"remove {CORES}, or ask for 1 GPU",
+        f"remove {CORES}, or request 1 GPU",
     ),
     Case(
         "hami-0-gpus",
         {"c": {GPU: "0", MEMORY: "1024"}},
-        says=f"{GPU} must be a whole number from 1 to 9999: container c asks for 0",
+        says=f"{GPU} must be a whole number from 1 to 9999: container c requests 0",
     ),
     Case(
         "hami-counts-differ",
         {"a": {GPU: "2", MEMORY: "1024"}, "b": {MEMORY: "1024"}},
-        says=f"{GPU} must be the same in all containers of a pod: container a asks for 2, container b asks for 1; use a pod for each",
+        says=f"{GPU} must be the same in all containers of a pod: container a requests 2, container b requests 1; use a pod for each",
     ),
     Case(
         "hami-whole-gpu-beside-a-share",
         {"a": {GPU: "1", MEMORY: "1024"}, "b": {GPU: "1"}},
-        says=f"{GPU} without {MEMORY} is a whole GPU, which a pod cannot have beside shares: whole GPUs for container b, "
+        says=f"{GPU} without {MEMORY} requests a whole GPU, which cannot be combined with shares in one pod: whole GPUs for container b, "
         f"shares for container a; add {MEMORY}, or use two pods",
     ),
     Case(
@@ -229,20 +229,20 @@ REJECTED = (
         "hami-beside-ours",
         {"c": {MEMORY: "1024", names.GPU_MEM: "1"}},
         {"nvidia.com/use-gputype": "A10", names.ANN_GPU_MODEL: "A10"},
-        says=f"the pod asks for a share in the words of hami, and in gpushare's: {names.ANN_GPU_MODEL}, a GPU among its limits; "
+        says=f"the pod requests a share in the format of hami and in gpushare's own: {names.ANN_GPU_MODEL}, a GPU among its limits; "
         "keep one of them",
     ),
     Case(
         "hami-count-beside-ours",
         {"c": {GPU: "2", MEMORY: "1024"}},
         labels={names.LABEL_POD_GPU_COUNT: "2"},
-        says=f"the pod asks for a share in the words of hami, and in gpushare's: {names.LABEL_POD_GPU_COUNT}; keep one of them",
+        says=f"the pod requests a share in the format of hami and in gpushare's own: {names.LABEL_POD_GPU_COUNT}; keep one of them",
     ),
     Case(
         "hami-and-kai",
         {"c": {MEMORY: "1024"}},
         {"gpu-memory": "1024"},
-        says="the pod asks for a share in the words of hami and of kai; keep one of them",
+        says="the pod requests a share in the formats of hami and kai; keep one of them",
     ),
     Case(
         "kai-fraction-1",
@@ -255,8 +255,8 @@ REJECTED = (
         {"c": {}},
         {"gpu-fraction": "0.5"},
         counting=Counting(),
-        says="annotation gpu-fraction needs a GPU of which to take percent, and this cluster names none (chart value "
-        "admission.referenceGpuMemoryMiB): ask for MiB in container c",
+        says="annotation gpu-fraction requires a reference GPU size, which is not configured in this cluster (chart value "
+        "admission.referenceGpuMemoryMiB): request MiB in container c",
     ),
     Case(
         "kai-memory-in-Gi",
@@ -274,13 +274,13 @@ REJECTED = (
         "kai-two-ways",
         {"c": {}},
         {"gpu-memory": "2000", "gpu-fraction": "0.5"},
-        says="a share needs annotation gpu-fraction or gpu-memory, one of them: the pod has gpu-fraction and gpu-memory",
+        says="a share requires exactly one of the annotations gpu-fraction and gpu-memory: the pod has gpu-fraction and gpu-memory",
     ),
     Case(
         "kai-no-amount",
         {"c": {}},
         {"gpu-fraction-num-devices": "2"},
-        says="a share needs annotation gpu-fraction or gpu-memory, one of them: the pod has gpu-fraction-num-devices",
+        says="a share requires exactly one of the annotations gpu-fraction and gpu-memory: the pod has gpu-fraction-num-devices",
     ),
     Case(
         "kai-no-such-container",
@@ -292,7 +292,7 @@ REJECTED = (
         "kai-beside-whole-gpus",
         {"c": {GPU: "1"}},
         {"gpu-memory": "2000"},
-        says=f"{GPU} and annotation gpu-memory exclude each other: container c asks for {GPU}; remove one of them",
+        says=f"{GPU} and annotation gpu-memory exclude each other: container c requests {GPU}; remove one of them",
     ),
     Case(
         "kai-no-equivalent",
@@ -312,14 +312,14 @@ INVALID_AFTERWARDS = (
     Case(
         "hami-compute-in-some-containers",
         {"a": {MEMORY: "1024", CORES: "50"}, "b": {MEMORY: "1024"}},
-        says=f"all GPU containers of a pod must ask for the same kinds of resource: with {names.GPU_CORE} container a, "
-        f"without it container b; give every one of them {names.GPU_MEM} alone, or both",
+        says=f"either all GPU containers of a pod request {names.GPU_CORE} or none does: with it container a, "
+        "without it container b; add it to all of them, or to none",
     ),
     Case(
         "hami-percent-of-less-than-a-unit",
         {"c": {PERCENT: "3"}},
-        says=f"{names.GPU_MEMORY_PERCENT} is less than one unit of 1GiB on a card of 16160 MiB: container c asks for 3; "
-        "ask for 7 or more",
+        says=f"{names.GPU_MEMORY_PERCENT} is less than one unit of 1GiB on a GPU of 16160 MiB: container c requests 3; "
+        "request 7 or more",
     ),
     Case(
         "hami-uuid-of-another-form",

@@ -174,7 +174,7 @@ PODS: tuple[PodCase, ...] = (
         "choice-too-long",
         (box(mem="1"),),
         annotations={names.ANN_GPU_MODEL: "A" * 4097},
-        says="annotation gpushare.dev/gpu-model has 4097 characters, 4096 are the most: shorten it",
+        says="annotation gpushare.dev/gpu-model has 4097 characters, the maximum is 4096: shorten it",
     ),
     PodCase(
         "memory-bounds",
@@ -198,14 +198,14 @@ PODS: tuple[PodCase, ...] = (
         "memory-limit-of-a-container-without-gpu",
         (box("a", mem="2"), box("web", cpu="1")),
         annotations={names.ANN_GPU_MEMORY_LIMIT: "a=3Gi,web=3Gi,other=1Gi"},
-        says="annotation gpushare.dev/gpu-memory-limit names containers that ask for no GPU memory: container web, container other; "
+        says="annotation gpushare.dev/gpu-memory-limit names containers that do not request GPU memory: container web, container other; "
         "correct it",
     ),
     PodCase(
         "memory-limit-below-the-request",
         (box("a", mem="2"), box("b", mem="4")),
         annotations={names.ANN_GPU_MEMORY_LIMIT: "3Gi"},
-        says="annotation gpushare.dev/gpu-memory-limit is below the request: container b asks for 4096Mi and may use 3Gi; "
+        says="annotation gpushare.dev/gpu-memory-limit is below the request: container b requests 4096Mi and may use 3Gi; "
         "raise it, or remove the annotation",
     ),
     PodCase(
@@ -221,7 +221,7 @@ PODS: tuple[PodCase, ...] = (
         "memory-limit-below-the-request-in-mib",
         (box("a", memory="2Gi"), box("b", memory="6145Mi")),
         annotations={names.ANN_GPU_MEMORY_LIMIT: "6145Mi"},
-        says="annotation gpushare.dev/gpu-memory-limit is below the request: container b asks for 7168Mi and may "
+        says="annotation gpushare.dev/gpu-memory-limit is below the request: container b requests 7168Mi and may "
         "use 6145Mi; raise it, or remove the annotation",
     ),
     PodCase("memory-limit-without-gpu", (box(cpu="1"),), annotations={names.ANN_GPU_MEMORY_LIMIT: "8Gi"}),

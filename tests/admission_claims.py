@@ -238,7 +238,7 @@ REJECTED = (
         "a-gpu-for-each-container",
         {"a": share(3), "b": share(3)},
         labels={names.LABEL_POD_APART: "true"},
-        says=f"{CANNOT} label {names.LABEL_POD_APART}: claims of a pod may be of one GPU; remove it from the manifest",
+        says=f"{CANNOT} label {names.LABEL_POD_APART}: different claims of a pod may be allocated from the same GPU; remove it from the manifest",
     ),
     Case(
         "containers-share-a-whole-gpu",
@@ -257,11 +257,11 @@ REJECTED = (
         "memory-limit",
         {"c": share(3)},
         {names.ANN_GPU_MEMORY_LIMIT: "6Gi"},
-        says=f"{CANNOT} annotation {names.ANN_GPU_MEMORY_LIMIT}: a claim is what its containers may use; remove it from the manifest",
+        says=f"{CANNOT} annotation {names.ANN_GPU_MEMORY_LIMIT}: a claim's capacity is also its limit; remove it from the manifest",
     ),
     Case(
         "compute-7",
         {"c": {names.GPU_MEM: "3", names.GPU_CORE: "7"}},
-        says=f"{names.GPU_CORE} must be a multiple of 5 from 5 to 100: container c asks for 7",
+        says=f"{names.GPU_CORE} must be a multiple of 5 from 5 to 100: container c requests 7",
     ),
 )

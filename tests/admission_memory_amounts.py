@@ -136,7 +136,7 @@ MEMORY_AMOUNTS: tuple[PodCase, ...] = (
         "percent-small",
         (box("a", percent="6"), box("b", percent="7")),
         (box("s", percent="1", sidecar=True),),
-        says=small_words("container a asks for 6, container s asks for 1"),
+        says=small_words("container a requests 6, container s requests 1"),
     ),
     PodCase("mib-beside-units", (box(mem="3", memory="3Gi"),), says=ways_words(("c", f"{MEM} and {MEMORY}"))),
     PodCase(

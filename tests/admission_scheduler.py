@@ -10,9 +10,9 @@ from tests.admission_users import ADMIN, SCHEDULER
 from tests.admission_words import JsonObject, box
 from tests.admission_writes import Write
 
-POD_WORDS = "the scheduler changes nothing of a pod but labels and annotations"
-STATUS_WORDS = "the scheduler changes nothing of a pod's status but conditions and nominatedNodeName"
-NODE_WORDS = "the scheduler changes nothing of a node but to take its startup taint away"
+POD_WORDS = "the scheduler may only change labels and annotations of a pod"
+STATUS_WORDS = "the scheduler may only change conditions and nominatedNodeName in a pod's status"
+NODE_WORDS = "the scheduler may change a node only to remove its startup taint"
 _OWNER = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
 _RUNNING = {"name": "c", "image": "i", "imageID": "x", "ready": True, "restartCount": 0, "state": {}}
 _WAITS = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}

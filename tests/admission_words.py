@@ -14,7 +14,7 @@ Who = Literal["gpushare", "kubernetes"]
 
 MEM, CORE, COUNT, WHOLE = names.GPU_MEM, names.GPU_CORE, names.GPU_COUNT, names.GPU_WHOLE
 MEMORY, PERCENT = names.GPU_MEMORY, names.GPU_MEMORY_PERCENT
-#: A card of 15 units.
+#: A reference GPU of 15 units.
 COUNTING = Counting(MemoryUnit.GIB, 16160)
 OURS, DEFAULT = names.SCHEDULER_NAME, "default-scheduler"
 
@@ -84,39 +84,39 @@ def box(
 
 def mib_words(*requests: tuple[str, str]) -> str:
     """The message about memory that is not a whole number of MiB, of ``(container, amount)``."""
-    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in requests)
+    containers = ", ".join(f"container {name} requests {amount}" for name, amount in requests)
     return f"{MEMORY} must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: {containers}"
 
 
 def percent_words(*requests: tuple[str, str]) -> str:
-    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in requests)
+    containers = ", ".join(f"container {name} requests {amount}" for name, amount in requests)
     return f"{PERCENT} must be a whole number from 1 to 100: {containers}"
 
 
 def ways_words(*requests: tuple[str, str]) -> str:
     """The message about memory requested twice, of ``(container, resources)``."""
-    containers = ", ".join(f"container {name} asks for {resources}" for name, resources in requests)
-    return f"GPU memory is asked for in one way: {containers}; keep one of them in each container"
+    containers = ", ".join(f"container {name} requests {resources}" for name, resources in requests)
+    return f"GPU memory must be requested in only one way per container: {containers}; keep one of them"
 
 
 def small_words(containers: str) -> str:
-    return f"{PERCENT} is less than one unit of 1GiB on a card of 16160 MiB: {containers}; ask for 7 or more"
+    return f"{PERCENT} is less than one unit of 1GiB on a GPU of 16160 MiB: {containers}; request 7 or more"
 
 
 def core_words(*requests: tuple[str, str]) -> str:
     """The message about a wrong compute share, of ``(container, amount)``."""
-    containers = ", ".join(f"container {name} asks for {amount}" for name, amount in requests)
+    containers = ", ".join(f"container {name} requests {amount}" for name, amount in requests)
     return f"{CORE} must be a multiple of 5 from 5 to 100: {containers}"
 
 
 def lonely_words(containers: str) -> str:
-    return f"{CORE} needs {MEM} beside it: add {MEM} to the limits of {containers}"
+    return f"{CORE} requires {MEM} in the same container: add {MEM} to the limits of {containers}"
 
 
 def kinds_words(both: str, alone: str) -> str:
     return (
-        f"all GPU containers of a pod must ask for the same kinds of resource: with {CORE} {both}, without it {alone}; "
-        f"give every one of them {MEM} alone, or both"
+        f"either all GPU containers of a pod request {CORE} or none does: with it {both}, without it {alone}; "
+        "add it to all of them, or to none"
     )
 
 
@@ -167,29 +167,27 @@ def choice_words(name: str, value: str) -> str:
 def hiding_words(*mounted: tuple[str, str]) -> str:
     """The message about volumes over files of the isolation, of ``(container, paths)``."""
     containers = "; ".join(f"container {name} mounts {paths}" for name, paths in mounted)
-    return (
-        f"volumes would hide what holds a container to its share of a GPU: {containers}; mount them elsewhere"
-    )
+    return f"volumes would hide the isolation files: {containers}; use other mount paths"
 
 
 def node_words(node: str) -> str:
     return (
-        f"spec.nodeName is {node}: no scheduler would decide which GPU the pod gets; "
-        "remove it, and choose nodes with nodeSelector or affinity"
+        f"spec.nodeName is {node}: no scheduler would allocate a GPU to the pod; "
+        "remove it, and select nodes with nodeSelector or affinity"
     )
 
 
 def resource_words(containers: str) -> str:
     return (
-        f"{COUNT} is no resource that containers ask for: remove it from the limits of {containers}, "
+        f"{COUNT} cannot be requested by containers: remove it from the limits of {containers}, "
         "and set the pod's label of that name to spread a pod over GPUs"
     )
 
 
 def carried_words(*annotations: str) -> str:
     return (
-        f"annotations that only gpushare itself writes: {', '.join(annotations)}; remove them and submit again "
-        "(a manifest exported from a cluster carries them)"
+        f"annotations that only gpushare itself writes: {', '.join(annotations)}; remove them and resubmit "
+        "(manifests exported from a cluster contain them)"
     )
 
 

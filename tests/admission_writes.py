@@ -137,36 +137,36 @@ def binding(name: str, annotations: Mapping[str, str]) -> JsonObject:
 
 def changed_words(*annotations: str) -> str:
     return (
-        f"annotations that only gpushare itself writes: {', '.join(annotations)}; leave them as they are "
-        "(to give back what a pod holds, delete the pod)"
+        f"annotations that only gpushare itself writes: {', '.join(annotations)}; do not change them "
+        "(to release an allocation, delete the pod)"
     )
 
 
 NODE_WORDS = (
-    f"annotation {names.ANN_DEVICES} is written by the node agent alone; leave it as it is "
+    f"annotation {names.ANN_DEVICES} is written only by the node agent; do not change it "
     f"(to change what a node offers, set its label {names.LABEL_MODE})"
 )
-AGENT_POD_WORDS = "the node agent changes nothing of a pod but the annotations of gpushare"
+AGENT_POD_WORDS = "the node agent may only change gpushare's annotations of a pod"
 AGENT_NODE_WORDS = (
-    f"the node agent changes nothing of its node but annotations {names.ANN_DEVICES} and {names.ANN_ISOLATION} "
-    f"and label {names.LABEL_DESCRIBED}"
+    f"the node agent may only change annotations {names.ANN_DEVICES} and {names.ANN_ISOLATION} "
+    f"and label {names.LABEL_DESCRIBED} of its node"
 )
 AGENT_STATUS_WORDS = (
-    f"the node agent changes nothing of its node's status but condition {names.CONDITION_READY} and the capacity and "
-    f"allocatable of {names.GPU_MEM}, {names.GPU_CORE}, {names.GPU_COUNT} and {names.GPU_WHOLE}"
+    f"the node agent may only change condition {names.CONDITION_READY} and the capacity and allocatable of "
+    f"{names.GPU_MEM}, {names.GPU_CORE}, {names.GPU_COUNT} and {names.GPU_WHOLE} in its node's status"
 )
 AGENT_TOKEN_WORDS = (
-    f"the node agent's token does not say its node ({NODE_NAME_EXTRA}): use the token that Kubernetes gives to its pod, "
-    "or set the chart's admission.nodeRestriction to never where tokens do not say it"
+    f"the node agent's token does not identify its node ({NODE_NAME_EXTRA}): use the token that Kubernetes issues for its pod, "
+    "or set the chart's admission.nodeRestriction to never if the cluster's tokens do not contain it"
 )
 
 
 def agent_place_words(node: str, what: str) -> str:
-    return f"the node agent of node {node} changes only this node and the pods on it, not {what}"
+    return f"the node agent of node {node} may only change this node and the pods on it, not {what}"
 
 
 def agent_verb_words(operation: str, resource: str) -> str:
-    return f"the node agent changes pods and nodes, it may not {operation} {resource}"
+    return f"the node agent may not {operation} {resource}: it only updates pods and nodes"
 
 
 N1 = agent_on("n1")

@@ -249,7 +249,7 @@ def test_an_agents_own_token_contains_its_node(api: Api, commands: Commands, acc
         devices = {"metadata": {"annotations": {names.ANN_DEVICES: "{}"}}}
         assert mine.ask("PATCH", "/api/v1/nodes/n1", devices, dry=True).taken
         answer = mine.ask("PATCH", "/api/v1/nodes/n2", devices, dry=True)
-        assert "the node agent of node n1 changes only this node" in answer.message
+        assert "the node agent of node n1 may only change this node" in answer.message
 
 
 def test_what_users_see(api: Api, commands: Commands) -> None:

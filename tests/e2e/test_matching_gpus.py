@@ -90,7 +90,7 @@ def test_a_pod_that_no_gpu_suits_is_rejected_and_its_template_has_a_warning(
 ) -> None:
     answer = create(api, annotations)
     assert answer.status == 422
-    assert "no GPU of this cluster is one that the annotations allow (gpushare.dev/gpu-" in answer.message
+    assert "no GPU of this cluster matches the annotations (gpushare.dev/gpu-" in answer.message
     assert "there are 1 × Tesla V100-SXM2-16GB (volta, 16160 MiB)" in answer.message
     template = create_template(api, annotations)
     assert template.taken

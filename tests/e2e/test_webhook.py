@@ -213,11 +213,12 @@ def test_a_token_of_kubernetes_1_28_names_its_pod_and_the_pod_its_node(api: Api)
     assert api.ask("PATCH", "/api/v1/nodes/n1", describe, user=user, dry=True).taken
     answer = api.ask("PATCH", "/api/v1/nodes/n2", describe, user=user, dry=True)
     assert (
-        "the node agent of node n1 changes only this node and the pods on it, not node n2" in answer.message
+        "the node agent of node n1 may only change this node and the pods on it, not node n2"
+        in answer.message
     )
     other = replace(user, extra={**user.extra, "authentication.kubernetes.io/pod-uid": ("another",)})
     answer = api.ask("PATCH", "/api/v1/nodes/n1", describe, user=other, dry=True)
-    assert "does not say its node" in answer.message
+    assert "does not identify its node" in answer.message
 
 
 def test_own_namespaces_are_left_alone(api: Api) -> None:

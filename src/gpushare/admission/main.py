@@ -86,10 +86,10 @@ async def serve(access: Access, settings: Settings, clock: Clock = SYSTEM_CLOCK)
 
             def closed() -> str:
                 """Why an API server that a Service routes here would get no response."""
-                return keeper.missing() or ("" if reviews.started else "it does not listen yet")
+                return keeper.missing() or ("" if reviews.started else "not listening yet")
 
             def missing() -> str:
-                return "it is ending" if stop.is_set() else closed()
+                return "shutting down" if stop.is_set() else closed()
 
             _export(metrics, keeper, closed)
             probes = Probes(missing, metrics)

@@ -85,7 +85,7 @@ async def test_it_is_not_ready_before_it_listens(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(process, "_once_certified", late)
     async with running_webhook(tmp_path) as running:
-        await running.says("it does not listen yet")
+        await running.says("not listening yet")
         let.set()
         await running.ready()
         status, _ = await running.post("/validate", RIGHT)
@@ -117,7 +117,7 @@ async def test_a_node_agents_node_is_read_from_its_pod_once(running: Running) ->
         ("", "", AGENT),
     ):
         other = User(account, (), {f"{extra}pod-name": (name,), f"{extra}pod-uid": (uid,)})
-        assert "does not say its node" in await verdict("n1", other)
+        assert "does not identify its node" in await verdict("n1", other)
 
 
 async def test_connections_survive_a_rotation_and_new_ones_get_the_new_certificate(
@@ -167,7 +167,7 @@ async def test_it_starts_before_its_objects_exist(tmp_path: Path) -> None:
             api.forbidden = False
             await running.says("secret n/gpushare-admission does not exist: install or upgrade the chart")
             api.objects[SECRET] = objects[SECRET]
-            await running.says("there is no webhook configuration")
+            await running.says("no webhook configuration exists")
             api.objects |= objects
             await running.ready()
             assert (await running.post("/validate", WRONG))[0] == 200
@@ -275,7 +275,7 @@ async def test_it_keeps_answering_while_it_drains(tmp_path: Path, monkeypatch: p
     async with running_webhook(tmp_path, drain_s=4.0) as running:
         await running.ready()
         os.kill(os.getpid(), signal.SIGTERM)
-        await running.says("it is ending")
+        await running.says("shutting down")
         assert (await running.post("/validate", WRONG))[0] == 200
         drained.set()
         await asyncio.wait_for(running.serving, DEADLINE_S)

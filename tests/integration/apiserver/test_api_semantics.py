@@ -65,7 +65,7 @@ async def test_a_compute_share_off_the_step_size_is_invalid_in_every_container(a
     pod["spec"].setdefault(place, []).append(bad)
     answer = await api("POST", PODS, pod, code=422)
     assert answer["reason"] == "Invalid"
-    assert f"from 5 to 100: container bad asks for {percent}" in answer["message"]
+    assert f"from 5 to 100: container bad requests {percent}" in answer["message"]
 
 
 @pytest.mark.parametrize(

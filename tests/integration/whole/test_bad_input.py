@@ -133,7 +133,7 @@ async def test_a_pod_bound_with_a_malformed_record_gets_no_gpu_and_an_event(
     pod["spec"]["nodeName"] = "single"
     pod["metadata"]["annotations"] = annotations
     refused = await cluster.apply(pod)
-    assert "remove them and submit again" in refused.err
+    assert "remove them and resubmit" in refused.err
     made = await cluster.kubectl("create", "-f", "-", stdin=json.dumps(pod), user="extender")
     assert made.code == 0, made.err
     await cluster.event(f"bound-{number}", "MalformedGPUAllocation", message)

@@ -173,7 +173,7 @@ async def test_configurations_that_appear_later_or_are_recreated_get_the_ca_bund
     all_of_them, store.configurations = store.configurations, {}
     one = keeper(store, clock)
     await settle(one)
-    assert "there is no webhook configuration" in one.missing()
+    assert "no webhook configuration exists" in one.missing()
     store.configurations = all_of_them
     await settle(one)
     assert one.missing() == ""

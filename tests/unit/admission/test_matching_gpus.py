@@ -117,7 +117,7 @@ async def test_a_pod_that_no_gpu_suits_is_rejected_with_what_there_is(annotation
     assert (status["code"], status["reason"]) == (422, "Invalid")
     written = "; ".join(f"{name}: {text}" for name, text in sent["metadata"]["annotations"].items())
     assert status["message"] == (
-        f"no GPU of this cluster is one that the annotations allow ({written}): "
+        f"no GPU of this cluster matches the annotations ({written}): "
         "there are 1 × NVIDIA A10 (ampere, 23028 MiB), 1 × Tesla V100-SXM2-16GB (volta, 16160 MiB)"
     )
 
@@ -128,9 +128,7 @@ async def test_a_template_that_no_gpu_suits_has_a_warning() -> None:
     answer = answered(await reviewer(gpus=MatchingGpus(Server(*CLUSTER))).accept(sent))
     assert answer["allowed"]
     [warning] = answer["warnings"]
-    assert warning.startswith(
-        "no GPU of this cluster is one that the annotations allow (gpushare.dev/gpu-model: L4)"
-    )
+    assert warning.startswith("no GPU of this cluster matches the annotations (gpushare.dev/gpu-model: L4)")
 
 
 @pytest.mark.parametrize("unknown", [STARTING, MALFORMED], ids=["starting", "malformed"])

@@ -97,8 +97,8 @@ async def test_percent_needs_a_card() -> None:
     case = next(case for case in PODS if case.id == "percent")
     without = reviewer(counting=Counting())
     assert said(answered(await without.validate(review("pods", pod(case, "x"))))) == (
-        f"{names.GPU_MEMORY_PERCENT} needs a card of which to take percent, and none is named in this cluster (chart value "
-        f"admission.referenceGpuMemoryMiB): ask for {names.GPU_MEMORY} in container c"
+        f"{names.GPU_MEMORY_PERCENT} requires a reference GPU size, which is not configured in this cluster (chart value "
+        f"admission.referenceGpuMemoryMiB): request {names.GPU_MEMORY} in container c"
     )
     assert "patch" not in answered(await without.count(review("pods", pod(case, "x"))))
 

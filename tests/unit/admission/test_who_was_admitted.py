@@ -47,7 +47,7 @@ async def test_a_pod_changed_before_it_has_a_uid_is_logged_with_the_uid_of_the_r
 ) -> None:
     await reviewer().mutate(review("pods", {"metadata": {}, "spec": POD["spec"]}))
     (record,) = caplog.records
-    assert record.getMessage() == f"pod default/?: pointed to {names.SCHEDULER_NAME}"
+    assert record.getMessage() == f"pod default/?: schedulerName set to {names.SCHEDULER_NAME}"
     assert record.__dict__["about"][3] == "u-1"
 
 

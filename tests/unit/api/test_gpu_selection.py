@@ -74,7 +74,7 @@ def test_limits_that_exclude_each_other_and_long_values_are_refused() -> None:
         "annotation gpushare.dev/gpu-memory-min=24Gi is above gpushare.dev/gpu-memory-max=16Gi, so that every GPU is excluded; correct one of them"
     )
     long = problem({names.ANN_GPU_MODEL: "A" * (MOST_CHARACTERS + 1)})
-    assert long == "annotation gpushare.dev/gpu-model has 4097 characters, 4096 are the most: shorten it"
+    assert long == "annotation gpushare.dev/gpu-model has 4097 characters, the maximum is 4096: shorten it"
 
 
 @pytest.mark.parametrize("resource", [names.GPU_MEM, names.GPU_WHOLE])

@@ -64,36 +64,36 @@ quantity(string(c.resources.limits['{{ . }}']))
   reason: Invalid
   messageExpression: >-
     'gpushare.dev/gpu-memory must be a whole number of MiB up to 16Ti, such as 6144Mi or 6Gi: '
-    + variables.noMib.map(c, 'container ' + c.name + ' asks for '
+    + variables.noMib.map(c, 'container ' + c.name + ' requests '
       + string(c.resources.limits['gpushare.dev/gpu-memory'])).join(', ')
 - expression: size(variables.noPercent) == 0
   reason: Invalid
   messageExpression: >-
     'gpushare.dev/gpu-memory.percentage must be a whole number from 1 to 100: '
-    + variables.noPercent.map(c, 'container ' + c.name + ' asks for '
+    + variables.noPercent.map(c, 'container ' + c.name + ' requests '
       + string(c.resources.limits['gpushare.dev/gpu-memory.percentage'])).join(', ')
 - expression: size(variables.inTwoWays) == 0
   reason: Invalid
   messageExpression: >-
-    'GPU memory is asked for in one way: '
-    + variables.inTwoWays.map(c, 'container ' + c.name + ' asks for '
+    'GPU memory must be requested in only one way per container: '
+    + variables.inTwoWays.map(c, 'container ' + c.name + ' requests '
       + ['aliyun.com/gpu-mem', 'gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage']
         .filter(r, r in c.resources.limits).join(' and ')).join(', ')
-    + '; keep one of them in each container'
+    + '; keep one of them'
 - expression: size(variables.withoutReference) == 0
   reason: Invalid
   messageExpression: >-
-    'gpushare.dev/gpu-memory.percentage needs a card of which to take percent, and none is named in this cluster '
-    + '(chart value admission.referenceGpuMemoryMiB): ask for gpushare.dev/gpu-memory in '
+    'gpushare.dev/gpu-memory.percentage requires a reference GPU size, which is not configured in this cluster '
+    + '(chart value admission.referenceGpuMemoryMiB): request gpushare.dev/gpu-memory in '
     + {{ include "gpushare.admission.named" "withoutReference" }}
 - expression: size(variables.lessThanAUnit) == 0
   reason: Invalid
   messageExpression: >-
-    'gpushare.dev/gpu-memory.percentage is less than one unit of {{ include "gpushare.unitName" . }} on a card of '
+    'gpushare.dev/gpu-memory.percentage is less than one unit of {{ include "gpushare.unitName" . }} on a GPU of '
     + '{{ .Values.admission.referenceGpuMemoryMiB | int }} MiB: '
-    + variables.lessThanAUnit.map(c, 'container ' + c.name + ' asks for '
+    + variables.lessThanAUnit.map(c, 'container ' + c.name + ' requests '
       + string(c.resources.limits['gpushare.dev/gpu-memory.percentage'])).join(', ')
-    + '; ask for {{ include "gpushare.leastPercent" . }} or more'
+    + '; request {{ include "gpushare.leastPercent" . }} or more'
 {{- end }}
 
 {{/* The smallest percentage that amounts to a unit: above 100 if the reference GPU has none. */}}

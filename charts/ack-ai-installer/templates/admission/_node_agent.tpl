@@ -28,13 +28,13 @@ variables:
 - expression: variables.allowed
   reason: Forbidden
   messageExpression: >-
-    'the node agent changes pods and nodes, it may not ' + request.operation + ' ' + variables.what
+    'the node agent may not ' + request.operation + ' ' + variables.what + ': it only updates pods and nodes'
 {{- if ne .Values.admission.nodeRestriction "never" }}
 - expression: variables.node != ''
   reason: Forbidden
   message: >-
-    the node agent's token does not say its node (authentication.kubernetes.io/node-name): use the token that Kubernetes
-    gives to its pod, or set the chart's admission.nodeRestriction to never where tokens do not say it
+    the node agent's token does not identify its node (authentication.kubernetes.io/node-name): use the token that Kubernetes
+    issues for its pod, or set the chart's admission.nodeRestriction to never if the cluster's tokens do not contain it
 {{- end }}
 {{- end }}
 
@@ -50,7 +50,7 @@ validations:
   - expression: "!variables.allowed || oldObject.spec.?nodeName.orValue('') == variables.node"
     reason: Forbidden
     messageExpression: >-
-      'the node agent of node ' + variables.node + ' changes only this node and the pods on it, not pod '
+      'the node agent of node ' + variables.node + ' may only change this node and the pods on it, not pod '
       + oldObject.metadata.namespace + '/' + oldObject.metadata.name
       + (oldObject.spec.?nodeName.orValue('') == '' ? ' on no node' : ' on node ' + oldObject.spec.nodeName)
   {{- end }}
@@ -64,7 +64,7 @@ validations:
           variables.before[?n] == variables.after[?n]
           || n in {{ include "gpushare.admission.records" . | nindent 10 | trim }})))
     reason: Forbidden
-    message: the node agent changes nothing of a pod but the annotations of gpushare
+    message: the node agent may only change gpushare's annotations of a pod
 {{- end }}
 
 {{/* The older way to bind, an object of its own kind. */}}
@@ -74,7 +74,7 @@ validations:
   - expression: variables.allowed
     reason: Forbidden
     messageExpression: >-
-      'the node agent changes pods and nodes, it may not ' + request.operation + ' ' + variables.what
+      'the node agent may not ' + request.operation + ' ' + variables.what + ': it only updates pods and nodes'
 {{- end }}
 
 {{- define "gpushare.admission.agent.nodes" -}}
@@ -117,7 +117,7 @@ validations:
   - expression: "!variables.allowed || oldObject.metadata.name == variables.node"
     reason: Forbidden
     messageExpression: >-
-      'the node agent of node ' + variables.node + ' changes only this node and the pods on it, not node '
+      'the node agent of node ' + variables.node + ' may only change this node and the pods on it, not node '
       + oldObject.metadata.name
   {{- end }}
   - expression: >-
@@ -128,15 +128,15 @@ validations:
         && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences)
     reason: Forbidden
     message: >-
-      the node agent changes nothing of its node but annotations gpushare.dev/devices and gpushare.dev/isolation and label
-      gpushare.dev/described
+      the node agent may only change annotations gpushare.dev/devices and gpushare.dev/isolation and label
+      gpushare.dev/described of its node
   - expression: >-
       variables.what != 'nodes/status'
       || (variables.sameNotes && variables.sameLabels && variables.sameResources && variables.sameStatus)
     reason: Forbidden
     message: >-
-      the node agent changes nothing of its node's status but condition GPUShareReady and the capacity and allocatable of
-      aliyun.com/gpu-mem, aliyun.com/gpu-core.percentage, aliyun.com/gpu-count and aliyun.com/gpu
+      the node agent may only change condition GPUShareReady and the capacity and allocatable of aliyun.com/gpu-mem,
+      aliyun.com/gpu-core.percentage, aliyun.com/gpu-count and aliyun.com/gpu in its node's status
 {{- end }}
 
 {{/* ResourceSlices of nodes in mode dra, which only their own node offers. */}}
@@ -160,12 +160,12 @@ variables:
 validations:
   - expression: variables.slices.all(s, s.spec.driver == 'gpushare.dev')
     reason: Forbidden
-    message: the node agent writes no ResourceSlices but those of driver gpushare.dev
+    message: the node agent may only write ResourceSlices of driver gpushare.dev
   {{- if ne .Values.admission.nodeRestriction "never" }}
   - expression: variables.slices.all(s, s.spec.?nodeName.orValue('') == variables.node)
     reason: Forbidden
     messageExpression: >-
-      'the node agent of node ' + variables.node + ' writes no ResourceSlice of another node: '
+      'the node agent of node ' + variables.node + ' may not write ResourceSlices of other nodes: '
       + variables.slices.map(s, s.spec.?nodeName.orValue('none')).join(', ')
   {{- end }}
 {{- end }}

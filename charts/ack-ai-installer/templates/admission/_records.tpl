@@ -36,7 +36,7 @@ validations:
     reason: Forbidden
     messageExpression: >-
       'annotations that only gpushare itself writes: ' + variables.carried.join(', ')
-      + '; leave them as they are (to give back what a pod holds, delete the pod)'
+      + '; do not change them (to release an allocation, delete the pod)'
 {{- end }}
 
 {{- define "gpushare.admission.records.bindings" -}}
@@ -80,6 +80,6 @@ validations:
       == (oldObject == null ? optional.none() : oldObject.metadata.?annotations[?'gpushare.dev/devices'])
     reason: Forbidden
     message: >-
-      annotation gpushare.dev/devices is written by the node agent alone; leave it as it is (to change what a node
+      annotation gpushare.dev/devices is written only by the node agent; do not change it (to change what a node
       offers, set its label ack.node.gpu.schedule)
 {{- end }}

@@ -183,7 +183,7 @@ variables:
     expression: >-
       variables.memoryLimits.map(l, variables.requestedUnits.filter(r, r.name == l.name
         && quantity(l.most).asInteger() / ({{ include "gpushare.unitMiB" .root }} * 1048576) < r.units)
-        .map(r, 'container ' + r.name + ' asks for ' + string(r.units * {{ include "gpushare.unitMiB" .root }}) + 'Mi and may use ' + l.most)
+        .map(r, 'container ' + r.name + ' requests ' + string(r.units * {{ include "gpushare.unitMiB" .root }}) + 'Mi and may use ' + l.most)
         .join(', '))
       .filter(t, t != '')
 validations:
@@ -192,20 +192,20 @@ validations:
     reason: Invalid
     messageExpression: >-
       'aliyun.com/gpu-core.percentage must be a multiple of 5 from 5 to 100: '
-      + variables.wrongCompute.map(c, 'container ' + c.name + ' asks for '
+      + variables.wrongCompute.map(c, 'container ' + c.name + ' requests '
         + string(c.resources.limits['aliyun.com/gpu-core.percentage'])).join(', ')
   - expression: size(variables.lonelyCompute) == 0
     reason: Invalid
     messageExpression: >-
-      'aliyun.com/gpu-core.percentage needs aliyun.com/gpu-mem beside it: add aliyun.com/gpu-mem to the limits of '
+      'aliyun.com/gpu-core.percentage requires aliyun.com/gpu-mem in the same container: add aliyun.com/gpu-mem to the limits of '
       + {{ include "gpushare.admission.named" "lonelyCompute" }}
   - expression: size(variables.withCompute) == 0 || size(variables.memoryAlone) == 0
     reason: Invalid
     messageExpression: >-
-      'all GPU containers of a pod must ask for the same kinds of resource: with aliyun.com/gpu-core.percentage '
+      'either all GPU containers of a pod request aliyun.com/gpu-core.percentage or none does: with it '
       + {{ include "gpushare.admission.named" "withCompute" }}
       + ', without it ' + {{ include "gpushare.admission.named" "memoryAlone" }}
-      + '; give every one of them aliyun.com/gpu-mem alone, or both'
+      + '; add it to all of them, or to none'
   - expression: size(variables.withWhole) == 0 || size(variables.withMemory) == 0
     reason: Invalid
     messageExpression: >-
@@ -216,7 +216,7 @@ validations:
   - expression: size(variables.withCount) == 0
     reason: Invalid
     messageExpression: >-
-      'aliyun.com/gpu-count is no resource that containers ask for: remove it from the limits of '
+      'aliyun.com/gpu-count cannot be requested by containers: remove it from the limits of '
       + {{ include "gpushare.admission.named" "withCount" }}
       + ', and set the pod\'s label of that name to spread a pod over GPUs'
   - expression: size(variables.withMemory) == 0 || variables.count.matches('^[1-9][0-9]{0,3}$')
@@ -276,15 +276,15 @@ validations:
   - expression: size(variables.hiding) == 0
     reason: Invalid
     messageExpression: >-
-      'volumes would hide what holds a container to its share of a GPU: '
+      'volumes would hide the isolation files: '
       + variables.hiding.map(c, 'container ' + c.name + ' mounts '
         + c.volumeMounts.filter(m, {{ include "gpushare.admission.overIsolation" . }}).map(m, m.mountPath).join(', ')).join('; ')
-      + '; mount them elsewhere'
+      + '; use other mount paths'
   - expression: size(variables.longChoices) == 0
     reason: Invalid
     messageExpression: >-
       'annotation ' + variables.longChoices[0].name + ' has '
-      + string(size(variables.annotations[variables.longChoices[0].name])) + ' characters, 4096 are the most: shorten it'
+      + string(size(variables.annotations[variables.longChoices[0].name])) + ' characters, the maximum is 4096: shorten it'
   - expression: size(variables.wrongChoices) == 0
     reason: Invalid
     messageExpression: >-
@@ -308,7 +308,7 @@ validations:
   - expression: size(variables.strangeLimits) == 0
     reason: Invalid
     messageExpression: >-
-      'annotation gpushare.dev/gpu-memory-limit names containers that ask for no GPU memory: '
+      'annotation gpushare.dev/gpu-memory-limit names containers that do not request GPU memory: '
       + variables.strangeLimits.map(l, 'container ' + l.name).join(', ') + '; correct it'
   - expression: size(variables.lowLimits) == 0
     reason: Invalid
@@ -326,8 +326,8 @@ validations:
       {{- end }}
     reason: Invalid
     messageExpression: >-
-      'spec.nodeName is ' + {{ .pod }}.spec.nodeName + ': no scheduler would decide which GPU the pod gets; '
-      + 'remove it, and choose nodes with nodeSelector or affinity'
+      'spec.nodeName is ' + {{ .pod }}.spec.nodeName + ': no scheduler would allocate a GPU to the pod; '
+      + 'remove it, and select nodes with nodeSelector or affinity'
 {{- end }}
 
 {{/* CEL: whether a volume mount m lies over what the node agent puts into containers (docs/developer/isolation.md), however it is written. */}}
@@ -363,5 +363,5 @@ validations:
 {{- define "gpushare.admission.carried" -}}
 >-
       'annotations that only gpushare itself writes: ' + variables.carried.join(', ')
-      + '; remove them and submit again (a manifest exported from a cluster carries them)'
+      + '; remove them and resubmit (manifests exported from a cluster contain them)'
 {{- end }}

@@ -59,7 +59,7 @@ def _read(pod: Pod) -> Translation | None:
     whole = {name: asked for name, asked in limits.items() if name not in shared and not _is_zero(asked[GPU])}
     if whole:
         raise Untranslatable(
-            f"{GPU} without {MEMORY} is a whole GPU, which a pod cannot have beside shares: whole GPUs for {containers(whole)}, "
+            f"{GPU} without {MEMORY} requests a whole GPU, which cannot be combined with shares in one pod: whole GPUs for {containers(whole)}, "
             f"shares for {containers(shared)}; add {MEMORY}, or use two pods"
         )
     gpus = _gpus(shared)
@@ -125,19 +125,22 @@ def _shares(shared: _Limits, gpus: int) -> dict[str, Share]:
     mib = _read_amounts(shared, MEMORY, lambda mib: 1 <= mib <= MOST_MIB, f"of MiB from 1 to {MOST_MIB}")
     percent = _read_amounts(shared, MEMORY_PERCENT, lambda percent: 1 <= percent <= 100, "from 1 to 100")
     cores = _read_amounts(
-        shared, CORES, lambda percent: percent <= 100 and percent % 5 == 0, "from 0 to 100 that 5 divides"
+        shared,
+        CORES,
+        lambda percent: percent <= 100 and percent % 5 == 0,
+        "from 0 to 100 that is divisible by 5",
     )
     unsized = {name: asked for name, asked in shared.items() if name not in mib and name not in percent}
     if unsized:
         raise Untranslatable(
-            f"{CORES} without memory gets HAMi's default, which gpushare does not know: "
+            f"{CORES} without memory would get HAMi's default memory, which gpushare does not know: "
             f"add {MEMORY} to the limits of {containers(unsized)}"
         )
     computing = {name: asked for name, asked in shared.items() if cores.get(name)}
     if gpus > 1 and computing:
         raise Untranslatable(
             f"{CORES} has no equivalent on several GPUs: {GPU} is {gpus}, and {CORES} is set for {containers(computing)}; "
-            f"remove {CORES}, or ask for 1 GPU"
+            f"remove {CORES}, or request 1 GPU"
         )
     return {name: Share(mib.get(name, 0), percent.get(name, 0), cores.get(name, 0)) for name in shared}
 

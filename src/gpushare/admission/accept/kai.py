@@ -41,7 +41,7 @@ def _read(pod: Pod) -> Translation | None:
         )
     if (FRACTION in annotations) == (MEMORY in annotations):
         raise Untranslatable(
-            f"a share needs annotation {FRACTION} or {MEMORY}, one of them: the pod has {_present(annotations)}"
+            f"a share requires exactly one of the annotations {FRACTION} and {MEMORY}: the pod has {_present(annotations)}"
         )
     gpus = _whole(annotations, DEVICES, _MOST_GPUS, "") if DEVICES in annotations else 1
     if MEMORY in annotations:
@@ -89,7 +89,7 @@ def _container(pod: Pod, annotations: Mapping[str, str]) -> str:
     ]
     if whole:
         raise Untranslatable(
-            f"{_GPU} and annotation {_present(annotations)} exclude each other: container {', container '.join(whole)} asks for {_GPU}; "
+            f"{_GPU} and annotation {_present(annotations)} exclude each other: container {', container '.join(whole)} requests {_GPU}; "
             "remove one of them"
         )
     return name

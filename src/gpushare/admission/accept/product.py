@@ -49,7 +49,7 @@ class Product:
 
 def amounts(asked: Mapping[str, str]) -> str:
     """``container a asks for 3, container b asks for x``; by container."""
-    return ", ".join(f"container {name} asks for {text}" for name, text in asked.items())
+    return ", ".join(f"container {name} requests {text}" for name, text in asked.items())
 
 
 def containers(listed: Mapping[str, object]) -> str:

@@ -67,7 +67,7 @@ def translated(
         return None
     if len(found) > 1:
         raise Untranslatable(
-            f"the pod asks for a share in the words of {' and of '.join(product.name for product, _ in found)}; keep one of them"
+            f"the pod requests a share in the formats of {' and '.join(product.name for product, _ in found)}; keep one of them"
         )
     [(product, translation)] = found
     _check(pod, product, translation, counting)
@@ -93,13 +93,13 @@ def _check(pod: Pod, product: Product, translation: Translation, counting: Count
         own.append("a GPU among its limits")
     if own:
         raise Untranslatable(
-            f"the pod asks for a share in the words of {product.name}, and in gpushare's: {', '.join(own)}; keep one of them"
+            f"the pod requests a share in the format of {product.name} and in gpushare's own: {', '.join(own)}; keep one of them"
         )
     percent = [name for name, share in translation.shares.items() if share.memory_percent]
     if percent and not counting.reference_units:
         raise Untranslatable(
-            f"{product.percent} needs a GPU of which to take percent, and this cluster names none (chart value "
-            f"admission.referenceGpuMemoryMiB): ask for MiB in container {', container '.join(percent)}"
+            f"{product.percent} requires a reference GPU size, which is not configured in this cluster (chart value "
+            f"admission.referenceGpuMemoryMiB): request MiB in container {', container '.join(percent)}"
         )
 
 

@@ -96,7 +96,7 @@ class Keeper:
                 if not (isinstance(error, ApiError) and error.conflict):
                     self.figures.rounds_failed += 1
                     self.problem = str(error)
-                    logger.warning("certificates cannot be kept: %s; again in %.1f s", error, wait_s)
+                    logger.warning("cannot read or write certificates: %s; retrying in %.1f s", error, wait_s)
             else:
                 if settled:
                     backoff.reset()
@@ -198,7 +198,7 @@ class Keeper:
             self.problem = (
                 "webhook configurations do not trust the certificate yet"
                 if configurations
-                else "there is no webhook configuration: install or upgrade the chart, which makes them"
+                else "no webhook configuration exists: install or upgrade the chart, which creates them"
             )
 
     def _log_faults(self) -> None:

@@ -97,7 +97,7 @@ class ApiStore:
         except ApiError as error:
             if error.not_found:
                 raise MissingObject(
-                    f"{self._subject} does not exist: install or upgrade the chart, which makes it, "
+                    f"{self._subject} does not exist: install or upgrade the chart, which creates it, "
                     "or create an empty one"
                 ) from None
             raise

@@ -119,14 +119,16 @@ def _reject_inexpressible(pod: Pod, shares: Collection[str], scheduler_name: str
         found[f"label {names.LABEL_GANG_NAME}"] = "kube-scheduler places pods with claims one by one"
     if len(shares) > 1:
         if labels.get(names.LABEL_POD_APART) == "true":
-            found[f"label {names.LABEL_POD_APART}"] = "claims of a pod may be of one GPU"
+            found[f"label {names.LABEL_POD_APART}"] = (
+                "different claims of a pod may be allocated from the same GPU"
+            )
         if wants_whole_device(pod):
             found[f"label {names.LABEL_POD_PLACEMENT}"] = "containers do not share a whole GPU"
     for name in (names.ANN_GPU_PLACEMENT, names.ANN_NODE_PLACEMENT):
         if name in annotations:
             found[f"annotation {name}"] = "kube-scheduler chooses among the GPUs that fit"
     if names.ANN_GPU_MEMORY_LIMIT in annotations:
-        found[f"annotation {names.ANN_GPU_MEMORY_LIMIT}"] = "a claim is what its containers may use"
+        found[f"annotation {names.ANN_GPU_MEMORY_LIMIT}"] = "a claim's capacity is also its limit"
     if found:
         raise Untranslatable(
             "requests become ResourceClaims in this cluster (chart value admission.toClaims), which cannot express "

@@ -71,8 +71,8 @@ def refused_write(request: Request, writers: Writers) -> Refusal | None:
         if changed and user not in writers.records:
             return Refusal(
                 RECORDED,
-                f"annotations that only gpushare itself writes: {', '.join(changed)}; leave them as they are "
-                "(to give back what a pod holds, delete the pod)",
+                f"annotations that only gpushare itself writes: {', '.join(changed)}; do not change them "
+                "(to release an allocation, delete the pod)",
             )
     described = before.get(names.ANN_DEVICES) != now.get(names.ANN_DEVICES)
     if resource in ("nodes", "nodes/status") and request.operation != "DELETE" and described:
@@ -80,7 +80,7 @@ def refused_write(request: Request, writers: Writers) -> Refusal | None:
             return None
         return Refusal(
             RECORDED,
-            f"annotation {names.ANN_DEVICES} is written by the node agent alone; leave it as it is "
+            f"annotation {names.ANN_DEVICES} is written only by the node agent; do not change it "
             f"(to change what a node offers, set its label {names.LABEL_MODE})",
         )
     return None
@@ -92,7 +92,7 @@ def refused_verb(request: Request) -> Refusal | None:
     if request.operation == "UPDATE" and resource in ("pods", "nodes", "nodes/status"):
         return None
     return Refusal(
-        _AGENT, f"the node agent changes pods and nodes, it may not {request.operation} {resource}"
+        _AGENT, f"the node agent may not {request.operation} {resource}: it only updates pods and nodes"
     )
 
 
@@ -104,8 +104,8 @@ def refused_place(request: Request, node: str) -> Refusal | None:
     if not node:
         return Refusal(
             _AGENT,
-            f"the node agent's token does not say its node ({NODE_NAME}): use the token that Kubernetes gives to its "
-            "pod, or set the chart's admission.nodeRestriction to never where tokens do not say it",
+            f"the node agent's token does not identify its node ({NODE_NAME}): use the token that Kubernetes issues for "
+            "its pod, or set the chart's admission.nodeRestriction to never if the cluster's tokens do not contain it",
         )
     resource = called(request)
     place = _place(request)
@@ -114,7 +114,7 @@ def refused_place(request: Request, node: str) -> Refusal | None:
         if resource == "pods":
             other = f"pod {request.namespace}/{request.name} on {f'node {place}' if place else 'no node'}"
         return Refusal(
-            _AGENT, f"the node agent of node {node} changes only this node and the pods on it, not {other}"
+            _AGENT, f"the node agent of node {node} may only change this node and the pods on it, not {other}"
         )
     return None
 
@@ -125,19 +125,19 @@ def refused_content(request: Request) -> Refusal | None:
     match called(request):
         case "pods":
             same = _without(before, RECORDS) == _without(now, RECORDS)
-            text = "the node agent changes nothing of a pod but the annotations of gpushare"
+            text = "the node agent may only change gpushare's annotations of a pod"
         case "nodes":
             described = ((names.ANN_DEVICES, names.ANN_ISOLATION), (names.LABEL_DESCRIBED,))
             same = _without(before, *described) == _without(now, *described)
             text = (
-                f"the node agent changes nothing of its node but annotations {names.ANN_DEVICES} and {names.ANN_ISOLATION} "
-                f"and label {names.LABEL_DESCRIBED}"
+                f"the node agent may only change annotations {names.ANN_DEVICES} and {names.ANN_ISOLATION} "
+                f"and label {names.LABEL_DESCRIBED} of its node"
             )
         case _:
             same = _without_resources(before) == _without_resources(now)
             text = (
-                f"the node agent changes nothing of its node's status but condition {names.CONDITION_READY} and the capacity "
-                f"and allocatable of {names.GPU_MEM}, {names.GPU_CORE}, {names.GPU_COUNT} and {names.GPU_WHOLE}"
+                f"the node agent may only change condition {names.CONDITION_READY} and the capacity and allocatable of "
+                f"{names.GPU_MEM}, {names.GPU_CORE}, {names.GPU_COUNT} and {names.GPU_WHOLE} in its node's status"
             )
     return None if same else Refusal(_AGENT, text)
 
@@ -152,14 +152,14 @@ def refused_scheduling(request: Request) -> Refusal | None:
         case "nodes":
             if _untainted(before) == _kept_of_node(now):
                 return None
-            text = "the scheduler changes nothing of a node but to take its startup taint away"
+            text = "the scheduler may change a node only to remove its startup taint"
             return Refusal(_SCHEDULER_NODES, text)
         case "pods" | "pods/status":
             if _run(before) != _run(now):
-                text = "the scheduler changes nothing of a pod but labels and annotations"
+                text = "the scheduler may only change labels and annotations of a pod"
                 return Refusal(_SCHEDULER_PODS, text)
             if resource == "pods/status" and _said(before) != _said(now):
-                text = "the scheduler changes nothing of a pod's status but conditions and nominatedNodeName"
+                text = "the scheduler may only change conditions and nominatedNodeName in a pod's status"
                 return Refusal(_SCHEDULER_PODS, text)
             return None
         case _:

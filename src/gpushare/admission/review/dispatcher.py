@@ -125,7 +125,7 @@ class Reviewer:
             # It has no UID yet, and may have no name.
             named = f"{request.namespace}/{request.name or '?'}"
             about_it = _about(request)
-            logger.debug("pod %s: pointed to %s", named, self.scheduler, extra=about_it)
+            logger.debug("pod %s: schedulerName set to %s", named, self.scheduler, extra=about_it)
         return Verdict(patch=patch)
 
     async def _counted(self, request: Request) -> Verdict:

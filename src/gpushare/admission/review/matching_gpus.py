@@ -45,7 +45,7 @@ class ClusterGpus(NamedTuple):
             return ""
         kinds = Counter({kind_text(kind): len(uuids) for kind, uuids in self.uuids.items()})
         return (
-            f"no GPU of this cluster is one that the annotations allow ({'; '.join(selection.written())}): "
+            f"no GPU of this cluster matches the annotations ({'; '.join(selection.written())}): "
             f"there are {listed_kinds(kinds)}"
         )
 

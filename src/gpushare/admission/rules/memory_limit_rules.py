@@ -33,9 +33,9 @@ def problem(text: str, asking: Mapping[str, Texts], labels: Mapping[str, str], c
     limits = limit_texts(text, asking)
     strangers = [f"container {name}" for name in limits if name not in asking]
     if strangers:
-        return f"annotation {_ANNOTATION} names containers that ask for no GPU memory: {', '.join(strangers)}; correct it"
+        return f"annotation {_ANNOTATION} names containers that do not request GPU memory: {', '.join(strangers)}; correct it"
     low = [
-        f"container {name} asks for {requested_mib}Mi and may use {limit}"
+        f"container {name} requests {requested_mib}Mi and may use {limit}"
         for name, limit in limits.items()
         if mib_of_size(limit) < (requested_mib := _requested_mib(asking[name], counting))
     ]

@@ -116,8 +116,8 @@ def carried(annotations: Mapping[str, str] | None) -> str:
     if not found:
         return ""
     return (
-        f"annotations that only gpushare itself writes: {', '.join(found)}; remove them and submit again "
-        "(a manifest exported from a cluster carries them)"
+        f"annotations that only gpushare itself writes: {', '.join(found)}; remove them and resubmit "
+        "(manifests exported from a cluster contain them)"
     )
 
 
@@ -203,7 +203,7 @@ def _number(text: str | None) -> float:
 
 def _core_percentage(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     wrong = [
-        f"{one} asks for {one.texts[names.GPU_CORE]}"
+        f"{one} requests {one.texts[names.GPU_CORE]}"
         for one in asking
         if names.GPU_CORE in one.texts and not (5 <= one.core <= 100 and one.core % 5 == 0)
     ]
@@ -214,7 +214,7 @@ def _core_needs_memory(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     lonely = [str(one) for one in asking if one.core > 0 and not one.memory]
     if not lonely:
         return ""
-    return f"{names.GPU_CORE} needs {names.GPU_MEM} beside it: add {names.GPU_MEM} to the limits of {', '.join(lonely)}"
+    return f"{names.GPU_CORE} requires {names.GPU_MEM} in the same container: add {names.GPU_MEM} to the limits of {', '.join(lonely)}"
 
 
 def _equal_kinds(asking: list[_Asking], labels: Mapping[str, str]) -> str:
@@ -223,9 +223,8 @@ def _equal_kinds(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     if not both or not alone:
         return ""
     return (
-        f"all GPU containers of a pod must ask for the same kinds of resource: with {names.GPU_CORE} "
-        f"{', '.join(both)}, without it {', '.join(alone)}; "
-        f"give every one of them {names.GPU_MEM} alone, or both"
+        f"either all GPU containers of a pod request {names.GPU_CORE} or none does: with it {', '.join(both)}, "
+        f"without it {', '.join(alone)}; add it to all of them, or to none"
     )
 
 
@@ -245,7 +244,7 @@ def _count_is_a_label(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     if not wrong:
         return ""
     return (
-        f"{names.GPU_COUNT} is no resource that containers ask for: remove it from the limits of {', '.join(wrong)}, "
+        f"{names.GPU_COUNT} cannot be requested by containers: remove it from the limits of {', '.join(wrong)}, "
         "and set the pod's label of that name to spread a pod over GPUs"
     )
 
@@ -352,15 +351,15 @@ def _nothing_over_isolation(asking: list[_Asking], labels: Mapping[str, str]) ->
     ]
     if not hiding:
         return ""
-    return f"volumes would hide what holds a container to its share of a GPU: {'; '.join(hiding)}; mount them elsewhere"
+    return f"volumes would hide the isolation files: {'; '.join(hiding)}; use other mount paths"
 
 
 def _bound_by_hand(pod: Pod) -> str:
     if not pod.spec.node_name or not asks_for_gpu(pod) or _MIRROR in (pod.metadata.annotations or {}):
         return ""
     return (
-        f"spec.nodeName is {pod.spec.node_name}: no scheduler would decide which GPU the pod gets; "
-        "remove it, and choose nodes with nodeSelector or affinity"
+        f"spec.nodeName is {pod.spec.node_name}: no scheduler would allocate a GPU to the pod; "
+        "remove it, and select nodes with nodeSelector or affinity"
     )
 
 

@@ -128,13 +128,13 @@ def _no_percent(asking: Mapping[str, Texts]) -> str:
 
 def _in_two_ways(asking: Mapping[str, Texts]) -> str:
     twice = [
-        f"container {name} asks for {' and '.join(one for one in _WAYS if one in texts)}"
+        f"container {name} requests {' and '.join(one for one in _WAYS if one in texts)}"
         for name, texts in asking.items()
         if sum(one in texts for one in _WAYS) > 1
     ]
     if not twice:
         return ""
-    return f"GPU memory is asked for in one way: {', '.join(twice)}; keep one of them in each container"
+    return f"GPU memory must be requested in only one way per container: {', '.join(twice)}; keep one of them"
 
 
 def _no_reference(asking: Mapping[str, Texts], counting: Counting) -> str:
@@ -143,8 +143,8 @@ def _no_reference(asking: Mapping[str, Texts], counting: Counting) -> str:
     if counting.reference_units or not containers:
         return ""
     return (
-        f"{name} needs a card of which to take percent, and none is named in this cluster (chart value "
-        f"admission.referenceGpuMemoryMiB): ask for {names.GPU_MEMORY} in {', '.join(containers)}"
+        f"{name} requires a reference GPU size, which is not configured in this cluster (chart value "
+        f"admission.referenceGpuMemoryMiB): request {names.GPU_MEMORY} in {', '.join(containers)}"
     )
 
 
@@ -154,14 +154,14 @@ def _less_than_a_unit(asking: Mapping[str, Texts], counting: Counting) -> str:
     if not small:
         return ""
     return (
-        f"{name} is less than one unit of {counting.unit.setting} on a card of {counting.reference_mib} MiB: {small}; "
-        f"ask for {counting.least_percent} or more"
+        f"{name} is less than one unit of {counting.unit.setting} on a GPU of {counting.reference_mib} MiB: {small}; "
+        f"request {counting.least_percent} or more"
     )
 
 
 def _violations(asking: Mapping[str, Texts], resource: str, wrong: Callable[[str], bool]) -> str:
     return ", ".join(
-        f"container {name} asks for {texts[resource]}"
+        f"container {name} requests {texts[resource]}"
         for name, texts in asking.items()
         if resource in texts and wrong(texts[resource])
     )

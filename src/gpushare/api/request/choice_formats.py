@@ -63,7 +63,9 @@ def problem(annotations: Mapping[str, str]) -> str:
     chosen = {name: annotations[name] for name in FORMATS if name in annotations}
     for name, text in chosen.items():
         if len(text) > MOST_CHARACTERS:
-            return f"annotation {name} has {len(text)} characters, {MOST_CHARACTERS} are the most: shorten it"
+            return (
+                f"annotation {name} has {len(text)} characters, the maximum is {MOST_CHARACTERS}: shorten it"
+            )
     for name, text in chosen.items():
         if _PATTERNS[name].fullmatch(text) is None:
             return f"annotation {name} must be {FORMATS[name].words}: it is '{text}'; correct it, or remove the annotation"
