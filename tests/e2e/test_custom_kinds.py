@@ -26,13 +26,11 @@ PATHS = {
     POLICY: f"/apis/{names.POLICY_GROUP}/{names.POLICY_VERSION}/namespaces/default/{names.POLICY_PLURAL}",
     TREE: f"/apis/{names.QUOTA_GROUP}/namespaces/{names.QUOTA_NAMESPACE}/{names.QUOTA_PLURAL}",
 }
-GROUPS = "matchLabelKeys says in which groups pods are counted; give at least one unit max or maxResources, or leave it out"
-PREVIOUS = "ignorePreviousPod says which pods are counted; give at least one unit max or maxResources, or leave it out"
-SELECTED = "podLabels of a unit gives a label of the selector another value, so the pod would leave the policy; choose another label"
+GROUPS = "matchLabelKeys has no effect unless a unit has max or maxResources; set one of them, or remove matchLabelKeys"
+PREVIOUS = "ignorePreviousPod has no effect unless a unit has max or maxResources; set one of them, or remove ignorePreviousPod"
+SELECTED = "podLabels of a unit changes a label of the selector, so the pod would leave the policy; choose another label"
 GROUPED = "podLabels of a unit sets a label of matchLabelKeys, so the pod would leave its group; choose another label"
-RECORD = (
-    "podLabels or podAnnotations of a unit sets a key by which gpushare records who holds what; remove it"
-)
+RECORD = "podLabels or podAnnotations of a unit sets a key in which gpushare records allocations; remove it"
 PARENT = "a quota with children has no namespaces of its own; move them to a child"
 
 
@@ -201,7 +199,7 @@ def test_a_tree_outside_the_watched_namespace_reports_it_until_a_status_is_writt
     status = api.ask("GET", f"{path}/t").body["status"]
     assert status == {
         "state": "NotLookedAt",
-        "message": f"the scheduler has not looked at it; trees count in namespace {names.QUOTA_NAMESPACE} alone",
+        "message": f"not evaluated by the scheduler; only trees in namespace {names.QUOTA_NAMESPACE} take effect",
     }
     update = {**api.ask("GET", f"{path}/t").body, "status": {"state": "InForce", "message": ""}}
     assert api.ask("PUT", f"{path}/t/status", update).taken

@@ -19,8 +19,8 @@ podMaxBackoffSeconds: {{ .Values.kubeScheduler.podMaxBackoffSeconds }}
 profiles:
   - schedulerName: ack-co-scheduler
     {{- if .Values.extender.ignoredByScheduler }}
-    # Full nodes are asked about too: elastic quotas take back there what others have borrowed. The extender counts what a
-    # node's kubelet offers, and never places a pod above it.
+    # The extender is also called for full nodes, where elastic quotas reclaim borrowed capacity. It counts what a node's
+    # kubelet offers, and never places a pod above that.
     pluginConfig:
       - name: NodeResourcesFit
         args:
@@ -32,14 +32,14 @@ extenders:
     prioritizeVerb: prioritize
     # The extender binds: the decision and its record are one write.
     bindVerb: bind
-    # Whom kube-scheduler would end for a pod: room on one GPU must come of it.
+    # Victims proposed by kube-scheduler: their eviction must free enough on a single GPU.
     preemptVerb: preempt
     weight: {{ .Values.extender.weight }}
     # It knows the nodes itself; names are enough.
     nodeCacheCapable: true
     httpTimeout: {{ .Values.extender.timeoutSeconds }}s
-    # Without it no pod that names this scheduler is placed: kube-scheduler alone would go by the node's sum and leave no
-    # record, and would know of no ResourcePolicy.
+    # Without the extender no pod of this scheduler is placed: kube-scheduler alone would only check the node's total, write
+    # no record and ignore ResourcePolicies.
     ignorable: false
     # No managedResources: a ResourcePolicy is for pods without GPUs, too.
 {{- end }}

@@ -160,7 +160,7 @@ REFUSED = [
     (
         INSTALLER,
         "nodeAgent.isolation.backend=driver,nodeAgent.privileged=false",
-        "the driver takes limits from privileged processes alone; leave nodeAgent.privileged at true",
+        "the driver accepts limits only from privileged processes; keep nodeAgent.privileged=true",
     ),
     (
         INSTALLER,
@@ -179,17 +179,17 @@ REFUSED = [
     (
         INSTALLER,
         "admission.accept={kai},admission.mode=policy",
-        "leaves the webhook out; use auto or webhook",
+        "admission.mode=policy disables; use auto or webhook",
     ),
     (
         INSTALLER,
         "admission.requireMatchingGPU=true,admission.mode=policy",
-        "admission.requireMatchingGPU: the webhook does it, and admission.mode: policy leaves the webhook out",
+        "admission.requireMatchingGPU requires the webhook, which admission.mode=policy disables",
     ),
     (
         INSTALLER,
         "admission.toClaims=true,admission.mode=policy",
-        "admission.toClaims: the webhook does it, and admission.mode: policy leaves the webhook out",
+        "admission.toClaims requires the webhook, which admission.mode=policy disables",
     ),
     (
         INSTALLER,
@@ -208,12 +208,12 @@ REFUSED = [
     (SCHEDULER, "replicas=0", "'/replicas': minimum: got 0, want 1"),
     (SCHEDULER, "leaderElection.leaseDurationSeconds=10", "or two schedulers could lead at once"),
     (SCHEDULER, "leaderElection.retryPeriodSeconds=9", "must be above 1.2 times retryPeriodSeconds (9)"),
-    (SCHEDULER, "extender.healthPort=9451", "extender.healthPort: 9451 is extender.port too"),
-    (SCHEDULER, "extender.probesPort=9455", "extender.decisionsPort: 9455 is extender.probesPort too"),
-    (SCHEDULER, "dashboard.metricsPort=9453", "dashboard.metricsPort: 9453 is dashboard.port too"),
-    (INSTALLER, "nodeAgent.usagePort=9452", "nodeAgent.usagePort: 9452 is nodeAgent.port too"),
-    (SCHEDULER, "extender.decisionsPort=null", "give --reset-then-reuse-values in place of --reuse-values"),
-    (INSTALLER, "nodeAgent.usagePort=null", "give --reset-then-reuse-values in place of --reuse-values"),
+    (SCHEDULER, "extender.healthPort=9451", "extender.healthPort: 9451 is extender.port as well"),
+    (SCHEDULER, "extender.probesPort=9455", "extender.decisionsPort: 9455 is extender.probesPort as well"),
+    (SCHEDULER, "dashboard.metricsPort=9453", "dashboard.metricsPort: 9453 is dashboard.port as well"),
+    (INSTALLER, "nodeAgent.usagePort=9452", "nodeAgent.usagePort: 9452 is nodeAgent.port as well"),
+    (SCHEDULER, "extender.decisionsPort=null", "use --reset-then-reuse-values instead"),
+    (INSTALLER, "nodeAgent.usagePort=null", "use --reset-then-reuse-values instead"),
     (SCHEDULER, "extender.port=10259", "10259 is kube-scheduler's own port; use another"),
     (
         SCHEDULER,
@@ -517,12 +517,12 @@ def test_the_uninstaller_may_read_the_agents_daemonset_in_all_namespaces(
 
 
 @pytest.mark.parametrize("namespace", ["default", "gpu"])
-def test_notes_warn_that_pods_in_the_release_namespace_are_not_checked(
+def test_notes_warn_that_pods_in_the_release_namespace_are_not_validated(
     helm: Commands, namespace: str
 ) -> None:
-    warning = f"pods of {namespace} are not checked"
+    warning = f"pods in {namespace} are not validated"
     assert warning in notes(helm, INSTALLER, namespace=namespace)
-    assert "are not checked" not in notes(helm, INSTALLER)
+    assert "are not validated" not in notes(helm, INSTALLER)
     # Where nothing is checked anywhere, the namespace makes no difference.
     assert warning not in notes(helm, INSTALLER, "admission.enabled=false", namespace=namespace)
 
@@ -568,7 +568,7 @@ def test_notes_recommend_an_agent_namespace_that_matches_the_scheduler(
 
 
 def test_notes_require_the_schedulers_name_only_without_admission(helm: Commands) -> None:
-    assert "only without admission write it yourself" in notes(helm, SCHEDULER)
+    assert "if admission is disabled, set it yourself" in notes(helm, SCHEDULER)
 
 
 def test_notes_point_to_an_enabled_dashboard(helm: Commands) -> None:

@@ -197,7 +197,7 @@ async def test_a_tenants_policy_records_nothing_on_a_pod(cluster: World) -> None
     made = policy("squat", {"resource": "ecs", "podAnnotations": {names.ANN_SHARE: json.dumps(record)}})
     applied = await cluster.apply(made)
     if applied.code:
-        assert "a key by which gpushare records who holds what" in applied.err
+        assert "a key in which gpushare records allocations" in applied.err
         return
     try:
         await cluster.create(plain_pod("squatter", "squat", nodeSelector={"kubernetes.io/hostname": "first"}))

@@ -61,7 +61,7 @@ def test_a_new_tree_has_the_status_not_looked_at() -> None:
     made = Plane().writer.create(resource, "default", tree, WriteOptions()).record.obj
     assert made["status"] == {
         "state": "NotLookedAt",
-        "message": f"the scheduler has not looked at it; trees count in namespace {names.QUOTA_NAMESPACE} alone",
+        "message": f"not evaluated by the scheduler; only trees in namespace {names.QUOTA_NAMESPACE} take effect",
     }
     assert check_custom(resource, made) == []
 
