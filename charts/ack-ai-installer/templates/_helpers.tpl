@@ -45,7 +45,7 @@ capabilities: {drop: [ALL]}
 seccompProfile: {type: RuntimeDefault}
 {{- end }}
 
-{{/* --- admission: who does what; each gives "true" or nothing ------------------------------------------- */}}
+{{/* --- admission: what does which part; each yields "true" or nothing ------------------------------------------- */}}
 
 {{- define "gpushare.admission.hasValidatingPolicy" -}}
 {{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}true{{- end -}}
@@ -64,7 +64,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .enabled .validation (ne .mode "policy") (not (include "gpushare.admission.validateByPolicy" $)) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
-{{/* Who protects records and holds node agents to their nodes, whether requests are judged or not. */}}
+{{/* What protects records and restricts node agents to their nodes, whether requests are validated or not. */}}
 {{- define "gpushare.admission.guardByPolicy" -}}
 {{- with .Values.admission -}}
 {{- if and .guards (ne .mode "webhook") (include "gpushare.admission.hasValidatingPolicy" $) -}}true{{- end -}}
@@ -85,7 +85,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .enabled .setSchedulerName (ne .mode "policy") (not (include "gpushare.admission.pointByPolicy" $)) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
-{{/* Requests in MiB or percent become units wherever admission is on: what stays as it is fits no node. */}}
+{{/* Requests in MiB or percent are converted whenever admission is enabled: unconverted, they fit no node. */}}
 {{- define "gpushare.admission.countByPolicy" -}}
 {{- with .Values.admission -}}
 {{- if and .enabled (ne .mode "webhook") (include "gpushare.admission.hasMutatingPolicy" $) -}}true{{- end -}}
@@ -96,7 +96,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- if and .enabled (ne .mode "policy") (not (include "gpushare.admission.countByPolicy" $)) -}}true{{- end -}}
 {{- end -}}
 {{- end }}
-{{/* The webhook alone replaces requests of other schedulers and those that become claims, and knows the cluster's GPUs: no policy does. */}}
+{{/* Only the webhook can replace requests of other schedulers, convert requests to claims, and knows the cluster's GPUs. */}}
 {{- define "gpushare.admission.acceptByWebhook" -}}
 {{- with .Values.admission -}}
 {{- if and .enabled (or .accept .toClaims .requireMatchingGPU) -}}true{{- end -}}
@@ -116,18 +116,18 @@ system:serviceaccount:{{ .Release.Namespace }}:gpushare-device-plugin
 {{- define "gpushare.user.scheduler" -}}
 system:serviceaccount:{{ include "gpushare.schedulerNamespace" . }}:ack-co-scheduler
 {{- end }}
-{{/* A JSON list, which CEL and YAML read alike: who may write the records of who holds what. */}}
+{{/* A JSON list, which is valid CEL and YAML: the users that may write allocation records. */}}
 {{- define "gpushare.admission.writers" -}}
 {{- concat (list (include "gpushare.user.scheduler" .) (include "gpushare.user.nodeAgent" .)) .Values.admission.trustedServiceAccounts | uniq | toJson -}}
 {{- end }}
-{{/* A JSON list of namespaces that are never looked at. */}}
+{{/* A JSON list of namespaces in which requests are not checked. */}}
 {{- define "gpushare.admission.excludedNamespaces" -}}
 {{- concat (list "kube-system" .Release.Namespace) .Values.admission.excludedNamespaces | uniq | toJson -}}
 {{- end }}
 
 {{/*
-Whom a port lets in, as the from of an ingress rule: the API servers, who scrapes metrics, and what else is listed. Everybody where
-API servers are asked for and not known: nothing that is read through them may break. Takes (dict "root" $ "apiServers" BOOL "metrics" BOOL "besides" LIST).
+The clients of a port, as the from of an ingress rule: the API servers, the scrapers of metrics, and what else is listed. All clients
+if API servers are needed but not known, because requests through them must work. Takes (dict "root" $ "apiServers" BOOL "metrics" BOOL "besides" LIST).
 */}}
 {{- define "gpushare.from" -}}
 {{- $policy := .root.Values.networkPolicy -}}

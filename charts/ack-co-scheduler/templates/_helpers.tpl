@@ -51,8 +51,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{/*
-Whom a port lets in, as the from of an ingress rule: the API servers, who scrapes metrics, and what else is listed. Everybody where
-API servers are asked for and not known: nothing that is read through them may break. Takes (dict "root" $ "apiServers" BOOL "metrics" BOOL "besides" LIST).
+The clients of a port, as the from of an ingress rule: the API servers, the scrapers of metrics, and what else is listed. All clients
+if API servers are needed but not known, because requests through them must work. Takes (dict "root" $ "apiServers" BOOL "metrics" BOOL "besides" LIST).
 */}}
 {{- define "co.from" -}}
 {{- $policy := .root.Values.networkPolicy -}}

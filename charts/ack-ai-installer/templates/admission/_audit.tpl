@@ -1,7 +1,7 @@
 {{/*
-What the API server's audit log says of pods that ask for GPUs: policies log nothing, and there the UID by which the logs
-of all our processes are searched begins (docs/guide/logs.md). A policy of its own, which refuses nothing: with Ignore, a
-value that cannot be worked out is left out of the log and holds no pod up, which it would among the rules on requests.
+Audit annotations of pods that request GPUs: policies log nothing themselves, and the UID by which the logs of all our
+processes are searched is first known here (docs/guide/logs.md). A separate policy that rejects nothing: with Ignore, a
+value that cannot be evaluated is left out of the log and blocks no pod, as it would among the rules on requests.
 */}}
 {{- define "gpushare.admission.audit" -}}
 failurePolicy: Ignore
@@ -21,7 +21,7 @@ variables:
     expression: >-
       {{ include "gpushare.admission.ours" . | nindent 6 | trim }}
 auditAnnotations:
-  # The API server gives a pod its name and UID before it asks those who validate.
+  # The API server sets a pod's name and UID before validation.
   - key: uid
     valueExpression: string(object.metadata.?uid.orValue(''))
   - key: pod

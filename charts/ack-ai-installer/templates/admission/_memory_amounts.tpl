@@ -1,7 +1,7 @@
 {{/*
 Requests in MiB or percent: gpushare.dev/gpu-memory in bytes, gpushare.dev/gpu-memory.percentage of a reference GPU
-(docs/decisions/0021). CEL of which the rules on requests, and the policy that writes units instead, are made; what they
-mean is in src/gpushare/admission/rules/unit_rules.py, which says the same.
+(docs/decisions/0021). CEL for the rules on requests, and for the policy that converts them to units;
+src/gpushare/admission/rules/unit_rules.py implements and explains the same.
 */}}
 
 {{/* MiB of one unit, and of the reference GPU for percent. */}}
@@ -112,7 +112,7 @@ quantity(string(c.resources.limits['{{ . }}']))
 ('gpushare.dev/gpu-memory' in c.resources.limits ? 'gpushare.dev~1gpu-memory' : 'gpushare.dev~1gpu-memory.percentage')
 {{- end }}
 
-{{/* CEL: what container c asks for, in units: MiB rounded up, percent rounded down, as many on each GPU. */}}
+{{/* CEL: the request of container c in units: MiB rounded up, percent rounded down, as many on each GPU. */}}
 {{- define "gpushare.admission.memoryAmounts.units" -}}
 {{- $memory := include "gpushare.admission.amount" "gpushare.dev/gpu-memory" -}}
 {{- $percent := include "gpushare.admission.amount" "gpushare.dev/gpu-memory.percentage" -}}
@@ -137,10 +137,10 @@ string(variables.gpus * ('gpushare.dev/gpu-memory' in c.resources.limits
 {{- end }}
 {{- end }}
 
-{{/* The policy that writes units instead. */}}
+{{/* The policy that converts them to units. */}}
 {{- define "gpushare.admission.memoryAmounts" -}}
 failurePolicy: Fail
-# Whoever adds a GPU container after us is seen too.
+# GPU containers that later webhooks add are covered, too.
 reinvocationPolicy: IfNeeded
 matchConstraints:
   {{- include "gpushare.admission.namespaces" . | nindent 2 }}
@@ -158,13 +158,13 @@ variables:
   - name: containers
     expression: object.spec.containers + object.spec.?initContainers.orValue([])
   {{- include "gpushare.admission.memoryAmounts.variables" . | nindent 2 }}
-  # Requests that are no limits: Kubernetes refuses them, and must see them for that.
+  # Requests that differ from limits: left for Kubernetes to reject.
   - name: differing
     expression: >-
       variables.containers.filter(c, ['gpushare.dev/gpu-memory', 'gpushare.dev/gpu-memory.percentage'].exists(r,
         r in c.?resources.requests.orValue({}) && (!(r in c.?resources.limits.orValue({}))
           || string(c.resources.requests[r]) != string(c.resources.limits[r]))))
-  # What is wrong is left as it is, and refused by the rules on requests.
+  # Invalid requests are left as they are, and rejected by the rules on requests.
   - name: clear
     expression: >-
       size(variables.noMib) + size(variables.noPercent) + size(variables.inTwoWays) + size(variables.withoutReference)

@@ -1,9 +1,9 @@
 {{/*
-Mistakes in what pods say: valid for Kubernetes, but read by nobody or served by no node. They are reported as warnings and hold
-nothing up (docs/decisions/0035). What each means is in src/gpushare/reasons/mistakes/, which says the same.
+Likely mistakes in manifests: valid for Kubernetes, but no program reads them or no node offers them. They are reported as
+warnings and block nothing (docs/decisions/0035). src/gpushare/reasons/mistakes/ implements and explains the same.
 
-The first templates are CEL without the optional types that Kubernetes 1.28 does not know: the webhook's conditions are made
-of them, too.
+The first templates are CEL without the optional types that Kubernetes 1.28 does not support, because the webhook's conditions
+use them, too.
 */}}
 
 {{/* CEL: whether the name of a resource looks like ours and is none. Takes the name of the variable. */}}
@@ -164,7 +164,7 @@ k in ['pod-group.scheduling.sigs.k8s.io/name', 'pod-group.scheduling.sigs.k8s.io
 {{/* The policy. Takes (dict "root" $ "pod" PATH "resources" LIST), as the rules on requests do. */}}
 {{- define "gpushare.admission.mistakes" -}}
 {{- $old := .pod | replace "object" "oldObject" -}}
-# What only warns holds nothing up when it fails, either.
+# Warns only, so it must not block anything if it fails.
 failurePolicy: Ignore
 matchConstraints:
   {{- include "gpushare.admission.namespaces" .root | nindent 2 }}

@@ -1,6 +1,6 @@
 {{/*
-RBAC knows no "own node". The token of an agent's pod names its node (from Kubernetes 1.30 on, as every cluster with this
-kind of policy), and so each agent writes on its own node and the pods on it alone, and only what it needs.
+RBAC cannot express "own node". The token of an agent's pod contains its node (from Kubernetes 1.30 on, as in every cluster with
+this kind of policy), so each agent can be restricted to its own node and the pods on it, and to what it needs.
 */}}
 
 {{- define "gpushare.admission.agent" -}}

@@ -1,5 +1,5 @@
 {{/*
-One policy and the binding that puts it to work. Takes (dict "root" $ "name" NAME "body" SPEC "actions" LIST
+One policy and its binding. Takes (dict "root" $ "name" NAME "body" SPEC "actions" LIST
 "kind" ValidatingAdmissionPolicy), where SPEC is the policy's spec as YAML.
 */}}
 {{- define "gpushare.admission.policy" -}}
@@ -25,14 +25,14 @@ spec:
   {{- end }}
 {{- end }}
 
-{{/* Requests of pods in the cluster's own namespaces are left alone; records are not. */}}
+{{/* Requests of pods in system namespaces are not checked; records are. */}}
 {{- define "gpushare.admission.namespaces" -}}
 namespaceSelector:
   matchExpressions:
     - {key: kubernetes.io/metadata.name, operator: NotIn, values: {{ include "gpushare.admission.excludedNamespaces" . }}}
 {{- end }}
 
-{{/* The annotations on pods that say who holds what, in the order in which messages name them. A CEL list. */}}
+{{/* The annotations that record allocations of pods, in the order in which messages name them. A CEL list. */}}
 {{- define "gpushare.admission.records" -}}
 ['gpushare.dev/allocation', 'gpushare.dev/also-holds', 'gpushare.dev/retry',
  'scheduler.framework.gpushare.allocation', 'scheduler.framework.gpushare.assigned',
@@ -41,12 +41,12 @@ namespaceSelector:
  'ALIYUN_COM_GPU_MEM_ASSIGNED', 'ALIYUN_COM_GPU_MEM_ASSUME_TIME']
 {{- end }}
 
-{{/* CEL: whether container c asks for more than nothing of a resource. */}}
+{{/* CEL: whether container c requests more than 0 of a resource. */}}
 {{- define "gpushare.admission.asks" -}}
 quantity(string(c.?resources.limits[?'{{ . }}'].orValue('0'))).isGreaterThan(quantity('0'))
 {{- end }}
 
-{{/* CEL: the containers of a list variable, for people: container a, container b. */}}
+{{/* CEL: the containers of a list variable, as text: container a, container b. */}}
 {{- define "gpushare.admission.named" -}}
 variables.{{ . }}.map(c, 'container ' + c.name).join(', ')
 {{- end }}

@@ -1,6 +1,6 @@
 {{/*
-Who holds what is written by the scheduler and the node agents alone. Not even administrators change it: the ledger and
-the containers would not follow.
+Allocation records may only be written by the scheduler and the node agents, not even by administrators, because the
+ledger and the containers would not follow.
 */}}
 {{- define "gpushare.admission.records.pods" -}}
 failurePolicy: Fail
@@ -15,7 +15,7 @@ matchConditions:
   - name: is-no-writer
     expression: >-
       !(request.userInfo.username in {{ include "gpushare.admission.writers" . }})
-  # Kubelets write status all the time: what costs the least comes first.
+  # Kubelets write status all the time, so the cheapest condition comes first.
   - name: touches-annotations
     expression: >-
       object.metadata.?annotations != (oldObject == null ? optional.none() : oldObject.metadata.?annotations)

@@ -97,7 +97,7 @@ src/gpushare/api/request/choice_formats.py. */}}
   expression: {{ .pod }}.?metadata.?labels[?'gpushare.dev/compute-class'].orValue('batch')
 {{- end }}
 
-{{/* What can never be served. */}}
+{{/* Requests that can never be satisfied. */}}
 {{- define "gpushare.admission.rules" -}}
 {{- $rule := . -}}
 failurePolicy: Fail
@@ -335,7 +335,7 @@ validations:
 m.mountPath.matches(r'(^|/)\.\.(/|$)|^(/|\./)*(var/+(\./+)*)?run/+(\./+)*gpushare(/|$)|^(/|\./)*etc/+(\./+)*ld\.so\.preload(/|$)|(^|/)lib(cuda|nvidia-ml)\.so[^/]*/*$')
 {{- end }}
 
-{{/* Templates that were taken from a running pod, with the record of what it held. */}}
+{{/* Templates that were copied from a running pod, with its allocation record. */}}
 {{- define "gpushare.admission.records.template" -}}
 failurePolicy: Fail
 matchConstraints:
@@ -359,7 +359,7 @@ validations:
     messageExpression: {{ include "gpushare.admission.carried" . }}
 {{- end }}
 
-{{/* CEL: the sentence on records that somebody else hands in. */}}
+{{/* CEL: the message about records in submitted objects. */}}
 {{- define "gpushare.admission.carried" -}}
 >-
       'annotations that only gpushare itself writes: ' + variables.carried.join(', ')

@@ -1,6 +1,6 @@
 {{- define "gpushare.admission.scheduler" -}}
 failurePolicy: Fail
-# Whoever adds a GPU container after us is seen too.
+# GPU containers that later webhooks add are covered, too.
 reinvocationPolicy: IfNeeded
 matchConstraints:
   namespaceSelector:

@@ -1,6 +1,6 @@
 {{/*
-CEL of matchConditions: whom the API server asks the webhook about. Written without the optional types that Kubernetes 1.28
-does not know. The webhook's process looks again by itself, so a condition may be too wide, never too narrow.
+CEL of matchConditions: for which objects the API server calls the webhook. Written without the optional types that Kubernetes
+1.28 does not support. The webhook's process checks again itself, so a condition may be too wide, never too narrow.
 */}}
 
 {{/* The containers of a list of a pod, some of which ask for something of ours. Takes the list's path. */}}
@@ -22,7 +22,7 @@ does not know. The webhook's process looks again by itself, so a condition may b
   && c.resources.limits.exists(r, r.startsWith('gpushare.dev/gpu-memory'))))
 {{- end }}
 
-{{/* A pod or a template whose requests are replaced, or that chooses GPUs where one has to match: it asks in the words of a scheduler that is accepted, or in ours. Takes (dict "root" $ "pod" PATH). */}}
+{{/* A pod or a template whose requests are replaced, or that selects GPUs if one has to match: it uses the request format of an accepted scheduler, or ours. Takes (dict "root" $ "pod" PATH). */}}
 {{- define "gpushare.webhook.asksOtherwise" -}}
 {{- $ways := list -}}
 {{- if has "hami" .root.Values.admission.accept -}}
@@ -55,7 +55,7 @@ true
 {{- end -}}
 {{- end }}
 
-{{/* The namespaces and pods that have not opted out, and are looked at. */}}
+{{/* The namespaces and pods that have not opted out, and are checked. */}}
 {{- define "gpushare.webhook.optedIn" -}}
 namespaceSelector:
   matchExpressions:
@@ -119,7 +119,7 @@ kinds:
 (has(object{{ . }}) != has(oldObject{{ . }}) || (has(object{{ . }}) && object{{ . }} != oldObject{{ . }}))
 {{- end }}
 
-{{/* A change of a pod that the scheduler never makes. Its other chart says the same as a policy (templates/guards.yaml). */}}
+{{/* A change of a pod that the scheduler never makes. The scheduler's chart has the same rule as a policy (templates/guards.yaml). */}}
 {{- define "gpushare.webhook.notTheSchedulers" -}}
 (has(request.subResource) && !(request.subResource in ['', 'status']))
 || object.spec != oldObject.spec
@@ -131,7 +131,7 @@ kinds:
   {{- end }}))
 {{- end }}
 
-{{/* A change of a node that is more than to take its startup taint away (templates/autoscaling.yaml of the scheduler's chart). */}}
+{{/* A change of a node other than removing its startup taint (templates/autoscaling.yaml of the scheduler's chart). */}}
 {{- define "gpushare.webhook.moreThanTheTaint" -}}
 (has(object.spec.taints) ? object.spec.taints : [])
   != (has(oldObject.spec.taints) ? oldObject.spec.taints.filter(t, t.key != 'startup-taint.cluster-autoscaler.kubernetes.io/gpushare') : [])
@@ -144,13 +144,13 @@ kinds:
 request.userInfo.username in {{ include "gpushare.admission.writers" . }}
 {{- end }}
 
-{{/* What every webhook of ours says of itself. Takes (dict "root" $ "path" PATH), and "sideEffects" where it has some. */}}
+{{/* What all our webhooks have in common. Takes (dict "root" $ "path" PATH), and "sideEffects" where it has some. */}}
 {{- define "gpushare.webhook.client" -}}
 admissionReviewVersions: [v1]
 sideEffects: {{ .sideEffects | default "None" }}
 matchPolicy: Equivalent
 timeoutSeconds: {{ .root.Values.webhook.timeoutSeconds }}
-# caBundle is written by the webhook itself, which makes and renews its certificate.
+# caBundle is written by the webhook itself, which issues and renews its certificate.
 clientConfig:
   service: {name: gpushare-admission, namespace: {{ .root.Release.Namespace | quote }}, path: {{ .path }}, port: 443}
 {{- end }}
