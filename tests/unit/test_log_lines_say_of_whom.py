@@ -59,17 +59,19 @@ PROCESS: Final[dict[str, frozenset[str]]] = {
     "nodeagent/isolation/storage/garbage_collector.py": frozenset(
         {
             "cannot check for lost container files yet: %s",
-            "nothing is taken away: %s",
+            "nothing is removed: %s",
             "release %s of the isolation libraries is unused and was removed",
         }
     ),
     "nodeagent/isolation/selftest/selftest.py": frozenset(
         {
-            "isolation libraries %s were tried on this node's driver and hold",
+            "isolation libraries %s passed the self-test on this node's driver",
             "isolation libraries %s on this node's driver: %s: %s",
         }
     ),
-    "nodeagent/reconcile/reconciler.py": frozenset({"%s; until then records follow our own grants"}),
+    "nodeagent/reconcile/reconciler.py": frozenset(
+        {"%s; until it responds, records are based on the agent's own allocations"}
+    ),
 }
 
 

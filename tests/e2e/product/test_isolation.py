@@ -110,10 +110,7 @@ def test_the_node_its_metrics_and_the_log_report_what_is_active_and_why(
     # The node's message may be the previous agent's.
     wait_for(
         "its log says so",
-        lambda: (
-            f"containers are held to their share by: {detail}"
-            in product.kubectl("-n", NAMESPACE, "logs", agent)
-        ),
+        lambda: f"limits are enforced by: {detail}" in product.kubectl("-n", NAMESPACE, "logs", agent),
         timeout=WITHIN_S,
         every=0.3,
     )

@@ -32,7 +32,7 @@ def isolated(states: Path, binaries: Path, k8s: str) -> Iterator[Product]:
         product.install(INSTALLER, "--set", f"{watchdog},admission.enabled=false,admission.guards=false")
         product.install(SCHEDULER, "--set", "replicas=1")
         isolates(
-            product, NODE.name, behind="; behind it the driver's own limits" if cgroups.unified() else ""
+            product, NODE.name, behind="; backed by the driver's own limits" if cgroups.unified() else ""
         )
         pod = gpu_pod("shares", 2, 30, labels={"app": "shares"}, schedulerName=SCHEDULER)
         pod["spec"]["containers"][0]["image"] = SAMPLE

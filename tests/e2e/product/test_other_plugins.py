@@ -91,11 +91,9 @@ def test_a_node_that_both_serve_is_reported_and_no_gpu_is_allocated_twice(
 ) -> None:
     name = "share-v100"
     with serving(cluster, name, plugin, log=log_of(cluster, name)):
-        product.wait_for_event(
-            name, "Another device plugin offers GPUs of this node, too (nvidia.com/gpu: 1)"
-        )
+        product.wait_for_event(name, "Another device plugin also offers this node's GPUs (nvidia.com/gpu: 1)")
         doctor = product.run("gpushare", "doctor").text
-        assert f"node {name}: another device plugin offers its GPUs, too ({GPU}: 1)" in doctor
+        assert f"node {name}: another device plugin also offers its GPUs ({GPU}: 1)" in doctor
         container = {
             "name": "main",
             "image": "e2e.local/busybox:1",

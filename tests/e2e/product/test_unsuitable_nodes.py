@@ -98,7 +98,11 @@ def test_a_container_runtime_that_adds_no_driver_is_reported_on_the_pod(bare: tu
     product.running("app=without")
     assert product.run("kubectl", "exec", "without", "--", "nvidia-smi").code != 0
     explains(
-        product, "pod/without", "GPUDriverMissing", "NVIDIA's runtime was to add it", "no CDI description"
+        product,
+        "pod/without",
+        "GPUDriverMissing",
+        "NVIDIA's runtime should have injected it",
+        "no CDI description",
     )
     product.delete_all()
 

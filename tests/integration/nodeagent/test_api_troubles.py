@@ -30,7 +30,7 @@ async def test_a_pod_with_a_broken_record_gets_an_event_and_is_refused(world: Wo
     world.api.put_pod(made)
     await world.changes.until(lambda: world.api.reported("MalformedGPUAllocation"))
     assert "cannot be read" in world.api.reported("MalformedGPUAllocation")[0]["note"]
-    with pytest.raises(AdmissionFailed, match="no pod bound to node n1 waits for 3 units"):
+    with pytest.raises(AdmissionFailed, match="no pod bound to node n1 is waiting for 3 units"):
         await world.kubelet.admit(made)
 
 

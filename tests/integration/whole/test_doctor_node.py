@@ -71,7 +71,7 @@ async def test_a_driver_that_does_not_run_or_is_missing_is_reported(
     gpus.write(file, replace(good, fault="driver-not-loaded"))
     found = await doctor(cluster, host)
     assert "Driver Not Loaded" in found["driver", "fault"]
-    assert "kernel module is not loaded: `nvidia-smi` as root" in found["driver", "fault"]
+    assert "kernel module is not loaded. Run `nvidia-smi` as root" in found["driver", "fault"]
     assert set(found) == {
         ("driver", "fault"),
         ("gpus", "unknown"),

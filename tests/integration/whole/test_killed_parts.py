@@ -56,7 +56,7 @@ PLUGIN_AWAY = (
 )
 #: Our agent's message for a pod whose GPU an identical pod's exchange took while it was decided, and the
 #: maximum number of them.
-OVERTAKEN, MOST_OVERTAKEN = "and no other GPU has room", 4
+OVERTAKEN, MOST_OVERTAKEN = "and no other GPU has enough free", 4
 
 
 def never_above_capacity(cluster: World) -> CheckFn:

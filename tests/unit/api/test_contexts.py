@@ -60,7 +60,7 @@ def test_a_limit_below_a_context_is_reported_with_a_sufficient_one() -> None:
         (node(H200, mode=NodeMode.SHARE, isolation=""), 0),
         (node(H200, mode=NodeMode.MPS, isolation="mps: mode mps"), 0),
         (node(H200, isolation="none: mode cgpu asks for isolation, and this node cannot: no driver"), 0),
-        (node(H200, isolation="none: --isolation none switches it off"), 0),
+        (node(H200, isolation="none: --isolation none disables it"), 0),
         (node(H200), 1),
     ],
     ids=["not measured", "share", "MPS", "not mounted", "switched off", "held"],

@@ -151,7 +151,7 @@ def test_a_node_that_is_not_ready_for_pods_gives_the_reason(spec: Node, refusal:
     assert read.refusal == refusal
 
 
-NOT_LOADED = "NVML: Driver Not Loaded. `nvidia-smi` as root on the node loads it"
+NOT_LOADED = "NVML: Driver Not Loaded. Run `nvidia-smi` as root on the node to load it"
 SHARED = {"ack.node.gpu.schedule": "share"}
 
 

@@ -41,7 +41,7 @@ def test_if_isolation_is_off_or_impossible_the_agents_reason_is_repeated() -> No
     [
         (NodeMode.CGPU, "preload (by CDI): mode cgpu"),
         (NodeMode.MPS, "mps: mode mps"),
-        (NodeMode.CORE_MEM, "driver (memory alone, by cgroup): mode core_mem, and --isolation driver was asked for"),
+        (NodeMode.CORE_MEM, "driver (memory only, by cgroup): mode core_mem, and --isolation driver is set"),
         (NodeMode.CGPU, ""),
         (NodeMode.TOPOLOGY, "none: mode topology trusts containers to keep to their share"),
     ],
@@ -53,7 +53,7 @@ def test_there_is_no_remark_if_containers_are_isolated_or_that_is_unknown(
 
 
 def test_driver_limits_do_not_enforce_compute() -> None:
-    driver = "driver (memory alone, by cgroup): mode core_mem"
+    driver = "driver (memory only, by cgroup): mode core_mem"
     assert "compute" in on(NodeMode.CORE_MEM, driver, WITH_CORE)
 
 

@@ -310,7 +310,7 @@ FAULTS: list[Any] = [
     ("a node whose every GPU is out of service, and whose condition says so", {"nodes": [node_of(gpus=(LOST,), allocatable={}, conditions=[{"type": "Ready", "status": "True"}, {"type": "GPUShareReady", "status": "False", "reason": "GPUUnhealthy", "message": "m"}])]}, ("node-health", "fault", "node n1")),
     ("a GPU that is out of service beside a sound one", {"nodes": [node_of(gpus=(Device(0, "GPU-1", 16160), msgspec.structs.replace(LOST, index=1, uuid="GPU-2")), allocatable={names.GPU_MEM: "15"})]}, ("node-health", "warning", "node n1")),
     ("isolation that is asked for and not given", {"nodes": [isolating("none: mode cgpu asks for isolation, and this node cannot: no NVIDIA driver")]}, ("node-health", "warning", "node n1")),
-    ("isolation that is switched off", {"nodes": [isolating("none: mode cgpu asks for isolation, the node agent's --isolation none switches it off")]}),
+    ("isolation that is switched off", {"nodes": [isolating("none: mode cgpu requires isolation, but --isolation none disables it")]}),
     ("isolation that is given", {"nodes": [isolating("preload: mode cgpu")]}),
     ("an agent that ended", {"nodes": [node_of(conditions=[{"type": "GPUShareReady", "status": "Unknown", "message": "m"}])]}, ("node-health", "fault", "node n1")),
     ("a condition", {"nodes": [node_of(conditions=[{"type": "Ready", "status": "True"}, {"type": "GPUShareReady", "status": "False", "message": "m"}])]}, ("node-health", "fault", "node n1")),

@@ -14,7 +14,7 @@ from tests.unit.inspect.clusters import device, node
 WHY = "mode cgpu asks for isolation, and this node cannot: no NVIDIA driver"
 REPORTED = {
     "a": f"none: {WHY}",
-    "b": "none: mode cgpu asks for isolation, the node agent's --isolation none switches it off",
+    "b": "none: mode cgpu requires isolation, but --isolation none disables it",
     "c": "preload: mode cgpu",
 }
 

@@ -12,7 +12,7 @@ from gpushare.inspect.errors import InspectError
 from tests.unit.inspect.clusters import device, node
 from tests.unit.inspect.test_whole_gpu_nodes import shown
 
-CAUSE = "NVML: Driver Not Loaded. `nvidia-smi` as root on the node loads it"
+CAUSE = "NVML: Driver Not Loaded. Run `nvidia-smi` as root on the node to load it"
 FAULT = f"node has no working GPU ({CAUSE})"
 SHARES = node("a", "10.0.0.1", [device(0)])
 

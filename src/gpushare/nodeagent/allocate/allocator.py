@@ -331,7 +331,7 @@ class Allocator:
         text = refusal.problem
         if undecided:
             named = ", ".join(pod.key for pod in undecided[:_MOST_NAMED])
-            text += f"; no GPU was decided for {named}: set spec.schedulerName to {names.SCHEDULER_NAME}"
+            text += f"; no GPU was allocated to {named}: set spec.schedulerName to {names.SCHEDULER_NAME}"
         # A line for each pod: a search for any of them finds it.
         uids = dict.fromkeys((*refusal.pods, *(pod.uid for pod in undecided[:_MOST_NAMED])))
         for uid in uids or [""]:

@@ -93,7 +93,7 @@ class AllocateMatcher:
             raise AllocationRefused(
                 f"node {node.name}",
                 f"{node.gpu_names(gpus)} {'has' if len(gpus) == 1 else 'have'} {counted(len(chosen), 'free device')} of "
-                f"{resource} where {amount} {'is' if amount == 1 else 'are'} wanted",
+                f"{resource}, but {amount} {'is' if amount == 1 else 'are'} needed",
             )
         grants.preference = Preference(uid, frozenset(chosen), now_s)
         return chosen
@@ -199,7 +199,7 @@ class AllocateMatcher:
     def _other_gpus(
         self, pod: AllocatedPod, has_ids: Callable[[Collection[str]], bool]
     ) -> Iterator[frozenset[str]]:
-        """A GPU set with room for a waiting pod beside all other allocations."""
+        """A GPU set with enough free for a waiting pod in addition to all other allocations."""
         count = pod.request.gpu_count
         found = [
             device.uuid
@@ -247,11 +247,11 @@ def refusal(
     if len(per_gpu) > 1:
         on = ", ".join(f"{count} on {node.gpu_names([uuid])}" for uuid, count in per_gpu.items())
         of = f" with devices on several GPUs ({on})"
-    text = f"no pod bound to node {node.name} waits for {amount_text(resource, amount)}{of}"
+    text = f"no pod bound to node {node.name} is waiting for {amount_text(resource, amount)}{of}"
     if waiting:
         where = ", ".join(f"{one.pod.key} on {node.gpu_names(one.expected)}" for one in waiting[:3])
         more = f" and {len(waiting) - 3} more" if len(waiting) > 3 else ""
-        text += f"; the scheduler decided for {where}{more}, and no other GPU has room"
+        text += f"; the scheduler placed {where}{more}, and no other GPU has enough free"
     return AllocationRefused("", text, tuple(one.pod.uid for one in waiting))
 
 

@@ -220,7 +220,7 @@ class Handover:
         if others != self.others:
             self.others = others
             logger.info(
-                "%d other node agent%s on this node; %s acts",
+                "%d other node agent%s on this node; %s is active",
                 len(others),
                 "" if len(others) == 1 else "s",
                 "this one" if self.newest else "a newer one",
@@ -236,7 +236,7 @@ class Handover:
             one.setblocking(False)
             self._kept.add(one)
             asyncio.get_running_loop().add_reader(one, self._drain, one)
-        logger.info("the previous node agent leaves; keeping %d of its connections", len(handed))
+        logger.info("the previous node agent is stopping; taking over %d of its connections", len(handed))
         return True
 
     def _drain(self, kept: socket.socket) -> None:

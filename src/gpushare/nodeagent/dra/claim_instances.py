@@ -106,7 +106,7 @@ class ClaimInstances:
                     self._changed.clear()
                     gpus = {gpu.offered_as: gpu for gpu in self._gpus()}
                     missing = {
-                        name: gpus[name].reason if name in gpus else "NVML does not find it"
+                        name: gpus[name].reason if name in gpus else "NVML has not found it yet"
                         for name in names
                         if name not in gpus or not gpus[name].healthy
                     }

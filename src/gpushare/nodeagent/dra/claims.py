@@ -136,8 +136,8 @@ def _allocated(claim: ClaimReference, result: AllocationResult) -> AllocatedDevi
     if mib < 1 or core_percent > 100:
         raise _refused(
             claim,
-            f"request {result.request} consumes {mib} MiB and {core_percent}% of {result.device}, which is no share: "
-            "it needs 1 MiB at least, which API servers record from Kubernetes 1.36 on",
+            f"request {result.request} consumes {mib} MiB and {core_percent}% of {result.device}, which is not a valid share: "
+            "at least 1 MiB is required, which API servers record from Kubernetes 1.36 on",
         )
     return AllocatedDevice(request, result.pool, result.device, result.share_id or "", mib, core_percent)
 
@@ -153,7 +153,7 @@ def _config(
         if one.requests and not {name.partition("/")[0] for name in one.requests} >= set(requests):
             raise _refused(
                 claim,
-                f"its parameters for driver {names.DRA_DRIVER} are for some of its requests; a claim is one share, name none or all",
+                f"its parameters for driver {names.DRA_DRIVER} apply only to some of its requests; name all requests or none, because a claim has a single limit",
             )
         try:
             config = msgspec.convert(one.opaque.parameters or {}, ShareConfig)

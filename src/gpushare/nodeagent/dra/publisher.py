@@ -169,7 +169,7 @@ class SlicePublisher:
         self.upsert(written)
         if untainted(written.devices) == written.devices and any(map(_has_taints, part.devices)):
             logger.warning(
-                "the API server drops taints of devices (feature DRADeviceTaints): GPUs that take nothing new leave the slice"
+                "the API server drops taints of devices (feature DRADeviceTaints): GPUs that accept nothing new are removed from the slice instead"
             )
             self._taints_dropped = True
             self._woken.set()
@@ -204,10 +204,10 @@ def _not_kept(part: Part, written: Published) -> str:
     """What API servers with disabled features have dropped of the slice."""
     if not written.is_shared:
         # Whole GPUs would be allocated, each to one claim.
-        return f"the API server does not keep that GPUs may be shared; {NEEDED}"
+        return f"the API server drops the field that lets claims share a GPU (allowMultipleAllocations); {NEEDED}"
     if not written.keeps(part):
         # Instances that exclude each other would be allocated.
-        return f"the API server does not keep what MIG instances take of a GPU; {NEEDED_FOR_MIG}"
+        return f"the API server drops the counters of MIG instances; {NEEDED_FOR_MIG}"
     return ""
 
 

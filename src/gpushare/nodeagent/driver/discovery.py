@@ -280,8 +280,8 @@ class GpuWatch:
         divisible = {gpu.uuid: gpu for gpu in listed.gpus if gpu.placements}
         divided = {gpu.parent for gpu in listed.gpus if gpu.parent} | divisible.keys()
         mig = tuple(
-            f"GPU {gpu.index} ({gpu.uuid}) is in MIG mode, has no instances and is left out; create instances, switch MIG off to "
-            f"share it whole (`nvidia-smi -i {gpu.index} -mig 0`) or serve it with NVIDIA's own device plugin"
+            f"GPU {gpu.index} ({gpu.uuid}) is in MIG mode without instances and is ignored; create instances, disable MIG mode to "
+            f"share the whole GPU (`nvidia-smi -i {gpu.index} -mig 0`) or serve it with NVIDIA's own device plugin"
             for gpu in listed.gpus
             if gpu.mig and gpu.uuid not in divided
         )
@@ -314,7 +314,7 @@ class GpuWatch:
         excluded = mig + tuple(map(str, listed.unreadable))
         if excluded:
             # The node has GPUs: removing its label would hide what is wrong with them.
-            more = "; nvidia-smi and dmesg on the node say more" if listed.unreadable else ""
+            more = "; run nvidia-smi and dmesg on the node for details" if listed.unreadable else ""
             return Trouble("NoGPU", f"no GPU of the node can be shared: {'; '.join(excluded)}{more}")
         return Trouble(
             "NoGPU",
@@ -377,7 +377,7 @@ class GpuWatch:
         return None
 
     def _make_changes(self) -> bool:
-        """Do what the event loop has asked for; returns whether the GPUs must be read again."""
+        """Do what the event loop has requested; returns whether the GPUs must be read again."""
         before = len(self._made)
         while not self._changes.empty():
             change = self._changes.get()

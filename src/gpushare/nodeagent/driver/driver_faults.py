@@ -20,17 +20,19 @@ def is_drivers(code: int) -> bool:
 def suggestion_of(error: NodeAgentError) -> str:
     """What to do about ``error``: ``DriverMissing``, or the ``NvmlFailed`` of a driver that does not work."""
     if isinstance(error, DriverMissing):
-        return "Install the NVIDIA driver on the node and let the node agent see libnvidia-ml.so.1"
+        return "Install the NVIDIA driver on the node, or set nodeAgent.driverRoot to the directory under which libnvidia-ml.so.1 is installed"
     code = error.code if isinstance(error, NvmlFailed) else 0
     # The library exists: installing a driver would not help.
     if code == _NOT_LOADED:
         return (
-            "The driver's library is there and its kernel module is not loaded: `nvidia-smi` as root on the node "
-            "loads it; where it does not, the kernel's log (dmesg) says why"
+            "The driver library is installed, but the kernel module is not loaded. Run `nvidia-smi` as root on the node "
+            "to load it; if that fails, check dmesg"
         )
     if code == _OTHER_VERSION:
         return (
-            "The driver's library and its kernel module are of two versions, as after an upgrade: reboot the node, "
-            "or end what uses the GPUs and reload the module"
+            "The driver library and the kernel module have different versions, as after an upgrade: reboot the node, "
+            "or stop all programs that use the GPUs and reload the module"
         )
-    return "The driver is there but does not work; its own words are in the node agent's log and in the kernel's (dmesg)"
+    return (
+        "The driver is installed but does not work; see the node agent's log and dmesg for its error message"
+    )

@@ -43,7 +43,7 @@ _MOST_EVENTS: Final = 64
 #: Seconds after a failure of XID events until they are requested again.
 _LISTEN_AGAIN_S: Final = 30.0
 #: Reasons why a GPU that was found before is not healthy.
-NOT_FOUND: Final = "NVML does not find it any more"
+NOT_FOUND: Final = "NVML no longer finds it"
 IN_MIG_MODE: Final = "it is in MIG mode now"
 
 
@@ -65,7 +65,7 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class FoundGpu:
-    """One GPU or MIG instance as NVML reports it. ``mig``: it is in MIG mode; its instances are listed beside it.
+    """One GPU or MIG instance as NVML reports it. ``mig``: it is in MIG mode; its instances are listed separately.
 
     ``reserved_mib``: the part of ``total_mib`` that the driver reserves, so that no program can use it; rounded up.
     """
@@ -379,7 +379,7 @@ class DriverNvml:
         if self._listen_at_s is not None and time.monotonic() >= self._listen_at_s:
             self._listen()
             if self._events is not None:
-                logger.info("XID events are listened for again")
+                logger.info("XID events are available again")
             else:
                 self._listen_at_s = time.monotonic() + _LISTEN_AGAIN_S
         if self._events is None:
@@ -474,7 +474,7 @@ class DriverNvml:
         return next((part for part in path.parts if _PCIE_ROOT.fullmatch(part)), "")
 
     def _numa_node(self, handle: Any, bus_id: str) -> int:
-        """The NUMA node nearest to the GPU by NVML, else by the kernel; -1 if neither knows."""
+        """The NUMA node nearest to the GPU by NVML, else by the kernel; -1 if neither reports it."""
         nodes = _optional(
             lambda: pynvml.nvmlDeviceGetMemoryAffinity(handle, 1, pynvml.NVML_AFFINITY_SCOPE_NODE), ()
         )
@@ -490,13 +490,13 @@ class DriverNvml:
         try:
             self._events = pynvml.nvmlEventSetCreate()
         except pynvml.NVMLError as error:
-            logger.info("no XID events from this driver (%s); GPUs are watched by asking them", _text(error))
+            logger.info("this driver reports no XID events (%s); GPUs are polled instead", _text(error))
             return
         for uuid, handle in self._listened:
             try:
                 pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, self._events)
             except pynvml.NVMLError as error:
-                logger.info("GPU %s reports no XIDs (%s); it is watched by asking it", uuid, _text(error))
+                logger.info("GPU %s reports no XIDs (%s); it is polled instead", uuid, _text(error))
 
     def _free_events(self) -> None:
         events, self._events, self._listen_at_s = self._events, None, None
@@ -528,10 +528,10 @@ def _in_sysfs(bus_id: str) -> str:
 
 #: The recovery that the driver requires before the GPU works again (nvml.h, ``nvmlDeviceGpuRecoveryAction_t``).
 _RECOVERY: Final = {
-    pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: "the driver asks for a reset of this GPU",
-    pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: "the driver asks for a reboot of the node",
-    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver asks to drain and reset this GPU",
-    pynvml.NVML_GPU_RECOVERY_ACTION_BUS_RESET: "the driver asks for a reset of this GPU's bus",
+    pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET: "the driver requires a reset of this GPU",
+    pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT: "the driver requires a reboot of the node",
+    pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET: "the driver requires this GPU to be drained and reset",
+    pynvml.NVML_GPU_RECOVERY_ACTION_BUS_RESET: "the driver requires a reset of this GPU's bus",
 }
 
 

@@ -26,7 +26,7 @@ class PlacementTaken(NodeAgentError):
 
     def __init__(self, subject: str) -> None:
         super().__init__(
-            subject, "somebody else has created it; it is left alone, and is offered to other claims"
+            subject, "it was not created by gpushare; it is left unchanged and offered to other claims"
         )
 
 

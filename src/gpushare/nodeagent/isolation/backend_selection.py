@@ -19,12 +19,10 @@ def backing(asked: AskedIsolation, mode: NodeMode) -> Backing:
     if not mode.isolated:
         return Backing("none", mode.trusts_text)
     if asked is AskedIsolation.NONE:
-        return Backing(
-            "none", f"mode {mode.value} asks for isolation, the node agent's --isolation none switches it off"
-        )
+        return Backing("none", f"mode {mode.value} requires isolation, but --isolation none disables it")
     if asked is AskedIsolation.AUTO:
         return Backing(mode.backend, f"mode {mode.value}")
-    return Backing(asked.value, f"mode {mode.value}, and --isolation {asked.value} was asked for")
+    return Backing(asked.value, f"mode {mode.value}, and --isolation {asked.value} is set")
 
 
 def cannot(mode: NodeMode, why: str) -> Backing:

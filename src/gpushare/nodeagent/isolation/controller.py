@@ -163,7 +163,7 @@ class Isolation:
         """The active backend and why, for people: one line."""
         chosen = self._backing
         if chosen.kind != "preload":
-            what = "driver (memory alone, by cgroup)" if chosen.kind == "driver" else chosen.kind
+            what = "driver (memory only, by cgroup)" if chosen.kind == "driver" else chosen.kind
             return f"{what}: {chosen.why}" + (f"; but {self.trouble}" if self.trouble else "")
         untried = (
             self._readiness.verdict.why
@@ -180,7 +180,7 @@ class Isolation:
                 ),
             )
         )
-        behind = "; behind it the driver's own limits" if self._limits.offered else ""
+        behind = "; backed by the driver's own limits" if self._limits.offered else ""
         return f"preload ({self._way}{behind}): {chosen.why}" + (f"; but {faults}" if faults else "")
 
     @property
@@ -223,7 +223,7 @@ class Isolation:
 
     @property
     def by_driver(self) -> bool:
-        """Whether the driver's own limits apply, alone or behind our libraries.
+        """Whether the driver's own limits apply, as the only limits or in addition to our libraries.
 
         Not with MPS: it may end clients that are above a soft limit, and there would be none.
         """
@@ -371,5 +371,5 @@ class Isolation:
             self._metrics.selftest.set(
                 outcome, value=float(tried and outcome == self._readiness.verdict.outcome)
             )
-        logger.info("containers are held to their share by: %s", self.active)
+        logger.info("limits are enforced by: %s", self.active)
         self._on_change()

@@ -83,7 +83,7 @@ def stopped(condition: Condition) -> Condition:
         return condition
     # The next agent learns from the reason what was reported of isolation.
     reason = REASON_NOT_HELD if condition.reason == REASON_NOT_HELD else REASON_STOPPED
-    return _condition("Unknown", reason, f"the node agent has ended; before that: {condition.message}")
+    return _condition("Unknown", reason, f"the node agent has stopped; last known state: {condition.message}")
 
 
 def _condition(status: str, reason: str, message: str) -> Condition:

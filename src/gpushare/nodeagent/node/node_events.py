@@ -160,7 +160,7 @@ class NodeEvents:
         self._out[device.uuid] = reason
         note = f"{named} is taken out of service: {reason}"
         if XID_REASON in reason:
-            note += f"; trusted again {xid_recovery_s:g} s after its last error, if it answers"
+            note += f"; back in service {xid_recovery_s:g} s after its last error, if it responds"
         occurrence: Occurrence = "began" if before is None else "lasting"
         self.report(REASON_UNHEALTHY, note, cause=device.uuid, occurrence=occurrence)
 
@@ -180,14 +180,14 @@ class NodeEvents:
         if others:
             self.report(
                 REASON_OFFERED_TWICE,
-                f"Another device plugin offers GPUs of this node, too ({others}), and does not know which have shares; keep it off nodes "
+                f"Another device plugin also offers this node's GPUs ({others}) and ignores existing shares; keep it off nodes "
                 f"with the label {names.LABEL_MODE}, or remove the label",
                 once="others",
                 cause="others",
             )
         elif self.forget("others"):
             self.report(
-                REASON_OFFERED_ONCE, "no other device plugin offers GPUs of this node any more", "Normal"
+                REASON_OFFERED_ONCE, "no other device plugin offers this node's GPUs any more", "Normal"
             )
 
     def troubles(
@@ -214,7 +214,7 @@ class NodeEvents:
         if reported is not None:
             self.report(reported.reason, reported.note, once="trouble", cause=reported.reason)
         elif trouble is None and self.forget("trouble") and inventory.devices:
-            self.report(REASON_DRIVER_WORKS, "the NVIDIA driver works, its GPUs are shared", "Normal")
+            self.report(REASON_DRIVER_WORKS, "the NVIDIA driver works; its GPUs are offered again", "Normal")
         self._metrics.degraded.set(REASON_NO_CDI, value=float(bool(access)))
         if access:
             self.report(
@@ -226,20 +226,19 @@ class NodeEvents:
         if isolation:
             self.report(
                 REASON_NO_ISOLATION,
-                f"Mode {mode} promises isolation and cannot keep it, so no pod gets a GPU of this node: {isolation}",
+                f"Isolation is required in mode {mode} but not available, so the node offers no GPU: {isolation}",
                 once="isolation",
                 cause="isolation",
             )
         elif fallen:
             self.report(
                 REASON_NO_ISOLATION,
-                f"Mode {mode} asks for isolation, which this node cannot provide, so containers know their share but are "
-                f"not limited to it: {fallen}",
+                f"Isolation is not available on this node (mode {mode}); limits are not enforced: {fallen}",
                 once="isolation",
                 cause="isolation",
             )
         elif self.forget("isolation"):
-            self.report(REASON_ISOLATION, "containers are held to their share again", "Normal")
+            self.report(REASON_ISOLATION, "limits are enforced again", "Normal")
         self._metrics.degraded.set(REASON_NO_CLAIMS, value=float(bool(claims)))
         if claims:
             self.report(

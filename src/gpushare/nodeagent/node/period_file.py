@@ -1,4 +1,4 @@
-"""Periods that the agent has promised and that have not ended, in a file on the node: the next agent continues them.
+"""Quarantines and grace periods that have not ended, in a file on the node: the next agent continues them.
 
 Times are seconds of the kernel's monotonic clock, which all processes of one boot share and which nobody can set. After a reboot the file
 is ignored: the driver has initialized its GPUs again, and every container has been started again.
@@ -59,9 +59,7 @@ class PeriodFile:
         except FileNotFoundError:
             return Periods()
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            self._report(
-                f"{self._path} cannot be read, so periods of the previous agent begin again: {error}"
-            )
+            self._report(f"{self._path} cannot be read, so quarantines and grace periods start over: {error}")
             return Periods()
 
     def write(self, periods: Periods) -> None:

@@ -84,7 +84,7 @@ def correction_note(recorded: Allocation, actual: Allocation, node: NodeDevices)
     if decided == allocated:
         return ""
     return (
-        f"{node.gpu_names(decided)} {_was(recorded)} decided, the kubelet allocated {node.gpu_names(allocated)}; "
+        f"{node.gpu_names(decided)} {_was(recorded)} allocated, but the kubelet assigned {node.gpu_names(allocated)}; "
         "the record was corrected"
     )
 
@@ -119,8 +119,8 @@ def relocation_patch(
     before, after = _uuids(pod.allocation, node), _uuids(actual, node)
     return RecordPatch(
         fresh,
-        f"{node.gpu_names(before)} {_was(pod.allocation)} decided, but went to a pod with an identical request; "
-        f"{node.gpu_names(after)} {'is' if len(devices) == 1 else 'are'} decided instead",
+        f"{node.gpu_names(before)} {_was(pod.allocation)} allocated, but assigned to a pod with an identical request; "
+        f"{node.gpu_names(after)} {'is' if len(devices) == 1 else 'are'} allocated instead",
         decides=True,
     )
 

@@ -134,14 +134,14 @@ class PodsOnNode:
         found = {(uid, gpu) for uid, gpu in held if gpu in out}
         for uid, gpu in sorted(found - self._out):
             note = (
-                f"GPU {out[gpu].label} ({gpu}), which this pod holds, is out of service: {out[gpu].reason}. "
+                f"GPU {out[gpu].label} ({gpu}), which is allocated to this pod, is out of service: {out[gpu].reason}. "
                 "The pod keeps it; if its program has failed, delete the pod"
             )
             self._record(uid, "Warning", REASON_POD_GPU_UNHEALTHY, note, gpu, occurrence)
         # A GPU that is not found at all has not recovered.
         lost = {(uid, gpu) for uid, gpu in self._out & held if gpu not in there}
         for uid, gpu in sorted((self._out & held) - found - lost):
-            note = f"GPU {there[gpu].label} ({gpu}), which this pod holds, is in service again"
+            note = f"GPU {there[gpu].label} ({gpu}), which is allocated to this pod, is in service again"
             self._record(uid, "Normal", REASON_POD_GPU_RECOVERED, note, gpu, "began")
         self._out = found | lost
 

@@ -32,11 +32,11 @@ class Listing(Protocol):
         """GPUs (UUIDs) that another device plugin has allocated, by the last list, and to which pod."""
 
     async def read(self, timeout_s: float) -> DeviceListing:
-        """``namespace/name`` → (container, resource) → IDs of ours; raises ``PodResourcesUnavailable``."""
+        """``namespace/name`` → (container, resource) → our IDs; raises ``PodResourcesUnavailable``."""
 
 
 class _Entry(NamedTuple):
-    """A pod of the list: ``namespace/name``, its devices of ours, and GPUs (UUIDs) that it holds by other device plugins."""
+    """A pod of the list: ``namespace/name``, our devices that it has, and GPUs (UUIDs) that it holds by other device plugins."""
 
     key: str
     devices: DevicesByContainer
@@ -54,7 +54,7 @@ class KubeletPodResources:
         """Entries of the last list, by how they were encoded: most do not change, and parsing is slow."""
 
     async def read(self, timeout_s: float) -> DeviceListing:
-        """``namespace/name`` → (container, resource) → IDs of ours; raises ``PodResourcesUnavailable``."""
+        """``namespace/name`` → (container, resource) → our IDs; raises ``PodResourcesUnavailable``."""
         options = [("grpc.max_receive_message_length", _MOST_BYTES)]
         # One channel per call: after a restart of the kubelet an old channel would wait for its back-off first.
         async with grpc.aio.insecure_channel(f"unix://{self._socket}", options=options) as channel:
@@ -68,7 +68,7 @@ class KubeletPodResources:
             except grpc.aio.AioRpcError as error:
                 raise PodResourcesUnavailable(
                     f"pod resources socket {self._socket}",
-                    f"{error.code().name}: {error.details()}; is the kubelet up, is the folder mounted?",
+                    f"{error.code().name}: {error.details()}; check that the kubelet runs and that the folder is mounted",
                 ) from None
         read = {}
         others: dict[str, str] = {}

@@ -252,7 +252,9 @@ class Reconciler:
             listing = await self._listing.read(LIST_S)
         except PodResourcesUnavailable as error:
             if not self._unlisted:
-                logger.warning("%s; until then records follow our own grants", error)
+                logger.warning(
+                    "%s; until it responds, records are based on the agent's own allocations", error
+                )
             self._unlisted = True
             return False
         self._unlisted = False

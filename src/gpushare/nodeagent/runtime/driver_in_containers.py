@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 REASON: Final = "GPUDriverMissing"
 #: What a driver's files are called, wherever they are mounted: by CDI, by NVIDIA's runtime, or as a directory.
 _DRIVER: Final = ("nvidia", "libcuda.so")
-#: Our libraries are mounted below it, and need a driver beside them.
+#: Our libraries are mounted below it, and need a driver in addition.
 _OURS: Final = "/run/gpushare/"
 _MOUNT_POINT: Final = 4
 #: Containers without a process that is seen, such as those in virtual machines, are looked for so many times.
@@ -46,7 +46,7 @@ class Access(Protocol):
 
 
 class DriverInContainers:
-    """Looks at each container once. ``access`` knows how containers get their GPU; ``proc`` is the node's ``/proc``."""
+    """Checks each container once. ``access`` determines how containers get their GPU; ``proc`` is the node's ``/proc``."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class DriverInContainers:
             return
         by = "CDI" if choice.way == "cdi" else "NVIDIA's runtime"
         note = (
-            f"container {container} runs without NVIDIA's driver and finds no GPU: {by} was to add it ({choice.why}), and the container "
+            f"container {container} runs without NVIDIA's driver and finds no GPU: {by} should have injected it ({choice.why}), but the container "
             f"runtime did not. On the node, {_ADVICE[choice.way]}; then create the pod again"
         )
         logger.warning("pod %s: %s: %s", pod.key, REASON, note, extra=about(pod=pod.key, uid=pod.uid))

@@ -18,7 +18,7 @@ CDI_FIELD_SINCE: Final = (1, 29)
 SOCKETS_APART_SINCE: Final = (1, 37)
 
 _ADVICE: Final = (
-    "Let NVIDIA's container toolkit describe the GPUs on the node (`nvidia-ctk cdi generate "
+    "Generate a CDI spec on the node with NVIDIA's container toolkit (`nvidia-ctk cdi generate "
     "--output=/var/run/cdi/nvidia.yaml`), or choose NVIDIA's runtime (--container-runtime nvidia)"
 )
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
@@ -63,18 +63,20 @@ def choose(
 ) -> Choice:
     """The way for a node whose ``gpus`` (UUIDs) work. ``faults``: CDI files that cannot be used, one text each."""
     if asked is Asked.NVIDIA:
-        return Choice("nvidia", "it was asked for")
+        return Choice("nvidia", "it is configured")
     without = _not_described(derived, gpus, faults)
     if asked is Asked.CDI:
         unable = _never(reported.container_runtime)
         trouble = (
             f"{unable}. Upgrade it, or choose NVIDIA's runtime (--container-runtime nvidia)" if unable else ""
         )
-        return Choice("cdi", "it was asked for", trouble or (f"{without}. {_ADVICE}" if without else ""))
+        return Choice("cdi", "it is configured", trouble or (f"{without}. {_ADVICE}" if without else ""))
     unsure = _never(reported.container_runtime) or _perhaps_not(reported.container_runtime)
     if unsure or without or derived is None:
         return Choice("nvidia", unsure or without or "there is no GPU to describe")
-    return Choice("cdi", f"{reported.container_runtime} knows CDI and {derived.source} describes every GPU")
+    return Choice(
+        "cdi", f"{reported.container_runtime} supports CDI, and {derived.source} describes every GPU"
+    )
 
 
 def needs_annotation(reported: Reported) -> bool:
@@ -101,7 +103,7 @@ def _never(runtime: str) -> str:
         return f"{runtime} gets no CDI names from the kubelet"
     least = {"containerd": (1, 7), "cri-o": (1, 23)}.get(name)
     if least is not None and version is not None and version < least:
-        return f"{runtime} is older than {name} {least[0]}.{least[1]}, the first that knows CDI"
+        return f"{runtime} is older than {name} {least[0]}.{least[1]}, the first version with CDI support"
     return ""
 
 
@@ -114,10 +116,10 @@ def _perhaps_not(runtime: str) -> str:
         if version >= (2, 0):
             return ""
         return (
-            f"{runtime} does CDI only with enable_cdi = true, which cannot be seen from here; "
-            "where it is set, say --container-runtime cdi"
+            f"{runtime} supports CDI only with enable_cdi = true, which the agent cannot detect; "
+            "if it is set, use --container-runtime cdi"
         )
-    return f"nothing is known of the container runtime {runtime or '(not reported)'} and CDI"
+    return f"it is unknown whether the container runtime {runtime or '(not reported)'} supports CDI"
 
 
 def _named(runtime: str) -> tuple[str, tuple[int, int] | None]:

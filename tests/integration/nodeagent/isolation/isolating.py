@@ -70,7 +70,7 @@ def without_library(world: World) -> str:
 
 def without_driver(world: World) -> str:
     (world.folder / "driver" / "usr" / "lib64" / "libcuda.so.1").unlink()
-    return "lib64 has no libcuda.so.1; containers need the driver's own libraries beside ours"
+    return "lib64 has no libcuda.so.1; containers need the driver's libraries in addition to ours"
 
 
 def without_folder(world: World) -> str:

@@ -23,7 +23,7 @@ from tests.integration.nodeagent.scripted_kubelet import Admitted
 from tests.integration.nodeagent.scripted_nvml import gpu
 
 MIB = 1 << 20
-BEHIND = "; behind it the driver's own limits): mode "
+BEHIND = "; backed by the driver's own limits): mode "
 
 
 def offer(world: World) -> None:
@@ -130,8 +130,7 @@ async def test_the_driver_alone_limits_containers_without_libraries(world: World
     await limited(world, a, 3072)
     await world.changes.until(
         lambda: (
-            active(world)
-            == "driver (memory alone, by cgroup): mode core_mem, and --isolation driver was asked for"
+            active(world) == "driver (memory only, by cgroup): mode core_mem, and --isolation driver is set"
         ),
         "annotated",
     )
@@ -174,7 +173,7 @@ async def test_a_limit_refused_by_the_driver_is_one_event_on_the_pod_and_counted
     await looked(world)
     [event] = world.api.reported("FailedSettingGPULimit")
     assert event["note"] == (
-        "container c: the driver does not hold it to 2048 MiB of GPU 0: Operating System call failed "
+        "container c: the driver's memory limit of 2048 MiB could not be set on GPU 0: Operating System call failed "
         f"({where})"
     )
     assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Pod", "a")

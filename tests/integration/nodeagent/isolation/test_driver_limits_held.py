@@ -342,7 +342,7 @@ async def test_the_driver_limits_programs_that_bypass_our_libraries(
         *("--driver-root", str(world.folder / "driver")),
     ):
         await world.changes.until(
-            lambda: "; behind it the driver's own limits): mode cgpu" in active(world), "annotated"
+            lambda: "; backed by the driver's own limits): mode cgpu" in active(world), "annotated"
         )
         a = await admitted_pod(world, "a", 3)
         await until_limited(world, nvml, a, 3072)

@@ -64,7 +64,7 @@ async def test_a_container_gets_its_limits_and_our_libraries_in_every_program(wo
     await world.changes.until(
         lambda: active(world).startswith("preload (by /etc/ld.so.preload): mode core_mem")
     )
-    assert "arbiter is not there, so each container paces itself" in active(world)
+    assert "arbiter is missing, so each container limits its own compute" in active(world)
 
 
 def limited(world: World, name: str, units: int, limit: str) -> dict[str, Any]:
@@ -123,7 +123,7 @@ async def test_an_mps_node_reports_its_backend_in_annotation_metrics_and_log(
     await world.changes.until(lambda: active(world) == "mps: mode mps", "annotated")
     values = {one: world.agent.metrics.isolation.value(one, "auto") for one in ("none", "preload", "mps")}
     assert values == {"none": 0.0, "preload": 0.0, "mps": 1.0}
-    assert "containers are held to their share by: mps: mode mps" in caplog.text
+    assert "limits are enforced by: mps: mode mps" in caplog.text
 
 
 async def test_with_cdi_our_libraries_replace_the_drivers(world: World) -> None:
@@ -173,7 +173,7 @@ async def test_by_default_nothing_is_isolated_and_the_node_reports_it(world: Wor
     await world.start(mode=mode)
     assert not mounted(await world.run_pod("a", 3, on=0))
     await world.changes.until(lambda: active(world).startswith("none: "))
-    assert ("--isolation none switches it off" in active(world)) is (mode == "cgpu")
+    assert ("--isolation none disables it" in active(world)) is (mode == "cgpu")
     assert not world.settings.isolation.folder.exists()
 
 

@@ -38,7 +38,7 @@ async def test_with_isolation_auto_a_node_without_isolation_gives_shares_and_rep
     await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
     note = world.api.reported("IsolationUnavailable")[0]["note"]
     assert why in note
-    assert "containers know their share but are not limited to it" in note
+    assert "limits are not enforced" in note
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 30, "offered")
     assert not mounted(await world.run_pod("a", 3, on=0, core=30))
     agent = world.agent
@@ -88,7 +88,7 @@ async def test_a_node_that_could_isolate_before_offers_nothing_instead_of_unenfo
     assert "/run/gpushare/limits" in mounted(await world.run_pod("a", 3, on=0))
     without_library(world)
     await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
-    assert "so no pod gets a GPU of this node" in world.api.reported("IsolationUnavailable")[0]["note"]
+    assert "so the node offers no GPU" in world.api.reported("IsolationUnavailable")[0]["note"]
     await world.changes.until(lambda: world.kubelet.allocatable(names.GPU_MEM) == 0, "nothing is offered")
     # The next agent finds that containers were held here, and does not stop isolating either.
     await world.stop()
@@ -102,14 +102,17 @@ async def test_libraries_that_fail_with_the_driver_are_mounted_into_no_container
     world: World, monkeypatch: pytest.MonkeyPatch, isolation: AskedIsolation
 ) -> None:
     async def breaks(*_: Any) -> selftest.Verdict:
-        return selftest.Verdict("failed", "cuInit answers 999, and 0 without them")
+        return selftest.Verdict("failed", "cuInit returns 999 with the libraries, and 0 without them")
 
     monkeypatch.setattr(selftest, "try_libraries", breaks)
     install(world, asked=isolation)
     await world.start(mode="cgpu")
     await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
     note = world.api.reported("IsolationUnavailable")[0]["note"]
-    assert "do not work with this node's driver: cuInit answers 999, and 0 without them" in note
+    assert (
+        "do not work with this node's driver: cuInit returns 999 with the libraries, and 0 without them"
+        in note
+    )
     assert world.agent.metrics.selftest.value("failed") == 1.0
     if isolation is AskedIsolation.AUTO:
         assert not mounted(await world.run_pod("a", 3, on=0))
@@ -130,7 +133,7 @@ async def test_a_node_whose_configured_backend_is_unavailable_offers_nothing_and
     await world.changes.until(lambda: world.api.reported("IsolationUnavailable"), "reported")
     note = world.api.reported("IsolationUnavailable")[0]["note"]
     assert why in note
-    assert f"Mode {mode} promises isolation" in note
+    assert f"Isolation is required in mode {mode}" in note
     assert (world.kubelet.allocatable(names.GPU_MEM), world.kubelet.capacity(names.GPU_MEM)) == (0, 30)
     agent = world.agent
     assert why in agent.missing()[0]

@@ -152,7 +152,7 @@ async def test_by_policy_the_processes_are_killed_after_the_grace_period(world: 
     uses(world, (41, 3000, 0), (42, 500, 0), (43, 100, 0))
     await world.changes.until(lambda: world.api.reported("GPUMemoryKilled"), "reported")
     first = world.api.reported("GPUMemoryExceeded")[0]["note"]
-    assert first.endswith("; it is killed if that lasts for 0.05 s")
+    assert first.endswith("; it will be killed if this continues for 0.05 s")
     assert world.api.reported("GPUMemoryKilled")[0]["note"].endswith(
         "; killed by the node agent: 41; could not be killed: 42 (Operation not permitted)"
     )
@@ -203,7 +203,7 @@ async def test_memory_of_an_exited_process_is_not_free_while_the_driver_counts_i
     uses(world, (4711, 9000, 0))
     await world.changes.until(lambda: first_gpu(world).foreign_by == "process 4711 (in no pod)", "described")
     shutil.rmtree(world.folder / "proc" / "4711")
-    exited_process = "process 4711 (ended, its memory is not freed)"
+    exited_process = "process 4711 (ended, but its memory was not freed)"
     await world.changes.until(lambda: first_gpu(world).foreign_by == exited_process, "described again")
     assert first_gpu(world).foreign_mib == 9024
     # The driver no longer lists the process, and still counts its memory.
@@ -272,7 +272,7 @@ def test_a_process_is_killed_only_while_its_owner_is_unchanged(sleeper: Any) -> 
     assert list(found) == [sleeper.pid]
     owner = found[sleeper.pid]
     assert owner is not None
-    assert kill(sleeper.pid, Owner("another", "x")) == "the PID is another process's now"
+    assert kill(sleeper.pid, Owner("another", "x")) == "the PID now belongs to another process"
     assert sleeper.poll() is None
     assert kill(sleeper.pid, owner) == ""
     assert sleeper.wait(10.0) == -9

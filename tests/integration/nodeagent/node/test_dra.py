@@ -385,7 +385,7 @@ async def test_files_of_a_prepared_claim_stay_and_those_of_no_claim_go(world: Wo
     [
         (allocated("gone", ("gpu-x", "1Gi", 0)), "node n1 has no GPU gpu-x now"),
         (allocated("elsewhere", (FIRST, "1Gi", 0), node="n2"), "it is allocated no GPU of node n1"),
-        (allocated("none", (FIRST, "0", 0)), "which is no share"),
+        (allocated("none", (FIRST, "0", 0)), "which is not a valid share"),
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )

@@ -123,7 +123,7 @@ async def test_pods_that_share_a_claim_have_one_limit_and_each_gets_an_event(wor
     assert {one["regarding"]["name"] for one in exceeded} == {"a", "b"}, "c uses nothing"
     assert {one["note"] for one in exceeded} == {
         "ResourceClaim default/shared uses 3500 MiB of GPU 0, its share is 3072 MiB (processes 41, 42 on the node); "
-        "it is killed if that lasts for 0.05 s"
+        "it will be killed if this continues for 0.05 s"
     }
     assert world.api.reported("GPUMemoryKilled")[0]["note"].endswith("; killed by the node agent: 41, 42")
     assert set(killed) == {41, 42}

@@ -33,7 +33,7 @@ async def test_a_gpu_that_vanishes_stays_described_as_unhealthy(world: World) ->
     opened = world.nvml.opened
     world.nvml.faults[gpu(1).uuid] = "GPU is lost"
     world.nvml.gpus = world.nvml.gpus[:1]
-    await world.changes.until(lambda: device(world, 1).reason == "NVML does not find it any more")
+    await world.changes.until(lambda: device(world, 1).reason == "NVML no longer finds it")
     assert world.nvml.opened > opened
     assert world.kubelet.capacity(names.GPU_MEM) == 30
     world.nvml.gpus = [gpu(0), gpu(1)]
@@ -85,7 +85,8 @@ async def test_a_node_whose_only_gpu_is_lost_is_not_advised_to_drop_its_label(wo
     await world.changes.until(lambda: world.api.reported("NoGPU"))
     note = world.api.reported("NoGPU")[0]["note"]
     assert (
-        "no GPU of the node can be shared: GPU 0 cannot be read (GPU is lost); nvidia-smi and dmesg" in note
+        "no GPU of the node can be shared: GPU 0 cannot be read (GPU is lost); run nvidia-smi and dmesg"
+        in note
     )
     assert "label" not in note
     agent = world.agent

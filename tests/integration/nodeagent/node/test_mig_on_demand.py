@@ -140,7 +140,7 @@ async def test_instances_of_others_are_left_alone_and_nothing_is_offered_over_th
     assert SMALL.name not in there
     assert OTHER.name in there
     claim = put(world, share("claim", SMALL.name))
-    with pytest.raises(PrepareFailed, match="somebody else has created it"):
+    with pytest.raises(PrepareFailed, match="it was not created by gpushare"):
         await kubelet.prepare(claim)
     await kubelet.unprepare(claim)
     assert occupied(world) == [SMALL.name]

@@ -85,10 +85,7 @@ async def test_instances_that_cannot_be_read_stay_described(world: World, clock:
     world.nvml.gpus = [gpu(0), replace(PARENT, hides_instances=True)]
     clock.passed_s += REOPEN_S
     await world.changes.until(
-        lambda: (
-            [one.index for one in devices(world) if one.reason == "NVML does not find it any more"]
-            == [23, 27]
-        )
+        lambda: [one.index for one in devices(world) if one.reason == "NVML no longer finds it"] == [23, 27]
     )
     world.nvml.divide(PARENT.uuid, FIRST, SECOND)
     await until_described(world, clock, 0, 23, 27)

@@ -117,7 +117,7 @@ async def test_an_agent_that_stops_without_a_successor_reports_the_node_as_unatt
     assert not await agent.leave()
     assert ready(world)[:2] == ("Unknown", "AgentStopped")
     assert ready(world)[2].startswith(
-        "the node agent has ended; before that: mode share, unit 1GiB, 2 of 2 GPUs"
+        "the node agent has stopped; last known state: mode share, unit 1GiB, 2 of 2 GPUs"
     )
     await again(world)
     await world.changes.until(lambda: ready(world)[:2] == ("True", "Sharing"), "shares again")

@@ -36,7 +36,7 @@ async def test_pods_of_a_lost_gpu_get_one_event_and_another_when_it_is_back(worl
     assert sorted(pod_events(world)) == [("a", OUT), ("b", OUT)]
     note = world.api.reported(OUT)[0]["note"]
     assert note == (
-        f"GPU 1 ({gpu(1).uuid}), which this pod holds, is out of service: GPU is lost. The pod keeps it; if its program "
+        f"GPU 1 ({gpu(1).uuid}), which is allocated to this pod, is out of service: GPU is lost. The pod keeps it; if its program "
         "has failed, delete the pod"
     )
     await again(world)

@@ -139,7 +139,7 @@ async def test_a_pod_is_not_moved_to_memory_reserved_for_another(world: World) -
     world.bind("promised", container("c", 13), on=1)
     take_from(world, 1)
     with pytest.raises(
-        AdmissionFailed, match=r"waits for 3 units of GPU 1; the scheduler decided for default/mover on GPU 0"
+        AdmissionFailed, match=r"is waiting for 3 units of GPU 1; the scheduler placed default/mover on GPU 0"
     ):
         await world.kubelet.admit(made)
     await world.changes.until(lambda: world.api.reported("FailedGPUAllocation"))

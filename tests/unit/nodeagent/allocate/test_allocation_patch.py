@@ -104,7 +104,7 @@ def test_a_pod_on_another_gpu_gets_its_whole_record_rewritten() -> None:
     change = corrected(one, served_on(node, {"c0": (1, 3)}), node)
     assert change is not None
     annotations, note = change
-    assert note == "GPU 0 was decided, the kubelet allocated GPU 1; the record was corrected"
+    assert note == "GPU 0 was allocated, but the kubelet assigned GPU 1; the record was corrected"
     remaining = {name: value for name, value in annotations.items() if value is not None}
     fresh = read_allocation(remaining, None)
     assert fresh is not None
@@ -145,7 +145,7 @@ def test_a_correction_names_gpus_by_their_present_index() -> None:
     node = renumbered(before)
     change = corrected(one, served_on(node, {"c0": (2, 3)}), node)
     assert change is not None
-    assert change[1] == "GPU 1 was decided, the kubelet allocated GPU 2; the record was corrected"
+    assert change[1] == "GPU 1 was allocated, but the kubelet assigned GPU 2; the record was corrected"
 
 
 def test_a_correction_names_a_gpu_that_is_gone_by_its_uuid() -> None:
@@ -155,7 +155,7 @@ def test_a_correction_names_a_gpu_that_is_gone_by_its_uuid() -> None:
     change = corrected(one, served_on(node, {"c0": (0, 3)}), node)
     assert change is not None
     gone = before.devices[0].uuid
-    assert change[1] == f"GPU {gone} was decided, the kubelet allocated GPU 1; the record was corrected"
+    assert change[1] == f"GPU {gone} was allocated, but the kubelet assigned GPU 1; the record was corrected"
 
 
 def test_containers_on_two_gpus_are_recorded_as_they_are() -> None:
@@ -164,7 +164,7 @@ def test_containers_on_two_gpus_are_recorded_as_they_are() -> None:
     change = corrected(one, served_on(node, {"c0": (0, 3), "c1": (1, 4)}), node)
     assert change is not None
     annotations, note = change
-    assert note.startswith("GPU 0 was decided, the kubelet allocated GPU 0 and GPU 1")
+    assert note.startswith("GPU 0 was allocated, but the kubelet assigned GPU 0 and GPU 1")
     assert annotations[names.ANN_MEM_INDEX] is None  # the first generation knows one GPU only
     assert annotations[names.ANN_ALLOCATION] == '{"0":{"0":3},"1":{"1":4}}'
     fresh = read_allocation({names.ANN_SHARE: str(annotations[names.ANN_SHARE])}, None)
@@ -246,4 +246,4 @@ def test_a_relocated_pod_waits_on_its_new_gpu() -> None:
     assert moved is not None
     assert (moved.allocation.gpus[0].index, moved.assigned) == (1, False)
     assert moved.assume_time_ns == one.assume_time_ns
-    assert "went to a pod with an identical request; GPU 1 is decided instead" in change.note
+    assert "assigned to a pod with an identical request; GPU 1 is allocated instead" in change.note

@@ -76,9 +76,9 @@ def test_an_amount_that_no_pod_waits_for_is_refused() -> None:
     book = NodeAllocations(node)
     book.put(allocated(node, "a", 1, request((APP, 4))))
     ids = book.ids.memory_ids(node.devices[1], MemoryUnit.GIB)
-    with pytest.raises(AllocationRefused, match=r"^no pod bound to node n1 waits for 1 unit of GPU 1$"):
+    with pytest.raises(AllocationRefused, match=r"^no pod bound to node n1 is waiting for 1 unit of GPU 1$"):
         AllocateMatcher(book).match(names.GPU_MEM, ids[:1])
-    with pytest.raises(AllocationRefused, match=r"waits for 30% compute$"):
+    with pytest.raises(AllocationRefused, match=r"is waiting for 30% compute$"):
         AllocateMatcher(book).prefer(names.GPU_CORE, 30, [], [])
 
 
@@ -105,7 +105,7 @@ def test_a_pod_is_moved_only_if_every_other_promise_can_still_be_kept() -> None:
     assert (match.moved, match.shares[0].index) == (True, 1)
     other = allocated(node, "other", 0, request((APP, 1)))
     book.put(other)
-    with pytest.raises(AllocationRefused, match="no other GPU has room"):
+    with pytest.raises(AllocationRefused, match="no other GPU has enough free"):
         kubelet.admit(other, on_gpu(book, 1))
 
 

@@ -87,12 +87,12 @@ def test_ids_in_unequal_parts_match_no_pod() -> None:
     first, second = (book.ids.memory_ids(device, MemoryUnit.GIB) for device in node.devices)
     with pytest.raises(
         AllocationRefused,
-        match=r"waits for 4 units with devices on several GPUs \(3 on GPU 0, 1 on GPU 1\); the scheduler decided for default/a",
+        match=r"is waiting for 4 units with devices on several GPUs \(3 on GPU 0, 1 on GPU 1\); the scheduler placed default/a",
     ):
         AllocateMatcher(book).match(names.GPU_MEM, [*first[:3], second[0]])
     with pytest.raises(
         AllocationRefused,
-        match="waits for 4 units of GPU 0; the scheduler decided for default/a on GPU 0 and GPU 1",
+        match="is waiting for 4 units of GPU 0; the scheduler placed default/a on GPU 0 and GPU 1",
     ):
         AllocateMatcher(book).match(names.GPU_MEM, first[:4])
     assert AllocateMatcher(book).match(names.GPU_MEM, [*first[:2], *second[:2]]).pod.bound.name == "a"
@@ -137,7 +137,7 @@ def test_pods_that_the_kubelet_serves_in_the_other_order_swap_places() -> None:
     notes = kubelet.reconcile()
     assert (
         notes["b"]
-        == "GPU 2 and GPU 3 were decided, the kubelet allocated GPU 0 and GPU 1; the record was corrected"
+        == "GPU 2 and GPU 3 were allocated, but the kubelet assigned GPU 0 and GPU 1; the record was corrected"
     )
     moved = book.pod(first.uid)
     assert moved is not None

@@ -147,13 +147,13 @@ def test_a_record_follows_the_kubelets_choice() -> None:
     now, note = found
     assert (
         note
-        == "GPU 2 and GPU 3 were decided, the kubelet allocated GPU 4 and GPU 5; the record was corrected"
+        == "GPU 2 and GPU 3 were allocated, but the kubelet assigned GPU 4 and GPU 5; the record was corrected"
     )
     assert recorded(now) == ([4, 5], {"c0": [4, 5]})
     assert corrected(now, {"c0": [4, 5]}) is None
     one = corrected(pod("a", 1, decided=(2,)), {"c0": [4]})
     assert one is not None
-    assert one[1].startswith("GPU 2 was decided")
+    assert one[1].startswith("GPU 2 was allocated")
 
 
 def test_a_pod_of_another_scheduler_gets_a_record() -> None:

@@ -92,7 +92,7 @@ def test_parameters_for_some_requests_are_refused_as_a_claim_is_one_share() -> N
     claim = allocated("c", ("gpu-a", "1Gi", 30), ("gpu-b", "1Gi", 30))
     config = configured({**CONFIG, "computePolicy": "hard"}, requests=["gpu0"])
     claim["status"]["allocation"]["devices"]["config"] = [config]
-    assert "are for some of its requests" in refusal(claim)
+    assert "apply only to some of its requests" in refusal(claim)
 
 
 def test_admin_access_is_for_a_whole_claim() -> None:
@@ -108,7 +108,7 @@ def test_admin_access_is_for_a_whole_claim() -> None:
     ("claim", "why"),
     [
         (allocated("c", ("gpu-c", "1Gi", 0)), "node n1 has no GPU gpu-c now"),
-        (allocated("c", ("gpu-a", "1Gi", 0), consumedCapacity=None), "which is no share"),
+        (allocated("c", ("gpu-a", "1Gi", 0), consumedCapacity=None), "which is not a valid share"),
         (allocated("c", ("gpu-a", "1Gi", 0), consumedCapacity={"memory": "x"}), "is not a quantity"),
         (allocated("c"), "it is allocated no GPU of node n1"),
         (

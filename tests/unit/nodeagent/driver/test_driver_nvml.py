@@ -103,9 +103,9 @@ def test_a_node_without_a_driver_is_distinguished_from_one_whose_driver_fails(dr
 @pytest.mark.parametrize(
     ("code", "suggestion"),
     [
-        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "`nvidia-smi` as root on the node loads it"),
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "Run `nvidia-smi` as root on the node to load it"),
         (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "reboot the node"),
-        (pynvml.NVML_ERROR_UNKNOWN, "its own words"),
+        (pynvml.NVML_ERROR_UNKNOWN, "for its error message"),
     ],
 )
 def test_a_failing_driver_is_present_and_its_suggestion_follows_from_the_error(
@@ -271,7 +271,7 @@ def test_an_unavailable_list_is_a_failure(driver: Driver) -> None:
 def test_a_probe_names_the_fault(driver: Driver) -> None:
     nvml = opened()
     assert nvml.probe("GPU-0") == ""
-    assert nvml.probe("GPU-9") == "NVML does not find it any more"
+    assert nvml.probe("GPU-9") == "NVML no longer finds it"
     driver.answers("nvmlDeviceGetMemoryInfo", fails(pynvml.NVML_ERROR_GPU_IS_LOST))
     assert nvml.probe("GPU-0") == "GPU is lost"
 
@@ -282,7 +282,7 @@ def test_a_driver_that_requires_a_reset_is_reported(driver: Driver) -> None:
         nvmlReturn=0, value=SimpleNamespace(uiVal=pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET)
     )
     driver.answers("nvmlDeviceGetFieldValues", lambda handle, fields: [action])
-    assert nvml.probe("GPU-0") == "the driver asks for a reset of this GPU"
+    assert nvml.probe("GPU-0") == "the driver requires a reset of this GPU"
     action.value.uiVal = pynvml.NVML_GPU_RECOVERY_ACTION_NONE
     assert nvml.probe("GPU-0") == ""
 

@@ -96,7 +96,7 @@ def test_an_instance_is_created_at_its_placement_and_destroyed_once(nvml: Driver
 def test_a_foreign_instance_is_not_taken_for_ours(nvml: DriverNvml) -> None:
     placement = at(nvml, "2g.20gb", 2)
     nvml.create_instance(placement, ours=False)
-    with pytest.raises(PlacementTaken, match=r"2g\.20gb at memory slice 2 .* somebody else has created it"):
+    with pytest.raises(PlacementTaken, match=r"2g\.20gb at memory slice 2 .* it was not created by gpushare"):
         nvml.create_instance(placement, ours=False)
     with pytest.raises(NvmlFailed, match=r"4g\.40gb at memory slice 0 .*: Insufficient Resources"):
         nvml.create_instance(at(nvml, "4g.40gb", 0), ours=False)

@@ -31,16 +31,16 @@ def test_libraries_with_correct_answers_pass() -> None:
 @pytest.mark.parametrize(
     ("ours", "why"),
     [
-        (Ended(Answers(), "a program with them is ended by signal 11"), "is ended by signal 11"),
+        (Ended(Answers(), "the test program was killed by signal 11"), "was killed by signal 11"),
         (Ended(Answers(unloadable="undefined symbol: x")), "undefined symbol: x"),
-        (answering(OURS, init=803), "cuInit answers 803, and 0 without them"),
-        (answering(OURS, version=0), "a function that they do not know is not found"),
-        (answering(OURS, reached=False), "cuGetProcAddress leads past them"),
-        (answering(OURS, totals={A: 16 * GIB, B: 64 << 20}), f"CUDA tells {16 * GIB} bytes of GPU {A}"),
-        (answering(OURS, totals={A: 64 << 20}), f"CUDA tells -1 bytes of GPU {B}"),
-        (answering(OURS, nvml={A: -1, B: 64 << 20}), f"NVML tells -1 bytes of GPU {A}"),
+        (answering(OURS, init=803), "cuInit returns 803 with the libraries, and 0 without them"),
+        (answering(OURS, version=0), "a function that is unknown to the libraries is not found"),
+        (answering(OURS, reached=False), "cuGetProcAddress bypasses the libraries"),
+        (answering(OURS, totals={A: 16 * GIB, B: 64 << 20}), f"CUDA reports {16 * GIB} bytes for GPU {A}"),
+        (answering(OURS, totals={A: 64 << 20}), f"CUDA reports -1 bytes for GPU {B}"),
+        (answering(OURS, nvml={A: -1, B: 64 << 20}), f"NVML reports -1 bytes for GPU {A}"),
         # The right to mount was not needed: these find their files by the environment.
-        (answering(OURS, denied="no right to mount", init=999), "cuInit answers 999"),
+        (answering(OURS, denied="no right to mount", init=999), "cuInit returns 999"),
     ],
 )
 def test_libraries_that_break_a_working_driver_are_broken(ours: Ended, why: str) -> None:
@@ -53,8 +53,12 @@ def test_libraries_that_break_a_working_driver_are_broken(ours: Ended, why: str)
     ("bare", "ours", "why"),
     [
         (Ended(Answers(unloadable="invalid ELF header")), OURS, "invalid ELF header"),
-        (Ended(Answers(), "ends with exit code 1"), OURS, "exit code 1"),
-        (answering(BARE, init=100), answering(OURS, init=100), "without them cuInit answers 100 here, too"),
+        (Ended(Answers(), "ended with exit code 1"), OURS, "exit code 1"),
+        (
+            answering(BARE, init=100),
+            answering(OURS, init=100),
+            "cuInit also returns 100 without the libraries",
+        ),
         (BARE, Ended(Answers(denied="no right to mount (x)", unloadable="y")), "no right to mount (x)"),
     ],
 )

@@ -220,7 +220,7 @@ async def test_mps_has_a_daemon_for_each_gpu_that_is_restarted(
         str(tmp_path / "mps" / "GPU-a" / "pipe"), "/run/gpushare/mps", read_only=False
     )
     second = GpuShare("GPU-b", 1, 2154, 2, 15)
-    with pytest.raises(AllocationRefused, match="by MPS a container can use one GPU"):
+    with pytest.raises(AllocationRefused, match="under MPS a container can use only one GPU"):
         await backend.inject(replace(GRANT, shares=(*GRANT.shares, second)), in_place=False)
     os.kill(int(started["GPU-a"][0]), signal.SIGKILL)
     await watched.until(lambda: "GPU-a" in backend.lacking())

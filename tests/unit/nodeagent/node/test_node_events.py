@@ -110,7 +110,7 @@ def test_a_gpu_is_out_of_service_once_until_it_comes_back(
 def test_an_xid_event_contains_how_long_the_gpu_must_be_quiet(agent: Agent) -> None:
     agent.node_events.health(sick("critical error XID 48"), 300.0)
     assert agent.recorder.recorded[0].note.endswith(
-        "; trusted again 300 s after its last error, if it answers"
+        "; back in service 300 s after its last error, if it responds"
     )
 
 

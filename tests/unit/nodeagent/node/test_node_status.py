@@ -14,7 +14,7 @@ from gpushare.nodeagent.node.condition import Condition
 from gpushare.nodeagent.node.node_handler import ReportingNode, decode_reporting_node
 from gpushare.nodeagent.node.node_status import Advertised, NodeStatus
 
-STOPPED = "the node agent has ended; before that: all well"
+STOPPED = "the node agent has stopped; last known state: all well"
 SHARES, BROKEN = Condition("True", "Sharing", "all well"), Condition("False", "DriverNotFound", "no driver")
 
 

@@ -17,7 +17,7 @@ GPUS = ("GPU-a", "GPU-b")
             "containerd://2.4.2",
             ALL,
             "cdi",
-            "containerd://2.4.2 knows CDI and /var/run/cdi/nvidia.yaml describes",
+            "containerd://2.4.2 supports CDI, and /var/run/cdi/nvidia.yaml describes",
         ),
         ("cri-o://1.31.0", ALL, "cdi", "describes every GPU"),
         (
@@ -36,9 +36,14 @@ GPUS = ("GPU-a", "GPU-b")
         ("containerd://1.6.20", ALL, "nvidia", "older than containerd 1.7"),
         ("cri-o://1.22.9", ALL, "nvidia", "older than cri-o 1.23"),
         ("docker://20.10.7", ALL, "nvidia", "gets no CDI names"),
-        ("playground://0.1.0", ALL, "nvidia", "nothing is known of the container runtime playground://0.1.0"),
+        (
+            "playground://0.1.0",
+            ALL,
+            "nvidia",
+            "it is unknown whether the container runtime playground://0.1.0 supports CDI",
+        ),
         ("", ALL, "nvidia", "(not reported)"),
-        ("containerd://devel", ALL, "nvidia", "nothing is known"),
+        ("containerd://devel", ALL, "nvidia", "it is unknown whether"),
     ],
 )
 def test_automatic_choice(runtime: str, derived: Derived | None, way: str, why: str) -> None:
@@ -63,9 +68,9 @@ def test_nvidias_runtime_is_chosen_if_the_user_sets_it() -> None:
         (
             "containerd://2.4.2",
             None,
-            "no CDI description of this node's GPUs was found. Let NVIDIA's container",
+            "no CDI description of this node's GPUs was found. Generate a CDI spec",
         ),
-        ("containerd://2.4.2", ONE, "does not have GPU GPU-b. Let NVIDIA's container toolkit describe"),
+        ("containerd://2.4.2", ONE, "does not have GPU GPU-b. Generate a CDI spec on the node"),
     ],
 )
 def test_if_cdi_is_requested_what_is_missing_is_reported(

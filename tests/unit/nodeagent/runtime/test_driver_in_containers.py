@@ -49,8 +49,8 @@ class Node:
             (folder / "mountinfo").write_text(mounts)
 
 
-NVIDIA = Choice("nvidia", "containerd://1.7.2 does CDI only with enable_cdi = true")
-CDI = Choice("cdi", "it was asked for")
+NVIDIA = Choice("nvidia", "containerd://1.7.2 supports CDI only with enable_cdi = true")
+CDI = Choice("cdi", "it is configured")
 
 
 @pytest.mark.parametrize("mounts", [ROOT + BY_CDI, ROOT + DIRECTORY])
@@ -64,7 +64,10 @@ async def test_a_container_with_a_driver_is_in_order(tmp_path: Path, mounts: str
 @pytest.mark.parametrize(
     ("choice", "words"),
     [
-        (NVIDIA, "NVIDIA's runtime was to add it (containerd://1.7.2 does CDI only with enable_cdi = true)"),
+        (
+            NVIDIA,
+            "NVIDIA's runtime should have injected it (containerd://1.7.2 supports CDI only with enable_cdi = true)",
+        ),
         (CDI, "enable CDI in the container runtime"),
     ],
 )

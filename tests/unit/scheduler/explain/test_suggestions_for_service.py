@@ -69,7 +69,9 @@ async def test_a_lost_mig_instance_is_reset_with_its_gpu(browser: Browser, world
 async def test_a_driver_that_does_not_work_needs_no_reset_of_its_gpus(
     browser: Browser, world: World, described: bool
 ) -> None:
-    refusal = "node has no working GPU (NVML: Driver Not Loaded. `nvidia-smi` as root on the node loads it)"
+    refusal = (
+        "node has no working GPU (NVML: Driver Not Loaded. Run `nvidia-smi` as root on the node to load it)"
+    )
     node = msgspec.structs.replace(without(lost="0"), refusal=refusal)
     world.add_node(node if described else msgspec.structs.replace(node, devices=()))
     await ask(browser, world, "waits", "n", mem=2)

@@ -43,5 +43,5 @@ class Arbiter:
             self._child[1].cancel()
             self._child = None
         self._missing = (
-            f"{program} is not there, so each container paces itself" if wanted and not there else ""
+            f"{program} is missing, so each container limits its own compute" if wanted and not there else ""
         )

@@ -48,7 +48,7 @@ def shimmed(content: bytes, library: Path) -> bytes:
             raise NotShimmed(
                 "the CDI description",
                 f"it does not mount {' and '.join(missing)} of the driver for GPU {device['name']}, "
-                "so ours cannot stand there",
+                "so our libraries cannot be mounted in their place",
             )
         devices.append({**device, "containerEdits": own})
     changed = {**described, "kind": KIND, "containerEdits": edits, "devices": devices}

@@ -173,7 +173,7 @@ class DriverLimits:
             kind="Warning",
             reason=REASON_NOT_LIMITED,
             action="Limiting",
-            note=f"container {due.container}: the driver does not hold it to {due.mib} MiB of GPU {due.gpu_label}: {why}",
+            note=f"container {due.container}: the driver's memory limit of {due.mib} MiB could not be set on GPU {due.gpu_label}: {why}",
             occurrence="lasting",
         )
 

@@ -217,7 +217,9 @@ class Mps:
         """The daemon's pipe and the share; raises ``AllocationRefused``."""
         if len(grant.shares) > 1:
             raise AllocationRefused(
-                "", "by MPS a container can use one GPU: each has a daemon of its own", (grant.uid,)
+                "",
+                "under MPS a container can use only one GPU, because each GPU has its own daemon",
+                (grant.uid,),
             )
         (share,) = grant.shares
         why = self.lacking().get(share.uuid)
@@ -225,7 +227,7 @@ class Mps:
             raise AllocationRefused("", f"GPU {share.label} cannot be shared by MPS: {why}", (grant.uid,))
         envs = {
             "CUDA_MPS_PIPE_DIRECTORY": _PIPE,
-            # The daemon knows one GPU, as number 0.
+            # The daemon has one GPU, as number 0.
             "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={share.mib}M",
         }
         if share.core_percent:

@@ -73,7 +73,8 @@ def driver_on_host(driver_root: Path, host_root: Path) -> dict[str, str]:
         else:
             return found
     raise NoDriver(
-        f"driver under {driver_root}", f"{problem}; containers need the driver's own libraries beside ours"
+        f"driver under {driver_root}",
+        f"{problem}; containers need the driver's libraries in addition to ours",
     )
 
 
@@ -171,7 +172,7 @@ class Preload:
 def _in_every_program(ready: Ready) -> list[Mount]:
     folder = ready.release.folder
     if ready.driver is None:
-        raise AllocationRefused("", "how containers get their GPU is being changed; retry")
+        raise AllocationRefused("", "the injection method (CDI or NVIDIA's runtime) is being changed; retry")
     mounts = [Mount(str(folder / name), f"{IN_CONTAINER}/lib/{name}") for name in DELIVERED]
     mounts += [Mount(path, f"{IN_CONTAINER}/driver/{SHIMS[name]}") for name, path in ready.driver.items()]
     return [*mounts, Mount(str(folder / PRELOAD), _IN_EVERY_PROGRAM)]

@@ -274,12 +274,16 @@ class Bursts:
         )
         if key not in self._asked_s:
             self._asked_s[key] = now_s
-            then = f", and its processes there are killed in {self._grace_s:g} s" if self._kills else ""
+            then = (
+                f"; otherwise its processes there will be killed in {self._grace_s:g} s"
+                if self._kills
+                else ""
+            )
             self._report(
                 one,
                 "Warning",
                 REASON_RECLAIMING,
-                f"{using}: it gets no more memory until it has given that back{then}",
+                f"{using}: it cannot allocate more until it has released that much{then}",
                 gpu,
             )
         # What it has given back in time may not show in a sample that began before.
@@ -303,8 +307,8 @@ class Bursts:
             one,
             "Normal",
             REASON_WAITS,
-            f"container {one.name} may use {mib} of its {one.claimed.mib_by_gpu[gpu]} MiB of {self._gpu(gpu)}, and waits for the rest, which "
-            f"{users} has to give back",
+            f"container {one.name} may use {mib} of its {one.claimed.mib_by_gpu[gpu]} MiB of {self._gpu(gpu)}, and is waiting for "
+            f"{users} to release the rest",
             gpu,
         )
 

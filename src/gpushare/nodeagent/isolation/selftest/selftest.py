@@ -74,7 +74,7 @@ def compare_runs(bare: Ended, ours: Ended, gpus: Sequence[str]) -> Verdict:
     if bare.fault or bare.answers.unloadable:
         return Verdict("skipped", f"the driver's own libraries: {bare.fault or bare.answers.unloadable}")
     if bare.answers.init:
-        return Verdict("skipped", f"without them cuInit answers {bare.answers.init} here, too")
+        return Verdict("skipped", f"cuInit also returns {bare.answers.init} without the libraries")
     if ours.answers.denied and (ours.fault or ours.answers.unloadable):
         return Verdict("skipped", f"the node agent has {ours.answers.denied}")
     why = _broken(bare.answers, ours, [uuid for uuid in gpus[:_MOST_GPUS] if uuid in bare.answers.totals])
@@ -86,16 +86,16 @@ def _broken(bare: Answers, ours: Ended, gpus: Sequence[str]) -> str:
     if ours.fault or answers.unloadable:
         return ours.fault or answers.unloadable
     if answers.init:
-        return f"cuInit answers {answers.init}, and 0 without them"
+        return f"cuInit returns {answers.init} with the libraries, and 0 without them"
     if answers.version != bare.version:
-        return "a function that they do not know is not found in the driver"
+        return "a function that is unknown to the libraries is not found in the driver"
     if not answers.reached:
-        return "cuGetProcAddress leads past them"
+        return "cuGetProcAddress bypasses the libraries"
     for uuid in gpus:
         for api, totals in (("CUDA", answers.totals), ("NVML", answers.nvml)):
             reported = totals.get(uuid, -1)
             if reported != _LIMIT_MIB << 20:
-                return f"{api} tells {reported} bytes of GPU {uuid} under a limit of {_LIMIT_MIB} MiB"
+                return f"{api} reports {reported} bytes for GPU {uuid} under a limit of {_LIMIT_MIB} MiB"
     return ""
 
 
@@ -162,17 +162,17 @@ async def _run(mode: str, arguments: Sequence[str], environment: dict[str, str])
         async with asyncio.timeout(TRIAL_S):
             out, err = await process.communicate()
     except TimeoutError:
-        return Ended(Answers(), f"a program with them was not through after {TRIAL_S:g} s")
+        return Ended(Answers(), f"the test program did not finish within {TRIAL_S:g} s")
     finally:
         await _end(process)
     code = process.returncode or 0
     if code < 0:
-        return Ended(Answers(), f"a program with them is ended by signal {-code}")
+        return Ended(Answers(), f"the test program was killed by signal {-code}")
     try:
         answers = msgspec.json.decode(out.splitlines()[-1], type=Answers)
     except (msgspec.MsgspecError, IndexError):
         last_line = err.decode(errors="replace").strip().splitlines()[-1:]
-        return Ended(Answers(), f"a program with them ends with exit code {code} ({' '.join(last_line)})")
+        return Ended(Answers(), f"the test program ended with exit code {code} ({' '.join(last_line)})")
     return Ended(answers)
 
 
@@ -219,7 +219,7 @@ class SelfTests:
         self._verdict = await self._try(release, files, gpus)
         self._of, self._due_s = key, self._clock.monotonic() + self._backoff.next_s()
         if self._verdict.outcome == "passed":
-            logger.info("isolation libraries %s were tried on this node's driver and hold", release.name)
+            logger.info("isolation libraries %s passed the self-test on this node's driver", release.name)
         else:
             logger.warning(
                 "isolation libraries %s on this node's driver: %s: %s", release.name, *self._verdict

@@ -170,7 +170,7 @@ class Keeper:
         try:
             listed = await self._listed()
         except PodResourcesUnavailable as error:
-            logger.info("nothing is taken away: %s", error)
+            logger.info("nothing is removed: %s", error)
             return False
         for name in unused(self._known, self._live(), listed, self._clock.monotonic(), 0.0):
             await self._remove(name)
@@ -208,7 +208,7 @@ class Keeper:
             try:
                 listed = await self._listed()
             except PodResourcesUnavailable as error:
-                logger.debug("nothing is taken away: %s", error)
+                logger.debug("nothing is removed: %s", error)
                 return
             for name in self._unused(listed, now_s):
                 await self._remove(name)

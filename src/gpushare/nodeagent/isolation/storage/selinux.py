@@ -53,7 +53,7 @@ def let_containers_use(folder: Path) -> None:
                 f"({error.strerror or error}): run `chcon -R -t {CONTAINER_FILE} FOLDER` with that folder of the node",
             ) from None
         logger.info(
-            "SELinux is enforced: %s has the type %s now, so that containers may use it", part, CONTAINER_FILE
+            "SELinux is enforcing: labelled %s as %s so that containers may use it", part, CONTAINER_FILE
         )
 
 

@@ -66,7 +66,7 @@ def kill(pid: int, whose: Owner, proc: Path = PROC) -> str:
         return error.strerror or str(error)
     try:
         if _owner(pid, proc) != whose:
-            return "the PID is another process's now"
+            return "the PID now belongs to another process"
         signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError as error:
         return error.strerror or str(error)

@@ -245,7 +245,9 @@ class Watchdog:
             return
         above = f"{subject} uses {use.mib} MiB of {gpu}, its share is {holder.most_mib} MiB ({processes})"
         if not finding.due:
-            then = f"; it is killed if that lasts for {self._watch.grace_s:g} s" if self._kills else ""
+            then = (
+                f"; it will be killed if this continues for {self._watch.grace_s:g} s" if self._kills else ""
+            )
             self._report(use, REASON_MEMORY, above + then)
         elif not self._kills:
             self._report(use, REASON_MEMORY, f"{above}, for {self._watch.grace_s:g} s and more")
@@ -261,9 +263,7 @@ class Watchdog:
         ended, failed = [], []
         for pid in pids:
             whose = self.owners.get(pid)
-            reason = (
-                "it is not known whose it is" if whose is None else self._end(pid, whose, self._watch.proc)
-            )
+            reason = "its container is unknown" if whose is None else self._end(pid, whose, self._watch.proc)
             if reason:
                 failed.append(f"{pid} ({reason})")
             else:
@@ -333,7 +333,7 @@ class Watchdog:
             elif before_mib and not published_mib:
                 self._report_on_node(
                     REASON_NO_FOREIGN,
-                    f"GPU {device.label} ({device.uuid}): no memory is used without an allocation any more",
+                    f"GPU {device.label} ({device.uuid}): no memory is used without an allocation",
                     "Normal",
                     cause=foreign_cause(device.uuid),
                 )
@@ -358,7 +358,7 @@ class Watchdog:
     def _users(self, foreign: Foreign) -> str:
         users = [_processes(pids, self._pod_of(whose)) for whose, pids in foreign.pids.items()]
         if foreign.ended_mib:
-            users.append(_processes(foreign.ended_pids, "ended, its memory is not freed"))
+            users.append(_processes(foreign.ended_pids, "ended, but its memory was not freed"))
         users += [f"{holder} (above its share)" for holder in sorted(set(foreign.excess_by))]
         if foreign.unlisted_mib >= FOREIGN_LEAST_MIB:
             users.append(f"something that the driver does not list ({foreign.unlisted_mib} MiB)")
