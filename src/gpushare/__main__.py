@@ -11,33 +11,33 @@ from gpushare import __version__
 from gpushare.process.lazy_import import deferring, initialize_later
 from gpushare.process.nesting import accept_deep_json
 
-_TOOLS: Final = "tools, for people"
+_TOOLS: Final = "tools"
 #: Role → (module with ``main(argv) -> int``, what it is), by what they are there for.
 GROUPS: Final = {
     "processes, which the charts run": {
-        "scheduler": ("gpushare.scheduler.__main__", "the extender beside kube-scheduler"),
+        "scheduler": ("gpushare.scheduler.__main__", "the scheduler extender, next to kube-scheduler"),
         "node-agent": ("gpushare.nodeagent.__main__", "the device plugin of one node"),
         "admission": (
             "gpushare.admission.__main__",
-            "the admission webhook, for clusters without policies of their own",
+            "the admission webhook, for clusters without admission policies",
         ),
         "dashboard": (
             "gpushare.dashboard.__main__",
-            "a page that shows all GPUs, who holds what and who waits",
+            "a web page with all GPUs, their allocations and pending pods",
         ),
-        "uninstall": ("gpushare.uninstall.__main__", "takes from the nodes what the node agents wrote"),
+        "uninstall": ("gpushare.uninstall.__main__", "removes from nodes what the node agents wrote"),
     },
     _TOOLS: {
-        "inspect": ("gpushare.inspect.__main__", "who holds what: `kubectl inspect cgpu`"),
-        "doctor": ("gpushare.doctor.__main__", "what is wrong with a cluster or a node, and what to do"),
-        "config": ("gpushare.config.__main__", "what can be set, what is set, whether a file is right"),
+        "inspect": ("gpushare.inspect.__main__", "shows allocations: `kubectl inspect cgpu`"),
+        "doctor": ("gpushare.doctor.__main__", "checks a cluster or a node and suggests fixes"),
+        "config": ("gpushare.config.__main__", "shows and validates configuration"),
         "simulate": (
             "gpushare.simulate.__main__",
-            "where pods would land, and how many more nodes would be enough",
+            "simulates where pods would land, and how many more nodes would suffice",
         ),
         "node-template": (
             "gpushare.nodetemplate.__main__",
-            "what cluster-autoscaler or Karpenter must know of nodes that are not there yet",
+            "node templates for cluster-autoscaler and Karpenter, for scaling from zero",
         ),
     },
     "to try it": {
@@ -53,12 +53,12 @@ _PIPE_CLOSED: Final = 141
 _EXAMPLES: Final = """\
 examples:
   gpushare playground                        a cluster to try everything in; Ctrl-C ends it
-  gpushare inspect -d                        who holds what of every GPU
-  gpushare doctor                            the cluster of your kubeconfig, looked over
-  gpushare config show scheduler             what holds there, and where each value comes from
+  gpushare inspect -d                        allocations of every GPU, by pod
+  gpushare doctor                            checks the cluster of your kubeconfig
+  gpushare config show scheduler             its effective options, and where each value comes from
 
 Options come from flags, the environment (GPUSHARE_…) and a file (--config).
-To read on: docs/guide/install.md, docs/guide/configuration.md, docs/guide/doctor.md, docs/guide/logs.md"""
+Documentation: docs/guide/install.md, docs/guide/configuration.md, docs/guide/doctor.md, docs/guide/logs.md"""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -72,7 +72,9 @@ def main(argv: list[str] | None = None) -> int:
         print(f"gpushare {__version__}")
         return 0
     if role not in ROLES:
-        print(f"gpushare: no role {role!r}{_meant(role)}; there are {', '.join(ROLES)}", file=sys.stderr)
+        print(
+            f"gpushare: unknown role {role!r}{_meant(role)}; use one of {', '.join(ROLES)}", file=sys.stderr
+        )
         return 2
     accept_deep_json()
     try:
@@ -81,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         if missing.name != ROLES[role][0].partition(".")[0]:
             raise
         print(
-            f"gpushare: {role} is not installed here; it comes with a checkout, not with images",
+            f"gpushare: {role} is not installed: it is part of a checkout, not of the images",
             file=sys.stderr,
         )
         return 2
@@ -100,7 +102,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _meant(role: str) -> str:
     """`` (did you mean doctor?)``, or nothing where no role is near."""
-    import difflib  # for a slip alone
+    import difflib  # only for a misspelt role
 
     near = difflib.get_close_matches(role, ROLES, 1)
     return f" (did you mean {near[0]}?)" if near else ""

@@ -169,7 +169,7 @@ def test_the_playground_is_not_in_it(image: Unpacked) -> None:
     result = image.run(*arguments(image, ["playground"]))
     assert (result.returncode, result.stderr) == (
         2,
-        "gpushare: playground is not installed here; it comes with a checkout, not with images\n",
+        "gpushare: playground is not installed: it is part of a checkout, not of the images\n",
     )
 
 

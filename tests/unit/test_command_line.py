@@ -14,9 +14,9 @@ from gpushare.inspect.__main__ import main as inspect_main
 @pytest.mark.parametrize(
     ("role", "expected"),
     [
-        ("doctr", "no role 'doctr' (did you mean doctor?); there are scheduler, "),
-        ("nodeagent", "no role 'nodeagent' (did you mean node-agent?); there are scheduler, "),
-        ("completion", "no role 'completion'; there are scheduler, "),
+        ("doctr", "unknown role 'doctr' (did you mean doctor?); use one of scheduler, "),
+        ("nodeagent", "unknown role 'nodeagent' (did you mean node-agent?); use one of scheduler, "),
+        ("completion", "unknown role 'completion'; use one of scheduler, "),
     ],
 )
 def test_a_misspelt_role_is_reported_with_the_nearest_one(

@@ -11,7 +11,7 @@ from gpushare.options.shared import ACCESS, LOGGING
 _RIGHTS: Final = """\
 permissions that its ServiceAccount needs:
   Role in its namespace:
-    secrets                          get, patch   the one of --secret; the chart makes it, empty
+    secrets                          get, patch   the one of --secret; the chart creates it, empty
     pods                             get          only before Kubernetes 1.30: node of a node agent's pod
   ClusterRole:
     admissionregistration.k8s.io
@@ -25,15 +25,15 @@ ports: 9443 reviews (TLS), 9452 /metrics, and /healthz /readyz without --probes-
 needs no writable folder and no capability
 
 example:
-  gpushare admission --config gpushare.yaml         # in a pod of the cluster; the chart starts it
+  gpushare admission --config gpushare.yaml         # in a pod of the cluster (the chart starts it)
 what it checks and writes: docs/guide/admission.md
-what each option means: docs/guide/configuration.md
+options: docs/reference/options.md; where values come from: docs/guide/configuration.md
 """
 
 ROLE: Final = Role(
     "admission",
     "Admission webhook for clusters without the policy APIs: sets the scheduler of GPU pods, rejects requests that can\n"
-    "never be met, and protects allocation annotations. Makes and renews its own certificate.",
+    "never be met, and protects allocation annotations. Creates and renews its own certificate.",
     (
         *ACCESS,
         Option(

@@ -19,17 +19,17 @@ _EPILOG: Final = """\
 Options come from flags, then the environment, then the file, then their defaults.
 
 examples:
-  gpushare config check gpushare.yaml             # every mistake at once; exit code 2 where there is one
+  gpushare config check gpushare.yaml             # reports every mistake; exit code 2 if there is one
   gpushare config show scheduler --config gpushare.yaml --unit 128MiB
   gpushare config schema node-agent > node-agent.schema.json
-what each option means: docs/guide/configuration.md
+options: docs/reference/options.md; where values come from: docs/guide/configuration.md
 """
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=_PROGRAM,
-        description="What can be set, what is set and by whom, and whether a file is right.",
+        description="Shows the options of a role and where their values come from, and validates configuration files.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -41,10 +41,10 @@ def _parser() -> argparse.ArgumentParser:
         "role", nargs="?", choices=tuple(ROLES), metavar="ROLE", help=f"one of {', '.join(ROLES)}"
     )
     one = commands.add_parser(
-        "show", help="what holds for ROLE with these options, and where each comes from"
+        "show", help="the effective values of ROLE with these options, and where each comes from"
     )
     one.add_argument("role", choices=tuple(ROLES), metavar="ROLE", help=f"one of {', '.join(ROLES)}")
-    one = commands.add_parser("check", help="whether FILE is right")
+    one = commands.add_parser("check", help="validate FILE")
     one.add_argument("file", type=Path, metavar="FILE", help="YAML or JSON")
     return parser
 
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             role = installed_role_of(options.role)
             if role is None:
                 raise InvalidSettings(
-                    [f"{options.role} is not installed here; it comes with a checkout, not with images"]
+                    [f"{options.role} is not installed: it is part of a checkout, not of the images"]
                 )
             print(_shown(role, rest, os.environ))
         else:
@@ -113,7 +113,7 @@ def _check(file: Path) -> int:
     problems = check_file(file)
     if problems:
         return refuse(_PROGRAM, InvalidSettings(problems))
-    print(f"{file}: right")
+    print(f"{file}: valid")
     unknown = unread(os.environ)
     if unknown:
         print(f"{_PROGRAM}: unknown variables: {_with_meant(unknown)}", file=sys.stderr)

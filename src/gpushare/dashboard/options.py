@@ -10,14 +10,16 @@ from gpushare.options.shared import ACCESS, LOGGING
 _RIGHTS: Final = """\
 permissions that its ServiceAccount needs:
   nodes, pods                      list, watch
+  resourceclaims, deviceclasses    list, watch
+  serviceaccounts/token            create        of gpushare-reader: reasons of pending pods
   leases (the one of --lease)      get           only with several schedulers
 port: 9453 the page, and /healthz /readyz /metrics unless they have addresses of their own
 needs no writable directory and no capability
 
 example:
-  gpushare dashboard --token-file token --kubeconfig ~/.kube/config   # outside the cluster; in it the chart starts it
+  gpushare dashboard --token-file token --kubeconfig ~/.kube/config   # outside the cluster (inside, the chart starts it)
 how to reach and read it: docs/guide/dashboard.md
-what each option means: docs/guide/configuration.md
+options: docs/reference/options.md; where values come from: docs/guide/configuration.md
 """
 
 ROLE: Final = Role(

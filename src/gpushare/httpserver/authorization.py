@@ -49,7 +49,7 @@ class Readers:
         if not token:
             raise Refusal(
                 401,
-                f"{path} is not for everybody: show a token of ServiceAccount {names.READER_ACCOUNT} for the audience {names.READER_AUDIENCE} in "
+                f"{path} requires a token of ServiceAccount {names.READER_ACCOUNT} for the audience {names.READER_AUDIENCE} in "
                 f"the header {names.READER_HEADER}, as the kubectl plugin does",
             )
         now_s = self._clock.monotonic()
@@ -71,7 +71,7 @@ class Readers:
         self._places = min(self._places + _PER_SECOND * (now_s - self._refilled_s), float(_BURST))
         self._refilled_s = now_s
         if self._places < 1.0:
-            raise Refusal(503, "too many tokens that were not seen before; ask again in a second")
+            raise Refusal(503, "too many unknown tokens at once; retry in a second")
         self._places -= 1.0
 
     async def _ask(self, token: str, path: str) -> Refusal | None:
@@ -80,11 +80,11 @@ class Readers:
             if caller is None:
                 return Refusal(
                     401,
-                    f"the token in {names.READER_HEADER} is none of this cluster for the audience {names.READER_AUDIENCE}, or has expired",
+                    f"the token in {names.READER_HEADER} is not valid in this cluster for the audience {names.READER_AUDIENCE}, or has expired",
                 )
             if await self._reviews.may_get(caller, path):
                 return None
         except KubeError as error:
             # Not cached: it says nothing about the token.
-            raise Refusal(503, f"it cannot be checked who asks for {path}: {error}") from error
+            raise Refusal(503, f"cannot authenticate the request for {path}: {error}") from error
         return Refusal(403, f"{caller.username} may not get the non-resource URL {path}")

@@ -32,7 +32,7 @@ async def read_body(receive: Receive, most_bytes: int, coming: Coming | None = N
             raise Refusal(400, "the body was cut off")
         coming.add(message.get("body", b""))
         if coming.is_dropped:
-            raise Refusal(503, "too many large bodies come at once; send it again later")
+            raise Refusal(503, "too many large requests at once; retry later")
         if coming.size > most_bytes:
             raise Refusal(413, f"a body above {most_bytes} bytes is not read")
         more = message.get("more_body", False)

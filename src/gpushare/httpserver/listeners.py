@@ -28,7 +28,9 @@ def kind_of(path: str) -> str:
 
 def elsewhere(path: str, pages: Collection[str]) -> str:
     """Why a listener with ``pages`` does not serve ``path``; empty if it does."""
-    return "" if kind_of(path) in pages else f"no {path} at this port; another one of the pod has it"
+    return (
+        "" if kind_of(path) in pages else f"no {path} on this port; it is served on another port of the pod"
+    )
 
 
 def doors(general: Address | None, apart: Mapping[str, Address | None]) -> list[Door]:

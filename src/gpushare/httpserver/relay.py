@@ -71,7 +71,7 @@ class Relay:
         if asked is None:
             of_one = sum(one.token == get.token for one in kind.asked)
             if len(kind.asked) >= _MOST_WAITING or of_one >= _MOST_OF_ONE:
-                return Answer(503, TEXT, b"too much is asked at once; ask again in a second\n")
+                return Answer(503, TEXT, b"too many requests at once; retry in a second\n")
             asked = kind.asked[get] = asyncio.create_task(self._asked(kind, get))
         # The first requester may disconnect; others wait for the same response.
         return await asyncio.shield(asked)
@@ -85,7 +85,7 @@ class Relay:
                     async with asyncio.timeout(_ANSWER_S):
                         answer = await self._ask(get)
                 except (OSError, EOFError, ValueError, TimeoutError) as error:
-                    said = f"the process behind does not answer: {str(error) or type(error).__name__}\n"
+                    said = f"the main process does not respond: {str(error) or type(error).__name__}\n"
                     answer = Answer(503, TEXT, said.encode())
                 now_s = self._clock.monotonic()
                 kind.rests_until_s = now_s + min(_REST * (now_s - began_s), _MOST_REST_S)

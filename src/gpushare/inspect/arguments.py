@@ -24,7 +24,7 @@ Examples:
   kubectl inspect cgpu -d NODE          # of one node
   kubectl inspect cgpu --all            # also the nodes whose GPUs another device plugin serves
   kubectl inspect cgpu -o wide          # with compute per GPU, mode, GPU models and health
-  kubectl inspect cgpu -o json          # for programs (or yaml); docs/guide/inspect.md has the schema
+  kubectl inspect cgpu -o json          # for programs (or yaml); format: docs/reference/inspect-json.md
   kubectl inspect cgpu -w               # refreshed on every change
   kubectl inspect cgpu --fragmentation  # pods that are pending although free memory suffices in total, and which moves would admit them
   kubectl inspect cgpu --recommend      # requests recommended from usage history
@@ -62,7 +62,8 @@ Passed to kubectl: --context --kubeconfig --cluster --user --server (-s) --token
 $GPUSHARE_INSPECT_SCHEDULER, _INTERVAL, _HEADROOM, _MIN_HISTORY, _PROMETHEUS and _WINDOW set defaults of these flags, and
 $GPUSHARE_CONFIG names the file. A flag overrides a variable, a variable the file.
 $KUBECTL names the kubectl to use, if it is not the one on PATH. Colours are used on terminals only; $NO_COLOR turns them off.
-Exit status: 0 success, 1 failure (the reason is on stderr), 2 wrong command line.
+Exit status: 0 success, 1 failure (the reason is on stderr), 2 wrong command line, 130 interrupted,
+  141 output closed by its reader.
 """
 
 FORMATS: Final = ("wide", "json", "yaml")
@@ -180,15 +181,18 @@ def parse(arguments: Sequence[str], environ: Mapping[str, str] = _NOTHING) -> Op
         raise UsageError("", f"unknown output format {output!r}; use one of {', '.join(FORMATS)}")
     fragmentation = switches.get("--fragmentation", False)
     if fragmentation and (nodes or output == "wide" or switches.get("--details")):
-        raise UsageError("", "--fragmentation is about the whole cluster: without NODE, -d and -o wide")
+        raise UsageError(
+            "", "--fragmentation covers the whole cluster and cannot be combined with NODE, -d or -o wide"
+        )
     advise = switches.get("--recommend", False)
     if advise and (nodes or fragmentation or switches.get("--details") or output == "wide"):
         raise UsageError(
-            "", "--recommend is about all workloads: without NODE, -d, --fragmentation and -o wide"
+            "",
+            "--recommend covers all workloads and cannot be combined with NODE, -d, --fragmentation or -o wide",
         )
     advice_flags = [name for name in _ADVICE if name in values]
     if advice_flags and not advise:
-        raise UsageError("", f"{advice_flags[0]} goes with --recommend")
+        raise UsageError("", f"{advice_flags[0]} can only be used with --recommend")
     help_requested = switches.get("--help", False)
     if not help_requested:
         values = {**_configured_values(values.get("--config"), environ), **values}
@@ -218,7 +222,7 @@ def _all_nodes(switches: dict[str, bool], values: dict[str, str], nodes: list[st
         return False
     other = nodes or [view for view in VIEWS if switches.get(view) or view in values]
     if other:
-        raise UsageError("", f"--all is about the table of nodes: without {other[0]}")
+        raise UsageError("", f"--all applies to the table of nodes and cannot be combined with {other[0]}")
     return True
 
 
@@ -239,16 +243,19 @@ def _view(
     """The requested view, and the pod of ``--why``; raises ``UsageError``."""
     requested = [view for view in VIEWS if switches.get(view) or view in values]
     if len(requested) > 1:
-        raise UsageError("", f"{requested[0]} and {requested[1]} are different views; choose one of them")
+        raise UsageError("", f"{requested[0]} and {requested[1]} cannot be combined; choose one")
     if not requested or requested[0] in ("--fragmentation", "--recommend"):
         return "", ""
     view = requested[0]
     if nodes:
-        raise UsageError("", f"{view} is about pods: without NODE ({nodes[0]})")
+        raise UsageError("", f"{view} shows pods and cannot be combined with NODE ({nodes[0]})")
     if output == "wide" or (switches.get("--details") and view != "--why"):
-        raise UsageError("", f"{view} has no wider form: without {'-o wide' if output == 'wide' else '-d'}")
+        raise UsageError(
+            "",
+            f"{view} has no wide form and cannot be combined with {'-o wide' if output == 'wide' else '-d'}",
+        )
     if view == "--top" and switches.get("--watch") and not output:
-        raise UsageError("", "--top is live as it is: without -w, which goes with -o json and -o yaml")
+        raise UsageError("", "--top is already live; use -w only with -o json or -o yaml")
     if view != "--why":
         return view.removeprefix("--"), ""
     # kubectl accepts pod/NAME, too.

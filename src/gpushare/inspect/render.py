@@ -152,7 +152,7 @@ def _offered_twice(nodes: Sequence[Node], cluster: ClusterUsage) -> "list[str]":
     """A warning for each node in the table whose GPUs another device plugin offers, too."""
     shown = {node.name for node in cluster.nodes}
     return [
-        f"node {node.metadata.name}: another device plugin offers its GPUs, too ({offer_text(offered)}); `gpushare doctor` says what to do"
+        f"node {node.metadata.name}: another device plugin also offers its GPUs ({offer_text(offered)}); `gpushare doctor` says what to do"
         for node in nodes
         if node.metadata.name in shown and (offered := offered_by_others(node))
     ]

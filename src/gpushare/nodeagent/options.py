@@ -25,15 +25,15 @@ _EXAMPLES: Final = """\
 examples:
   gpushare node-agent --node worker-1              # on that node, as root; in the cluster the chart starts it
   gpushare node-agent --node worker-1 --config gpushare.yaml
-what each option means: docs/guide/configuration.md
+options: docs/reference/options.md; where values come from: docs/guide/configuration.md
 isolation: docs/guide/isolation.md
 """
 
 ROLE: Final = Role(
     "node-agent",
-    "Device plugin of one node: shares its NVIDIA GPUs as the node's label asks.",
+    "Device plugin of one node: shares its NVIDIA GPUs according to the node's label.",
     (
-        Option("node", TEXT, "name of this node", absent="none, it must be given", variables=("NODE_NAME",)),
+        Option("node", TEXT, "name of this node", absent="none (required)", variables=("NODE_NAME",)),
         *ACCESS,
         Option(
             "kubelet-dir",
@@ -113,7 +113,7 @@ ROLE: Final = Role(
         Option(
             "isolation",
             CHOICE,
-            "isolation backend on nodes in the modes cgpu, core_mem and mps: none, our libraries (preload), NVIDIA's MPS, "
+            "isolation backend on nodes in the modes cgpu, core_mem, mps and dra: none, our libraries (preload), NVIDIA's MPS, "
             "the driver's own limits per cgroup (driver: memory only), or that of the mode (auto)",
             AskedIsolation.NONE.value,
             choices=tuple(one.value for one in AskedIsolation),
@@ -181,8 +181,8 @@ ROLE: Final = Role(
         Option(
             "reclaim",
             CHOICE,
-            "what to do about containers that use more GPU memory than they request, which other pods have requested: wait until they give it "
-            "back, or kill their processes after --watchdog-grace",
+            "how to reclaim memory that containers use above their request and that other pods have requested: wait for them to release it, "
+            "or kill their processes after --watchdog-grace",
             "kill",
             choices=RECLAIM_POLICIES,
             group=_ISOLATION,

@@ -50,14 +50,14 @@ def _sections(path: Path, problems: list[str]) -> dict[str, dict[str, Any]]:
     if whole is None:
         return {}
     if not isinstance(whole, dict):
-        problems.append(f"{path}: give a mapping, with a section for each role: {', '.join(ROLES)}")
+        problems.append(f"{path}: must be a mapping with a section per role: {', '.join(ROLES)}")
         return {}
     sections: dict[str, dict[str, Any]] = {}
     for name, section in whole.items():
         if name not in ROLES:
-            problems.append(f"{path}: {name}: no role; there are {', '.join(ROLES)}")
+            problems.append(f"{path}: {name}: unknown role; use one of {', '.join(ROLES)}")
         elif section is not None and not isinstance(section, dict):
-            problems.append(f"{path}: {name}: give a mapping of its options, not {_kind(section)}")
+            problems.append(f"{path}: {name}: must be a mapping of its options, not {_kind(section)}")
         else:
             sections[name] = section or {}
     return sections
@@ -69,7 +69,7 @@ def _parsed(path: Path) -> Any:
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
             raise InvalidSettings(
-                [f"{path}: longer than {_MOST_BYTES} bytes; give a file with options alone"]
+                [f"{path}: longer than {_MOST_BYTES} bytes; the file must contain only options"]
             )
         text = raw.decode()
         if path.suffix == ".json":
@@ -110,8 +110,8 @@ def _read_section(path: Path, role: Role, section: dict[str, Any], problems: lis
         option = options.get(key)
         if option is None:
             near = _nearest(str(key), options)
-            hint = f"did you mean {near}?" if near else f"there are {', '.join(options)}"
-            problems.append(f"{where}: no option of this role; {hint}")
+            hint = f"did you mean {near}?" if near else f"use one of {', '.join(options)}"
+            problems.append(f"{where}: unknown option; {hint}")
             continue
         try:
             found[option.name] = Setting(option.read(raw), where)

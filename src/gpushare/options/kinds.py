@@ -178,6 +178,6 @@ FILES: Final = Kind(
     {"type": "array", "items": {"type": "string", "minLength": 1}}, several=True, show=_shown_list,
 )  # fmt: skip
 PLUGINS: Final = Kind(
-    "JSON", 'plugins by name, with a mapping of arguments each: {"prefer-label": {"label": "disk"}}', _plugins,
+    "JSON", 'a mapping of plugin names to arguments: {"prefer-label": {"label": "disk"}}', _plugins,
     {"type": "object", "additionalProperties": {"type": ["object", "null"]}}, show=lambda its: json.dumps(its, sort_keys=True),
 )  # fmt: skip

@@ -15,21 +15,20 @@ KUBECONFIG: Final = Option(
 )
 CONTEXT: Final = Option("context", TEXT, "context of the kubeconfig", absent="current-context")
 ACCESS: Final = (KUBECONFIG, CONTEXT)
-LOGGING: Final = (
-    Option(
-        "log-format",
-        CHOICE,
-        "log format, see docs/guide/logs.md",
-        "text",
-        choices=LAYOUTS,
-        group="logs",
-    ),
-    Option(
-        "log-level",
-        CHOICE,
-        "minimum level; debug also logs every extender request",
-        "info",
-        choices=LEVELS,
-        group="logs",
-    ),
+LOG_FORMAT: Final = Option(
+    "log-format",
+    CHOICE,
+    "log format, see docs/guide/logs.md",
+    "text",
+    choices=LAYOUTS,
+    group="logs",
 )
+LOG_LEVEL: Final = Option(
+    "log-level",
+    CHOICE,
+    "minimum level",
+    "info",
+    choices=LEVELS,
+    group="logs",
+)
+LOGGING: Final = (LOG_FORMAT, LOG_LEVEL)

@@ -2,39 +2,41 @@
 
 from typing import Final
 
+from msgspec import structs
+
 from gpushare.api.node.device import Placement
 from gpushare.options.kinds import ADDRESS, CHOICE, FILE, INTEGER, PLACE, PLUGINS, SECONDS, SWITCH, TEXT, UNIT
 from gpushare.options.option import Option, Role
-from gpushare.options.shared import ACCESS, LOGGING
+from gpushare.options.shared import ACCESS, LOG_FORMAT, LOG_LEVEL
 
 _MOVES: Final = "defragmentation"
 _SCALING: Final = "autoscaling"
 
 _EXAMPLES: Final = """\
 examples:
-  gpushare scheduler --kubeconfig ~/.kube/config   # outside the cluster; in it the chart starts it
+  gpushare scheduler --kubeconfig ~/.kube/config   # outside the cluster (inside, the chart starts it)
   gpushare scheduler --config gpushare.yaml --unit 128MiB
-what each option means: docs/guide/configuration.md
+options: docs/reference/options.md; where values come from: docs/guide/configuration.md
 how nodes and GPUs are chosen: docs/guide/placement.md
 """
 
 ROLE: Final = Role(
     "scheduler",
-    "Scheduler extender: finds the GPUs for each pod that asks for aliyun.com/gpu-mem, and binds it.",
+    "Scheduler extender: allocates GPUs to pods that request aliyun.com/gpu-mem, and binds the pods.",
     (
         *ACCESS,
-        Option("listen", ADDRESS, "where kube-scheduler asks; port 0: any", "127.0.0.1:9451"),
+        Option("listen", ADDRESS, "address for kube-scheduler (port 0: any free port)", "127.0.0.1:9451"),
         Option(
             "health-listen",
             ADDRESS,
-            "serve /metrics there too, and of probes and decisions what has no address of its own",
+            "serve /metrics there, and probes and decisions unless they have their own addresses",
             absent="nowhere",
         ),
         Option("probes-listen", ADDRESS, "serve /healthz and /readyz there", absent="at --health-listen"),
         Option(
             "decisions-listen",
             ADDRESS,
-            "serve decisions there, for those who show a token",
+            "serve decisions there; they require a token",
             absent="at --health-listen",
         ),
         Option("port-file", FILE, "write the port of --listen here once it is known", absent="nowhere"),
@@ -42,7 +44,7 @@ ROLE: Final = Role(
         Option(
             "isolated-max-pods",
             INTEGER,
-            "the most pods per GPU on nodes that isolate",
+            "maximum pods per GPU on isolated nodes",
             16,
             least=1,
             metavar="PODS",
@@ -50,14 +52,14 @@ ROLE: Final = Role(
         Option(
             "node-policy",
             CHOICE,
-            "which node comes first: the fullest, the emptiest, or the one of which most is left to what comes",
+            "placement policy between nodes: fullest first, emptiest first, or least fragmentation",
             Placement.BINPACK.value,
             choices=tuple(one.value for one in Placement),
         ),
         Option(
             "reservation-ttl",
             SECONDS,
-            "how long a share stays reserved for a Binding that is not seen",
+            "how long a share stays reserved while its Binding has not been observed",
             15.0,
             above=0,
             most=3600,
@@ -65,21 +67,21 @@ ROLE: Final = Role(
         Option(
             "lease",
             PLACE,
-            "the Lease by which the kube-scheduler beside this extender leads: only the leader's ends or moves pods for "
-            "others, and writes status and deletion costs of ResourcePolicies",
-            absent="there is one alone",
+            "leader-election Lease of the accompanying kube-scheduler: only the leader's extender evicts pods, and writes "
+            "the status and deletion costs of ResourcePolicies",
+            absent="this is the only replica",
         ),
         Option(
             "defragmentation",
             SWITCH,
-            "evict pods for one that waits, as their budgets allow",
+            "evict pods, within their PodDisruptionBudgets, so that a pending pod fits",
             False,
             group=_MOVES,
         ),
         Option(
             "defragmentation-interval",
             SECONDS,
-            "between two acts at the least",
+            "minimum interval between runs",
             300.0,
             least=1,
             most=86400,
@@ -88,7 +90,7 @@ ROLE: Final = Role(
         Option(
             "defragmentation-min-pending",
             SECONDS,
-            "how long a pod waits before others move for it",
+            "how long a pod must be pending before others are evicted for it",
             120.0,
             least=0,
             most=86400,
@@ -97,7 +99,7 @@ ROLE: Final = Role(
         Option(
             "defragmentation-max-evictions",
             INTEGER,
-            "pods that move in one act at most",
+            "maximum evictions per run",
             2,
             least=1,
             most=2,
@@ -107,22 +109,22 @@ ROLE: Final = Role(
         Option(
             "startup-taint",
             SWITCH,
-            "take the startup taint from nodes whose GPUs are registered",
+            "remove the startup taint from nodes whose GPUs are registered",
             False,
             group=_SCALING,
         ),
         Option(
             "placeholder-pods",
             TEXT,
-            "the namespace in which placeholder pods are made for pods that no single GPU holds",
-            absent="none are made",
+            "namespace in which to create placeholder pods, for pods that fit no single GPU",
+            absent="none are created",
             metavar="NAMESPACE",
             group=_SCALING,
         ),
         Option(
             "placeholder-pods-group-label",
             TEXT,
-            "node label of which equal values mean equal GPUs",
+            "node label whose value identifies nodes with the same GPUs",
             "node.kubernetes.io/instance-type",
             metavar="LABEL",
             group=_SCALING,
@@ -130,7 +132,7 @@ ROLE: Final = Role(
         Option(
             "placeholder-pods-min-pending",
             SECONDS,
-            "how long a pod waits before it gets a placeholder pod",
+            "how long a pod must be pending before a placeholder pod is created",
             30.0,
             least=0,
             most=86400,
@@ -139,7 +141,7 @@ ROLE: Final = Role(
         Option(
             "placeholder-pods-max",
             INTEGER,
-            "placeholder pods at one time at most",
+            "maximum number of placeholder pods",
             10,
             least=1,
             most=100,
@@ -149,14 +151,15 @@ ROLE: Final = Role(
         Option(
             "plugins",
             PLUGINS,
-            "scheduler plugins of others that are enabled, in the order in which they are called, with their arguments",
+            "enabled third-party scheduler plugins with their arguments, in call order",
             {},
         ),
-        *LOGGING,
+        LOG_FORMAT,
+        structs.replace(LOG_LEVEL, help=f"{LOG_LEVEL.help}; debug also logs every extender request"),
     ),
     groups={
-        _MOVES: "pods that move so that one fits that waits",
-        _SCALING: "what cluster-autoscaler cannot know by itself",
+        _MOVES: "evicting pods so that a pending pod fits",
+        _SCALING: "cooperation with cluster-autoscaler",
     },
     epilog=_EXAMPLES,
 )

@@ -149,4 +149,4 @@ async def _get(session: Session, path: str, kind: type[T], params: Mapping[str, 
     try:
         return msgspec.json.decode(answer, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MalformedAnswer(path, f"the answer is not what was asked for ({error})") from error
+        raise MalformedAnswer(path, f"unexpected response ({error})") from error

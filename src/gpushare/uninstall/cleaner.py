@@ -61,7 +61,7 @@ class Outcome(Enum):
     """Result of the clean-up."""
 
     CLEAN = "nothing is left on the nodes"
-    INSTALLED_AGAIN = "the agents are installed again, their nodes are left to them"
+    INSTALLED_AGAIN = "node agents have been reinstalled; their nodes are not cleaned up"
     UNFINISHED = "some nodes are not clean"
 
 
@@ -106,7 +106,7 @@ class Cleaner:
             left = sorted(self._dirty_s)
             more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
             logger.error(
-                "not clean after %g s: %s%s; see their kubelets, then remove label %s from them",
+                "not clean after %g s: %s%s; check their kubelets, then remove the label %s from them",
                 self._pace.patience_s,
                 ", ".join(left[:_MOST_NAMED]) or "agents or the API server",
                 more,
@@ -121,7 +121,7 @@ class Cleaner:
         while running := await self._insist(self._cluster.count_agents):
             if self._clock.monotonic() >= deadline_s:
                 logger.warning(
-                    "agents that have not ended after %g s (nodes that are lost?): %d; going on without them",
+                    "agents that are still running after %g s (lost nodes?): %d; continuing without them",
                     self._pace.agents_s,
                     running,
                 )

@@ -10,8 +10,8 @@ from gpushare.options.shared import ACCESS, LOGGING
 _EXAMPLES: Final = """\
 example:
   gpushare uninstall --namespace kube-system       # once the agents are gone; the chart starts it when it is uninstalled
-what is taken away, and when: docs/guide/install.md
-what each option means: docs/guide/configuration.md
+what is removed, and when: docs/guide/install.md
+options: docs/reference/options.md; where values come from: docs/guide/configuration.md
 """
 
 ROLE: Final = Role(

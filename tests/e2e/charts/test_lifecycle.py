@@ -261,7 +261,7 @@ def test_a_new_installation_right_after_an_uninstall_is_not_cleaned_up(
             process.terminate()
             output = process.communicate(timeout=30 * SLOWNESS)[1]
     assert f"the agents' DaemonSet is in namespace {NAMESPACE}" in output
-    assert "the agents are installed again" in output
+    assert "node agents have been reinstalled" in output
     assert "were described by agents" not in output
     assert f"DaemonSet/{NAMESPACE}/{names.DAEMON_SET_NAME}" in objects(clean)
     wait_for(

@@ -166,7 +166,7 @@ def test_a_response_of_something_other_than_an_api_server_is_reported(
 ) -> None:
     kubectl.answer("*", answer)
     complaint = failed(inspect_cgpu())
-    assert complaint.startswith("error: answer to /api/v1/nodes: is not what an API server sends (")
+    assert complaint.startswith("error: answer to /api/v1/nodes: is not a valid API server response (")
 
 
 def test_missing_kubectl_is_reported(inspect_cgpu: Run, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_absent_objects_are_named() -> None:
         "not installed in namespace gpu, and so not checked: DaemonSet gpushare-device-plugin-ds"
     )
     messages = {one.check: one.message for one in examine(sound(nodes=[BARE], pods=[]), CHECKS)}
-    assert messages["node-agents"] == f"no node is labelled {names.LABEL_MODE}, so there was none to check"
+    assert messages["node-agents"] == f"no node has the label {names.LABEL_MODE}; nothing to check"
 
 
 def test_a_playground_needs_no_charts() -> None:

@@ -113,7 +113,7 @@ def owner(kind: str, uid: str, **spec: Any) -> Json:
 
 
 JOB = "Job/j"
-NEVER = "it never gets enough pods: 5 must run together, but "
+NEVER = "it can never be complete: 5 pods must run together, but "
 
 
 @pytest.mark.parametrize(

@@ -76,5 +76,7 @@ def test_lists_of_options_are_left_out_if_another_page_has_all_of_them() -> None
 
 def test_a_role_without_help_is_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command_line, "ROLES", {"nobody": ("x", "y")})
-    with pytest.raises(HelpFailed, match="gpushare nobody --help ended with 2: gpushare: no role 'nobody'"):
+    with pytest.raises(
+        HelpFailed, match="gpushare nobody --help ended with 2: gpushare: unknown role 'nobody'"
+    ):
         command_line.page(Path(PROJECT))

@@ -72,7 +72,7 @@ def test_a_valid_command_has_no_fault(command: str) -> None:
         ("gpushare config show scheduler --untt 1", "--untt"),
         ("gpushare inspect --wait", "--wait"),
         ("kubectl inspect cgpu --why", "--why needs a value"),
-        ("kubectl inspect cgpu NODE --fragmentation", "without NODE"),
+        ("kubectl inspect cgpu NODE --fragmentation", "cannot be combined with NODE"),
         ("kubectl inspect cgpu completion tcsh", "name a shell"),
         ("kubectl gett pods", "no command gett"),
         ("kubectl rollout again", "rollout has no command again"),

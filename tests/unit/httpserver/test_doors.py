@@ -30,4 +30,7 @@ def test_pages_with_their_own_address_are_answered_only_there() -> None:
 
 def test_a_request_at_the_wrong_port_gets_a_hint() -> None:
     assert elsewhere("/healthz", {PROBES}) == ""
-    assert elsewhere("/metrics", {PROBES, REST}) == "no /metrics at this port; another one of the pod has it"
+    assert (
+        elsewhere("/metrics", {PROBES, REST})
+        == "no /metrics on this port; it is served on another port of the pod"
+    )

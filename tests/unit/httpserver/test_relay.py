@@ -137,7 +137,7 @@ async def test_a_backend_that_does_not_respond_is_reported_and_tried_again():
     backend.fault = ConnectionRefusedError(111, "Connection refused")
     response = await backend.relay.answer(HEALTH)
     assert response.status == 503
-    assert response.body == b"the process behind does not answer: [Errno 111] Connection refused\n"
+    assert response.body == b"the main process does not respond: [Errno 111] Connection refused\n"
     backend.fault = None
     backend.now_s += FRESH_S
     assert (await backend.relay.answer(HEALTH)).status == 200

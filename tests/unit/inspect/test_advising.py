@@ -244,7 +244,10 @@ def test_unreadable_claims_are_named_and_their_nodes_hold_no_pending_pod() -> No
 
 def test_the_length_of_the_history_and_of_the_window_is_reported() -> None:
     text, _ = shown("--recommend")
-    assert "The longest history of a pod is 2 h; recommendations are as representative as that time." in text
+    assert (
+        "The longest history of a pod is 2 h; recommendations are only as representative as that period."
+        in text
+    )
 
     begins = int(time.time()) - 5 * 3600 - 10
     windowed = answer("web", 2000, 0, 7200) | {"from": begins}
@@ -321,8 +324,8 @@ def test_an_agent_without_samples_is_named() -> None:
     idle = answer("web", 2000, 0, 7200) | {"looked": 0, "containers": []}
     _, remarks = shown("--recommend", **{"/api/v1/nodes/n:9452/proxy/usage": idle})
     assert (
-        "warning: node n: its node agent does not sample GPU processes (nodeAgent.watchdog.policy=off, a node that "
-        "shares no GPUs, or it has just started)" in remarks
+        "warning: node n: its node agent is not sampling GPU processes (nodeAgent.watchdog.policy=off, a node without "
+        "shared GPUs, or an agent that has just started)" in remarks
     )
 
 
@@ -365,7 +368,7 @@ def test_compute_has_columns_if_a_pod_requests_it() -> None:
     [
         (KubectlFailed("p", "error: boom"), "cannot be read: error: boom"),
         (b"{", "cannot be read"),
-        (answer("web", 1, 0, 1, version=2), "speaks version 2, this command 1"),
+        (answer("web", 1, 0, 1, version=2), "uses version 2 of the format, this command version 1"),
     ],
 )
 def test_an_agent_with_a_useless_answer_is_named(response: Any, why: str) -> None:

@@ -78,19 +78,19 @@ def test_command_line_is_read_as_kubectl_reads_it(typed: str, options: Options) 
         (["--why"], "flag --why needs a value"),
         (["--why", "-d"], "flag --why needs a value"),
         (["pod", "--why", "-d"], "flag --why needs a value"),
-        (["--why", "-d", "pod", "n1"], "--why is about pods: without NODE (n1)"),
+        (["--why", "-d", "pod", "n1"], "--why shows pods and cannot be combined with NODE (n1)"),
         (["a", "b"], "at most one node can be named, not 2: a b"),
         ([""], "the name of the node is empty"),
         (["-d=maybe"], "flag --details is true or false, not 'maybe'"),
         (
             ["--recommend", "-d"],
-            "--recommend is about all workloads: without NODE, -d, --fragmentation and -o wide",
+            "--recommend covers all workloads and cannot be combined with NODE, -d, --fragmentation or -o wide",
         ),
         (
             ["--fragmentation", "-o", "wide"],
-            "--fragmentation is about the whole cluster: without NODE, -d and -o wide",
+            "--fragmentation covers the whole cluster and cannot be combined with NODE, -d or -o wide",
         ),
-        (["--headroom=1"], "--headroom goes with --recommend"),
+        (["--headroom=1"], "--headroom can only be used with --recommend"),
         (["--interval=0"], "--interval=0 is not a number of seconds from 0.1 to 86400"),
         (["--interval=1h"], "--interval=1h is not a number of seconds from 0.1 to 86400"),
     ],
@@ -142,7 +142,7 @@ def test_all_invalid_settings_are_reported_together_and_help_works_regardless(
         parse(["--config", str(file)], environ)
     assert str(caught.value).split("\nerror: ") == [
         f'{file}: inspect.headroom: the text "3": give a number from 0 to 400',
-        f"{file}: inspect.intervall: no option of this role; did you mean interval?",
+        f"{file}: inspect.intervall: unknown option; did you mean interval?",
         "GPUSHARE_INSPECT_SCHEDULER ack-co-scheduler: give NAMESPACE/NAME of a Service",
         "GPUSHARE_INSPECT_MIN_HISTORY 1w: give a duration, such as 90s, 30m or 1d",
         "GPUSHARE_INSPECT_PROMETHEUS prometheus:9090: give http://HOST:PORT, or a path of the API server's proxy",

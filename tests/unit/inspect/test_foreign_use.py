@@ -47,7 +47,7 @@ def test_tables_come_with_a_warning_that_names_it(arguments: list[str]) -> None:
         f"warning: node n: 9024 MiB of GPU 0 are used without an allocation by {BY}: 6 of its 15 units can be allocated",
     )
     if arguments == ["--fragmentation"]:
-        assert "6 GiB are free on 1 GPU, 6 GiB of them together." in text
+        assert "6 GiB are free on 1 GPU; the most on one GPU is 6 GiB." in text
 
 
 @pytest.mark.parametrize("arguments", [[], ["-d"]])

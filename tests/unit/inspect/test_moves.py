@@ -143,7 +143,7 @@ def test_the_report_names_each_pending_pod_and_the_sums() -> None:
     assert "equal whole parts" in lines["odd"]
     assert "1 would fit after moves, 1 is blocked by something other than capacity, 1 would not fit" in text
     # Without pods there are no sums.
-    room = "\n\n8 GiB are free on 2 GPUs, 5 GiB of them together.\n"
+    room = "\n\n8 GiB are free on 2 GPUs; the most on one GPU is 5 GiB.\n"
     assert fragments(cluster, nodes, pods, []) == f"No pod that requests GPU memory is pending.{room}"
     assert fragments(cluster, nodes, pods, waiting, namespace="x") == (
         f"No pod that requests GPU memory is pending in namespace x.{room}"

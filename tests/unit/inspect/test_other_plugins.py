@@ -81,12 +81,12 @@ def test_a_node_served_by_both_is_in_one_table_with_a_warning() -> None:
     both["status"]["capacity"]["nvidia.com/gpu"] = "1"
     text, remarks = shown([both], "--all")
     assert remarks == (
-        "warning: node ours: another device plugin offers its GPUs, too (nvidia.com/gpu: 1); `gpushare doctor` says what to do",
+        "warning: node ours: another device plugin also offers its GPUs (nvidia.com/gpu: 1); `gpushare doctor` says what to do",
     )
     assert text == shown([OURS])[0]
 
 
 @pytest.mark.parametrize("arguments", [["--all", "n1"], ["--all", "--pods"], ["--all", "--why", "pod"]])
 def test_the_flag_applies_to_the_table_of_nodes(arguments: list[str]) -> None:
-    with pytest.raises(UsageError, match="--all is about the table of nodes"):
+    with pytest.raises(UsageError, match="--all applies to the table of nodes"):
         parse(arguments)

@@ -136,13 +136,13 @@ async def test_a_pending_pod(browser: Browser, world: World) -> None:
         "deleting pod default/there (7 GiB) would be enough" in shown.text
     )
     assert ": 0 fit, 2 do not" in shown.text
-    assert "(1 more node not passed on by kube-scheduler: " in shown.text
+    assert "(1 more node not offered by kube-scheduler: " in shown.text
     assert "1      no single GPU has 8 GiB free               n1 (largest free: 4 GiB on GPU 0)" in shown.text
     assert "n2    asks for 8 GiB, the largest GPU has 2 GiB" in each.text
     assert document["source"] == "scheduler"
     assert [one["node"] for one in document["record"]["nodes"]] == ["n1", "n2"]
     world.decisions.of("uid-waits").each = None  # type: ignore[union-attr]
-    assert "is no longer stored" in why(kubectl, options("--why", "waits", "-d"), PLAIN).text
+    assert "results are no longer stored" in why(kubectl, options("--why", "waits", "-d"), PLAIN).text
 
 
 async def test_a_bound_pod_and_one_whose_binding_failed(browser: Browser, world: World) -> None:
@@ -297,8 +297,8 @@ async def test_a_finished_pod_is_explained_by_its_annotations(browser: Browser, 
             "there is no Service ack-co-scheduler in namespace",
         ),
         ("error: dial tcp: refused", "the scheduler does not answer: dial tcp: refused"),
-        (b"<html>", "what answers at Service kube-system/ack-co-scheduler is no gpushare scheduler"),
-        (b"[]", "is no gpushare scheduler"),
+        (b"<html>", "Service kube-system/ack-co-scheduler is not a gpushare scheduler"),
+        (b"[]", "is not a gpushare scheduler"),
     ],
 )
 async def test_the_reason_why_the_scheduler_did_not_answer_is_reported(

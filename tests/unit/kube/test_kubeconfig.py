@@ -312,7 +312,7 @@ BREAKAGES: dict[str, tuple[object, str, str]] = {
     "has a password": (
         config(user={"username": "a", "password": "b"}),
         "users[me].user.username",
-        "takes no passwords",
+        "no longer supports basic authentication",
     ),
     "has an auth provider": (
         config(user={"auth-provider": {"name": "gcp"}}),

@@ -19,7 +19,7 @@ def test_check_reports_every_mistake_or_that_there_is_none(
     file = tmp_path / "options.yaml"
     file.write_text("scheduler: {unit: 128MiB}\nnode-agent: {health-period: 5s}\n")
     assert main(["config", "check", str(file)]) == 0
-    assert capsys.readouterr().out == f"{file}: right\n"
+    assert capsys.readouterr().out == f"{file}: valid\n"
     file.write_text("scheduler: {unit: 3}\nnode-agent: {health-period: 5 GiB}\n")
     assert main(["config", "check", str(file)]) == 2
     errors = capsys.readouterr().err.splitlines()
@@ -77,7 +77,7 @@ def test_a_role_that_is_not_installed_is_rejected_by_name_and_unchecked_in_the_s
     """As in images, which have no playground."""
     monkeypatch.setitem(sys.modules, "gpushare_playground.options", None)
     assert main(["config", "show", "playground"]) == 2
-    assert "playground is not installed here" in capsys.readouterr().err
+    assert "playground is not installed: it is part of a checkout" in capsys.readouterr().err
     assert main(["config", "schema"]) == 0
     assert "additionalProperties" not in json.loads(capsys.readouterr().out)["properties"]["playground"]
 

@@ -100,7 +100,7 @@ admission:
         ["--log-level", "loud", "--config", file], {"GPUSHARE_DEFRAGMENTATION_MIN_PENDING": "5GiB"}
     )
     assert errors == [
-        f"{file}: scheduler.listne: no option of this role; did you mean listen?",
+        f"{file}: scheduler.listne: unknown option; did you mean listen?",
         f'{file}: scheduler.isolated-max-pods: the text "3": give a number from 1',
         f'{file}: scheduler.lease: the list ["a"]: give NAMESPACE/NAME',
         f"{file}: scheduler.node-policy: nothing null: give one of binpack, spread, fragmentation",
@@ -110,7 +110,7 @@ admission:
         "GPUSHARE_DEFRAGMENTATION_MIN_PENDING 5GiB: give seconds (5, 500ms, 5m) from 0 to 86400",
         "--log-level loud: give one of debug, info, warning, error",
     ]
-    assert "no option of this role; there are node, kubeconfig" in errors[6]
+    assert "unknown option; use one of node, kubeconfig" in errors[6]
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ admission:
         ("\x00", "o.yaml", "is no YAML"),
         ("scheduler: {unit: 1GiB, unit: 128MiB}", "o.yaml", "key unit is there twice"),
         ('{"scheduler": {}, "scheduler": {}}', "o.json", "key scheduler is there twice"),
-        ("- a", "o.yaml", "give a mapping, with a section for each role"),
-        ("scheduler: 3", "o.yaml", "scheduler: give a mapping of its options, not the number"),
-        ("schedular: {}", "o.yaml", "schedular: no role; there are scheduler"),
+        ("- a", "o.yaml", "must be a mapping with a section per role"),
+        ("scheduler: 3", "o.yaml", "scheduler: must be a mapping of its options, not the number"),
+        ("schedular: {}", "o.yaml", "schedular: unknown role; use one of scheduler"),
         ("#" * (1 << 20) + "\n", "o.yaml", "longer than"),
         ("? {a: b}\n: c", "o.yaml", "is no YAML"),
     ],

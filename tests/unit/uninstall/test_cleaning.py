@@ -256,9 +256,10 @@ async def test_lost_nodes_and_kubelets_that_never_forget_do_not_block_it_forever
     add_shared(world, "a")
     assert await Cleaner(world, world, Pace(patience_s=900)).run() is Outcome.UNFINISHED
     assert world.now_s <= 900
-    assert "agents that have not ended after 120 s (nodes that are lost?): 3" in caplog.text
-    assert f"not clean after 900 s: a; see their kubelets, then remove label {names.LABEL_DESCRIBED}" in (
-        caplog.text
+    assert "agents that are still running after 120 s (lost nodes?): 3" in caplog.text
+    assert (
+        f"not clean after 900 s: a; check their kubelets, then remove the label {names.LABEL_DESCRIBED}"
+        in caplog.text
     )
 
 

@@ -146,7 +146,7 @@ class ApiStore:
         try:
             return msgspec.json.decode(answer, type=kind)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise MalformedAnswer(path, f"the answer is not what was asked for ({error})") from error
+            raise MalformedAnswer(path, f"unexpected response ({error})") from error
 
     async def _patch(self, path: str, body: Mapping[str, Any] | Sequence[Any], kind: str) -> None:
         await self._session.request(

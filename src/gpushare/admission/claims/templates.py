@@ -100,7 +100,7 @@ class Templates:
         try:
             return msgspec.json.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise MalformedAnswer(path, f"the answer is not what was asked for ({error})") from error
+            raise MalformedAnswer(path, f"unexpected response ({error})") from error
 
 
 def _has(found: Any, wanted: Any) -> bool:

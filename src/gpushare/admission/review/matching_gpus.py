@@ -111,7 +111,7 @@ def _devices(raw: bytes) -> tuple[Device, ...] | None:
     except MalformedDevices:
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MalformedAnswer(_NODES, f"an item is not what was asked for ({error})") from error
+        raise MalformedAnswer(_NODES, f"unexpected item in the response ({error})") from error
     if node is None:
         return ()
     return node.devices or None

@@ -251,7 +251,7 @@ CHECKS: Final = (
     Check("driver", "NVML can be loaded and its driver runs", "install the driver; `--driver-root`", driver),
     Check("gpus", "there are GPUs, and each answers", "`nvidia-smi -q` on the node", gpus),
     Check("device-nodes", "each GPU has its file in /dev", "`nvidia-modprobe -c 0 -u`", device_nodes),
-    Check("kubelet", "the kubelet's sockets exist and answer", "is the kubelet running, is this its --root-dir?", kubelet),
+    Check("kubelet", "the kubelet's sockets exist and answer", "check that the kubelet runs and that this is its --root-dir", kubelet),
     Check("agent", "our agent has its sockets next to the kubelet's", "label the node, check the agent's pod", agent),
     Check("dra", "our DRA driver is served to the kubelet, where the node is in mode `dra`", "check the agent's pod", dra_driver),
     Check("permissions", "you are root, and the kubelet's directory is writable", "run it as root", permissions),

@@ -124,7 +124,7 @@ def _read(node: str, outcome: "bytes | KubectlFailed", missing: list[str]) -> _A
         if answer.version == 1:
             return answer
         missing.append(
-            f"node {node}: its agent speaks version {answer.version}, this command 1; upgrade the older"
+            f"node {node}: its agent uses version {answer.version} of the format, this command version 1; upgrade the older one"
         )
     return None
 

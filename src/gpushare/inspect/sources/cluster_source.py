@@ -92,7 +92,7 @@ def _decoded(decoder: "msgspec.json.Decoder[_T]", answer: bytearray, path: str) 
     except msgspec.DecodeError as error:
         raise UnreadableAnswer(
             f"answer to {path}",
-            f"is not what an API server sends ({error}); see what `kubectl get --raw '{path}'` prints",
+            f"is not a valid API server response ({error}); check the output of `kubectl get --raw '{path}'`",
         ) from None
 
 

@@ -82,14 +82,14 @@ def _read(outcome: "bytes | KubectlFailed") -> "dict[str, Any] | None":
 
 
 def _leads(answer: "dict[str, Any]") -> bool:
-    """Whether the replica leads; if it does not know, whether kube-scheduler called it. A former leader knows that it leads no more."""
+    """Whether the replica leads; if it cannot tell, whether kube-scheduler called it. A former leader reports that it no longer leads."""
     scheduler = answer["scheduler"]
     leads = scheduler.get("leads")
     return bool(scheduler.get("lastAsked")) if leads is None else bool(leads)
 
 
 def _rank(answer: "dict[str, Any]") -> "tuple[bool, float]":
-    """Whether the replica knows that it leads, and when kube-scheduler called it last."""
+    """Whether the replica reports that it leads, and when kube-scheduler called it last."""
     scheduler = answer["scheduler"]
     return scheduler.get("leads") is True, float(scheduler.get("lastAsked") or 0.0)
 
@@ -97,9 +97,7 @@ def _rank(answer: "dict[str, Any]") -> "tuple[bool, float]":
 def _why_not(outcome: "bytes | KubectlFailed", scheduler: str) -> str:
     namespace, _, name = scheduler.partition("/")
     if not isinstance(outcome, KubectlFailed):
-        return (
-            f"what answers at Service {scheduler} is no gpushare scheduler; name its Service with --scheduler"
-        )
+        return f"Service {scheduler} is not a gpushare scheduler; set its Service with --scheduler"
     if "(Forbidden)" in outcome.complaint:
         return (
             f"no permission to query the scheduler: that needs get on services/proxy {name} and http:{name}:{PORT}, and create on "

@@ -220,7 +220,7 @@ def _without_kubeconfig(message: str) -> str:
     named = [name for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     if _FALLBACK_ADDRESS not in message or not named or any(map(os.path.exists, named)):
         return ""
-    return f"; $KUBECONFIG names no existing file ({', '.join(named)}): a playground deletes its own when it ends, and the next one prints another path"
+    return f"; $KUBECONFIG names no existing file ({', '.join(named)}): a playground deletes its kubeconfig when it stops, and the next one prints a new path"
 
 
 def _close(stream: IO[bytes] | None) -> None:

@@ -31,7 +31,7 @@ _SAMPLED: Final = re.compile(
 #: Exported for a GPU whose processes are known, also on nodes with whole GPUs, where the timestamp is 0. The second name is that of 0.1.0.
 _UNMANAGED: Final = re.compile(r"^gpushare_gpu_(?:unmanaged|foreign)_processes\{", re.MULTILINE)
 #: Why usage is unknown although the agent answers.
-NOT_LOOKED: Final = "its node agent does not sample GPU processes (nodeAgent.watchdog.policy=off, a node that shares no GPUs, or it has just started)"
+NOT_LOOKED: Final = "its node agent is not sampling GPU processes (nodeAgent.watchdog.policy=off, a node without shared GPUs, or an agent that has just started)"
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 

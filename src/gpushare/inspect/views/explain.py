@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 _RECORDS: Final = (names.ANN_SHARE, names.ANN_ALLOCATION, names.ANN_MEM_INDEX)
 _MAX_EVENTS: Final = 5
-#: Prefixes of events that tell why a pod was evicted.
+#: Prefixes of events that report why a pod was evicted.
 _EVICTION_EVENTS: Final = ("Preempted: ", "EvictedForDefragmentation: ")
 
 Json = dict[str, Any]
@@ -101,7 +101,7 @@ def why(kubectl: Kubectl, options: Options, paint: Paint) -> Shown:
 
 
 def _eviction_text(events: Sequence[str]) -> str:
-    """Why a deleted pod was evicted, if its last events tell, and these events, the newest last."""
+    """Why a deleted pod was evicted, if its last events report it, and these events, the newest last."""
     why_gone = next((event for event in reversed(events) if event.startswith(_EVICTION_EVENTS)), "")
     text = f": {why_gone}" if why_gone else ""
     return text if [why_gone] == events else "\n  ".join((f"{text}; its last events:", *events))
@@ -223,7 +223,7 @@ def _of_record(record: Json, *, details: bool) -> list[str]:
         lines += [
             "",
             printable(
-                f"Capacity on node {record['kept']} is reserved for it until other pods have ended there."
+                f"Capacity on node {record['kept']} is reserved for it until other pods there have terminated."
             ),
         ]
     return lines if len(lines) > 1 else []
@@ -257,10 +257,12 @@ def _of_answer(record: Json, answer: Json, *, details: bool) -> list[str]:
         )
     ]
     if answer["sampled"] < refusing:
-        lines.append(f"(reasons of {counted(answer['sampled'], 'node')} only: there was no time for more)")
+        lines.append(
+            f"(reasons of {counted(answer['sampled'], 'node')} only; the rest was not evaluated in time)"
+        )
     if record["notOffered"]:
         lines.append(
-            f"({counted(record['notOffered'], 'more node')} not passed on by kube-scheduler: its own rules exclude them, or it had found enough)"
+            f"({counted(record['notOffered'], 'more node')} not offered by kube-scheduler: excluded by its own rules, or enough nodes were found)"
         )
     if details and record["nodes"] is not None:
         rows = [
@@ -269,7 +271,9 @@ def _of_answer(record: Json, answer: Json, *, details: bool) -> list[str]:
         ]
         return [*lines, *aligned(rows)]
     if details:
-        lines.append("(the result for each node is no longer stored; that of the next decision will be)")
+        lines.append(
+            "(per-node results are no longer stored; run this again after the next scheduling attempt)"
+        )
     if answer["groups"]:
         group_rows: list[Line] = [("NODES", "REASON", "EXAMPLE")]
         for group in answer["groups"]:

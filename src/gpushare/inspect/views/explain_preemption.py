@@ -31,17 +31,22 @@ def of_preemption(record: Json, nominated: str) -> list[str]:
         else ["", *_of_extender(preemption)]
     )
     if nominated and record["state"] == "waiting":
-        lines += ["", f"Its status names node {printable(nominated)}: capacity is being freed for it there."]
+        lines += ["", f"Its nominated node is {printable(nominated)}: capacity is being freed for it there."]
     awaited = record.get("awaited") or ()
     if awaited:
-        lines.append(printable(f"It waits until {_named(awaited)} ended."))
+        lines.append(printable(f"It is waiting for {_named(awaited)} to terminate."))
     for victim_of in record.get("endsFor") or ():
-        verb = (
-            "is evicted"
+        verb, condition = (
+            ("is", "")
             if victim_of["by"] == "gpushare"
-            else "would be evicted, if kube-scheduler chooses this node,"
+            else ("will be", ", if kube-scheduler chooses that node")
         )
-        lines += ["", printable(f"It {verb} for pod {victim_of['pod']}, on node {victim_of['node']}.")]
+        lines += [
+            "",
+            printable(
+                f"It {verb} evicted for pod {victim_of['pod']}, on node {victim_of['node']}{condition}."
+            ),
+        ]
     return lines
 
 
@@ -64,7 +69,7 @@ def _of_kube_scheduler(preemption: Json) -> list[str]:
     count = len(preemption["room"])
     head = (
         f"Preemption: kube-scheduler proposed victims at {clock(preemption['at'])} on {preemption['nodes']} node"
-        f"{'' if preemption['nodes'] == 1 else 's'}: without them GPUs of {count} have enough capacity"
+        f"{'' if preemption['nodes'] == 1 else 's'}, of which {count} would then have enough capacity"
     )
     lines = [head + (", and it chooses one:" if count else ".")]
     if preemption["room"]:

@@ -23,7 +23,7 @@ _HEAD = ("NAMESPACE", "NAME", "REQUESTS", "TARGET", "AFTER THESE MOVES")
 
 Fits = Literal["now", "once moved", "not", "not looked at"]
 PendingPodsFn = Callable[[], Iterable[dict[str, Any]]]
-"""Gives the pods that wait as the scheduler tells them (``scheduler.plugins.explain.decision_log.PendingPod``); none where it does not answer."""
+"""Returns the pending pods as the scheduler reports them (``scheduler.plugins.explain.decision_log.PendingPod``); none if it does not answer."""
 
 
 class Plan(NamedTuple):
@@ -64,8 +64,8 @@ def fragments(
         ),
     ]
     room = (
-        f"{sum(free_mib) / 1024:.0f} GiB are free on {counted(len(free_mib), 'GPU')}, "
-        f"{max(free_mib, default=0) / 1024:.0f} GiB of them together."
+        f"{sum(free_mib) / 1024:.0f} GiB are free on {counted(len(free_mib), 'GPU')}; "
+        f"the most on one GPU is {max(free_mib, default=0) / 1024:.0f} GiB."
     )
     if not plans:
         where = "" if namespace is None else f" in namespace {namespace}"
@@ -73,8 +73,8 @@ def fragments(
     fit = Counter("kept" if plan.spot is not None and plan.note else plan.fits for plan in plans)
     summary = [
         room,
-        f"Of the pending pods {fit['once moved']} would fit after moves, {fit['kept']} {_are(fit['kept'])} blocked by "
-        f"something other than capacity, {fit['not']} would not fit after up to {MOST_MOVES} moves.",
+        f"Of the pending pods, {fit['once moved']} would fit after moves, {fit['kept']} {_are(fit['kept'])} blocked by "
+        f"something other than capacity, {fit['not']} would not fit even after {MOST_MOVES} moves.",
     ]
     return "\n".join([*aligned(lines), "", *summary]) + "\n"
 

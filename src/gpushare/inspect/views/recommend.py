@@ -190,9 +190,7 @@ def _longest_s(advice: Advice) -> float:
 def _history(advice: Advice, figures: Figures, query: _Query) -> str:
     """A sentence on the history that the recommendations are based on."""
     longest_s = duration_text(_longest_s(advice))
-    longest = (
-        f"The longest history of a pod is {longest_s}; recommendations are as representative as that time."
-    )
+    longest = f"The longest history of a pod is {longest_s}; recommendations are only as representative as that period."
     if not query.window:
         return longest
     reach = query.window if figures.begins is None else duration_text(max(time.time() - figures.begins, 0.0))

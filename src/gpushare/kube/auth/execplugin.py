@@ -60,7 +60,7 @@ async def run_plugin(
         terminal = sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive_mode == "Always" and not terminal:
         raise _fault(
-            plugin, "wants to ask a person, and there is no terminal", "log in from a terminal first"
+            plugin, "requires interactive input, but there is no terminal", "log in from a terminal first"
         )
     interactive = terminal and plugin.interactive_mode != "Never"
     variables = {**environ, **dict(plugin.env), "KUBERNETES_EXEC_INFO": _exec_info(plugin, interactive)}
@@ -87,7 +87,7 @@ async def run_plugin(
         async with asyncio.timeout(None if interactive else timeout_s):
             output, complaint = await process.communicate()
     except TimeoutError as error:
-        raise _fault(plugin, f"gave no answer within {timeout_s:g} s", "run it by hand to see why") from error
+        raise _fault(plugin, f"did not finish within {timeout_s:g} s", "run it by hand to see why") from error
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):

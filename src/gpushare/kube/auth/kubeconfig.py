@@ -187,7 +187,7 @@ def _load(path: Path) -> _Entry:
     if content is None:
         raise KubeconfigError(str(path), "", "is empty", "write a kubeconfig there")
     if not _is_mapping(content):
-        raise KubeconfigError(str(path), "", "is no kubeconfig (not a mapping)", "name another file")
+        raise KubeconfigError(str(path), "", "is not a kubeconfig (not a mapping)", "name another file")
     return _Entry(path.absolute(), "", content)
 
 
@@ -249,13 +249,13 @@ def _as_user(access: Access, cluster: _Entry, user: _Entry) -> Access:
     if user.text("username") or user.text("password"):
         user.refuse(
             "username",
-            "Kubernetes takes no passwords any more",
+            "Kubernetes no longer supports basic authentication",
             "use a client certificate, a token or an exec plugin",
         )
     if user.fields.get("auth-provider") is not None:
         user.refuse(
             "auth-provider",
-            "auth providers are gone from Kubernetes",
+            "Kubernetes no longer supports auth providers",
             "use the provider's exec plugin (user.exec)",
         )
     certificate, certificate_file = user.content("client-certificate")
@@ -303,7 +303,7 @@ def _impersonation(user: _Entry) -> tuple[tuple[str, str], ...]:
             for value in _texts(extra, name)
         )
     if headers and not user.text("as"):
-        user.refuse("as", "is missing, though something else of another user is named", "name the user")
+        user.refuse("as", "is missing, although other impersonation fields are set", "name the user")
     return tuple(headers)
 
 

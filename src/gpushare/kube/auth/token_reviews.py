@@ -117,4 +117,4 @@ async def _posted(
     try:
         return decoder.decode(answer)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MalformedAnswer(path, f"the answer is not what was asked for ({error})") from error
+        raise MalformedAnswer(path, f"unexpected response ({error})") from error

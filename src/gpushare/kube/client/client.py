@@ -263,7 +263,7 @@ class Client:
         try:
             return decode(answer)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise MalformedAnswer(path, f"the answer is not what was asked for ({error})") from error
+            raise MalformedAnswer(path, f"unexpected response ({error})") from error
 
     async def _list(
         self, path: str, decode: Callable[[bytes], T], field_selector: str, label_selector: str
@@ -278,11 +278,11 @@ class Client:
             try:
                 items.extend(decode(bytes(item)) for item in page.items)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise MalformedAnswer(path, f"an item is not what was asked for ({error})") from error
+                raise MalformedAnswer(path, f"unexpected item in the response ({error})") from error
         return items
 
     async def _merge(self, path: str, patch: object, *, content_type: str = MERGE_PATCH) -> None:
-        # Idempotent, so it may be retried when the server asks for it.
+        # Idempotent, so it may be retried when the server requests it.
         await self._session.request(
             "PATCH",
             path,

@@ -75,9 +75,7 @@ async def test_kube_schedulers_victims_are_shown_with_the_additional_ones(
     low = await get(browser, "/default/low")
     assert low["endsFor"] == [{"pod": "default/high", "by": "kube-scheduler", "node": "n1"}]
     text = why(cluster(world), options("--why", "low"), PLAIN).text
-    assert (
-        "It would be evicted, if kube-scheduler chooses this node, for pod default/high, on node n1." in text
-    )
+    assert "It will be evicted for pod default/high, on node n1, if kube-scheduler chooses that node." in text
 
     world.api.pods["default/high"]["status"]["nominatedNodeName"] = "n1"
     world.see("high")
@@ -85,11 +83,11 @@ async def test_kube_schedulers_victims_are_shown_with_the_additional_ones(
     text = why(kubectl, options("--why", "high"), PLAIN).text
     both(lambda form: why(kubectl, options("--why", "high", "-o", form), PLAIN))
 
-    assert "on 3 nodes: without them GPUs of 2 have enough capacity, and it chooses one:" in text
+    assert "on 3 nodes, of which 2 would then have enough capacity, and it chooses one:" in text
     assert "n1    default/low (priority 1), the pod with UID uid-plain  default/other (priority 2)" in text
     assert "not on 1: even without the pods that may be ended there its GPUs lack the room" in text
-    assert "Its status names node n1: capacity is being freed for it there." in text
-    assert "It waits until default/low (priority 1), default/other (priority 2) ended." in text
+    assert "Its nominated node is n1: capacity is being freed for it there." in text
+    assert "It is waiting for default/low (priority 1), default/other (priority 2) to terminate." in text
 
     end(world, "low")
     assert [one["pod"] for one in (await get(browser, "/default/high"))["awaited"]] == ["default/other"]
@@ -103,7 +101,7 @@ async def test_insufficient_victims_are_reported(browser: Browser, world: World)
 
     text = why(cluster(world), options("--why", "high"), PLAIN).text
 
-    assert "on 1 node: without them GPUs of 0 have enough capacity." in text
+    assert "on 1 node, of which 0 would then have enough capacity." in text
     assert "not on 1: " in text
 
 
@@ -163,7 +161,7 @@ async def test_our_victims_are_shown_for_both_pods_until_they_are_gone(
     document = both(lambda form: why(kubectl, options("--why", "high", "-o", form), PLAIN))
 
     assert "it preempted default/low (priority 1) on node n1." in high
-    assert "It waits until default/low (priority 1) ended." in high
+    assert "It is waiting for default/low (priority 1) to terminate." in high
     assert "It is evicted for pod default/high, on node n1." in low
     assert document["record"]["awaited"][0]["pod"] == "default/low"
 

@@ -18,7 +18,7 @@ _OBJECTS: Final = {
 #: For these an empty list means that no object exists; only a 404 of the API server means that the kind is missing.
 _KINDS: Final = frozenset({"policies", "quota_trees"})
 #: Each node with this label is examined.
-_NO_NODE: Final = f"no node is labelled {names.LABEL_MODE}, so there was none to check"
+_NO_NODE: Final = f"no node has the label {names.LABEL_MODE}; nothing to check"
 
 
 def without(*fields: str) -> Callable[[ClusterFacts], str]:

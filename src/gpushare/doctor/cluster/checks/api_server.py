@@ -85,7 +85,7 @@ def _parts_versions(facts: ClusterFacts, server: tuple[int, int]) -> Iterator[Re
         for part in (*facts.daemon_sets, *facts.deployments)
     }
     if len(set(parts.values())) > 1:
-        listed = ", ".join(f"{name} {version or 'of no version'}" for name, version in parts.items())
+        listed = ", ".join(f"{name} {version or 'of unknown version'}" for name, version in parts.items())
         yield warning(
             "the charts",
             f"their versions differ: {listed}",

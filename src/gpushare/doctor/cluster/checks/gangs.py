@@ -68,7 +68,7 @@ def _lacking(facts: ClusterFacts, key: str, pods: Sequence[Pod], least: int) -> 
             )
             return warning(
                 f"gang {key}",
-                f"it never gets enough pods: {least} must run together, but {listed}",
+                f"it can never be complete: {least} pods must run together, but {listed}",
                 f"let it create as many (parallelism of a Job, replicas of others, podManagementPolicy: Parallel of a StatefulSet), or lower {names.LABEL_GANG_LEAST} on all of its pods",
             )
     if len(pods) >= least or isinstance(facts.server_time_s, Unread):

@@ -15,7 +15,7 @@ def other_plugins(facts: ClusterFacts) -> Iterator[Result]:
     for node, offer in twice:
         yield fault(
             node.subject,
-            f"another device plugin offers its GPUs, too ({offer_text(offer)}): it allocates GPUs that have shares, and programs run out of memory",
+            f"another device plugin also offers its GPUs ({offer_text(offer)}) and may allocate GPUs that have shares, so programs run out of memory",
             f"keep it off nodes with the label {names.LABEL_MODE} (NVIDIA's GPU Operator: "
             f"`kubectl label node {node.name} nvidia.com/gpu.deploy.device-plugin=false --overwrite`), or "
             f"`kubectl label node {node.name} {names.LABEL_MODE}-`",

@@ -46,7 +46,7 @@ def pod_records(facts: ClusterFacts) -> Iterator[Result]:
         if allocation is None:
             yield fault(
                 f"pod {pod.key}",
-                f"it is on node {node} without an allocation record: it was placed by {pod.spec.scheduler_name or 'another component'}",
+                f"it is on node {node} without an allocation record: it was scheduled by {pod.spec.scheduler_name or 'another component'}",
                 f"delete it, and set schedulerName: {names.SCHEDULER_NAME}",
             )
             continue
@@ -129,7 +129,7 @@ def _with_pods(facts: ClusterFacts, known: dict[str, NodeDevices]) -> Ledger:
 
 
 def _waits_for(pod: Pod, facts: ClusterFacts) -> str:
-    """Why a pod with GPUs of ours that names another scheduler is pending: its condition shows whether that scheduler has seen it."""
+    """Why a pod with our GPUs that names another scheduler is pending: its condition shows whether that scheduler has seen it."""
     named = pod.spec.scheduler_name or "default-scheduler"
     if mistake := misspelled_scheduler(pod):
         return mistake
