@@ -134,7 +134,10 @@ def test_without_the_scheduler_annotations_of_pod_and_node_show_it(
 
     assert both(explained)["pod"].get("notHeld", "") == expected
     line = f"\n\n{not_held_text('n', expected)}\n"
-    assert (line in explained().text, "does not enforce" in explained().text) == (bool(expected), bool(expected))
+    assert (line in explained().text, "does not enforce" in explained().text) == (
+        bool(expected),
+        bool(expected),
+    )
     for answer in ({"metadata": "broken"}, "Error from server (Forbidden): no"):
         known["/api/v1/nodes/n"] = answer
         assert "does not enforce" not in explained().text
