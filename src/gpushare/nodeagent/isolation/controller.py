@@ -12,8 +12,8 @@ from gpushare.nodeagent.allocate.container_response import Backend, Grant, NoIso
 from gpushare.nodeagent.isolation.backend_selection import Backing, backing, cannot
 from gpushare.nodeagent.isolation.backends.arbiter import Arbiter
 from gpushare.nodeagent.isolation.backends.cdi_overlay import NotShimmed, shimmed
+from gpushare.nodeagent.isolation.backends.driver_limits import NOT_FOR_CLAIMS, DriverAlone, DriverLimits
 from gpushare.nodeagent.isolation.backends.driver_limits import NOT_LOOKED as LIMITS_NOT_LOOKED
-from gpushare.nodeagent.isolation.backends.driver_limits import DriverAlone, DriverLimits
 from gpushare.nodeagent.isolation.backends.mps import NOT_LOOKED, Mps
 from gpushare.nodeagent.isolation.backends.preload import Preload
 from gpushare.nodeagent.isolation.backends.preload_readiness import NOT_CHECKED, PreloadReadiness
@@ -189,6 +189,8 @@ class Isolation:
         kind = self._backing.kind
         if kind == "preload":
             return self._unfit
+        if kind == "driver" and self._mode.claims:
+            return NOT_FOR_CLAIMS
         if kind == "driver":
             return self._limits.trouble if self._driven else ""
         return self._mps.trouble if kind == "mps" and self._gpus else ""

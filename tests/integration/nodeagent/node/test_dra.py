@@ -13,6 +13,7 @@ from gpushare.api import names
 from gpushare.kubeletapi import DRA_HEALTH_SERVICES
 from gpushare.nodeagent.dra import driver, health, plugin
 from gpushare.nodeagent.dra.claim_files import ClaimFiles
+from gpushare.nodeagent.isolation.options import AskedIsolation
 from gpushare.nodeagent.runtime.selection import Asked
 from tests.integration.nodeagent.cluster_objects import NODE
 from tests.integration.nodeagent.conftest import World
@@ -112,6 +113,17 @@ async def test_a_node_publishes_its_gpus_and_withdraws_them_with_the_mode(world:
     assert not world.kubelet.registrations, "there are no extended resources"
     relabel(world, "cgpu")
     await world.changes.until(lambda: not slices(world), "no slice")
+
+
+async def test_a_node_that_is_to_use_only_the_drivers_limits_offers_no_gpu_to_claims(world: World) -> None:
+    install(world, asked=AskedIsolation.DRIVER)
+    kubelet = kubelet_of(world)
+    await world.start(mode="dra", ready=False)
+    await kubelet.register()
+    await world.changes.until(lambda: len(taints(world)) == 2, "no GPU is offered")
+    for key, why, effect in taints(world).values():
+        assert (key, effect) == ("gpushare.dev/unhealthy", "NoSchedule")
+        assert why.startswith("limits-by-cgroup-do-not-apply-to-ResourceClaims")
 
 
 async def test_the_slice_is_written_only_when_it_changes(world: World) -> None:

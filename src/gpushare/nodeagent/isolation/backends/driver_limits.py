@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 REASON_NOT_LIMITED: Final = "FailedSettingGPULimit"
 NOT_LOOKED: Final = "limits by cgroup have not been checked yet"
+#: A limit belongs to one container's cgroup, and the containers of a claim have one limit together.
+NOT_FOR_CLAIMS: Final = "limits by cgroup do not apply to ResourceClaims; set isolation to auto or preload"
 
 _OFF: Final = "the watchdog is off (--watchdog); set it to report or kill"
 _MIB: Final = 1 << 20
