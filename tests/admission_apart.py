@@ -11,13 +11,13 @@ _ALIKE: Final = (box("a", mem="10", core="30"), box("b", mem="10", core="30"))
 
 def _unlike(amounts: str) -> str:
     return (
-        f"label {LABEL}=true needs containers that ask alike, each for one GPU: {amounts}; "
-        "ask for as much in each, or remove the label"
+        f"label {LABEL}=true requires the same request in every GPU container: {amounts}; "
+        "use equal requests, or remove the label"
     )
 
 
 def _beside(label: str) -> str:
-    return f"label {LABEL}=true gives each container one GPU, and excludes label {label}: remove one of them"
+    return f"label {LABEL}=true gives each container its own GPU and cannot be combined with label {label}: remove one of them"
 
 
 def _value(value: str) -> str:
@@ -60,8 +60,8 @@ APART: Final = (
         (box("a", mem="4"),),
         (box("i", mem="4"), box("s", mem="4", sidecar=True)),
         labels={LABEL: "true"},
-        says=f"label {LABEL}=true is for containers that run side by side: container i, container s of initContainers "
-        "asks for a GPU; ask in containers alone, or remove the label",
+        says=f"label {LABEL}=true does not support init containers with GPU requests: container i, container s; "
+        "request GPUs only in regular containers, or remove the label",
     ),
     PodCase(
         "apart-unlike-in-memory",

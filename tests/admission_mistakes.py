@@ -26,7 +26,7 @@ def large_words(*requests: tuple[str, str]) -> str:
     """The warning about more units than a GPU can have, of ``(container, amount)``."""
     found = ", ".join(f"container {name} asks for {amount}" for name, amount in requests)
     return (
-        f"{MEM} is a number of units of 1GiB, without Mi or Gi, and no GPU has as many: {found}; "
+        f"{MEM} is a number of units of 1GiB, without Mi or Gi, and no GPU has that many: {found}; "
         f"write the number of units, or {MEMORY} such as 6144Mi or 6Gi"
     )
 
@@ -44,7 +44,7 @@ def context_words(*requests: tuple[str, str]) -> str:
     """The warning about less than a context takes, of ``(container, RESOURCE: AMOUNT)``, in units of 128 MiB."""
     found = ", ".join(f"container {name} asks for {amount}" for name, amount in requests)
     return (
-        f"less of each GPU than a CUDA context may take, some hundred MiB (518 on an H200): {found}; "
+        f"the request may be too small for a CUDA context, which takes several hundred MiB (518 on an H200): {found}; "
         f"a program limited to that may not start: request {MEM} 5 or more, in units of 128MiB"
     )
 
@@ -52,7 +52,9 @@ def context_words(*requests: tuple[str, str]) -> str:
 def replacing_words(*containers: tuple[str, str]) -> str:
     """The text about variables that replace those of the node, of ``(container, variables)``."""
     found = ", ".join(f"container {name} sets {variables}" for name, variables in containers)
-    return f"variables under env override those by which the node assigns a GPU share to a container: {found}; remove them"
+    return (
+        f"variables under env override those that the node sets to assign the GPU share: {found}; remove them"
+    )
 
 
 def unmet_words(*keys: str) -> str:
@@ -109,7 +111,7 @@ def unread_words(*keys: tuple[str, str]) -> str:
 
 def opting_words(value: str) -> str:
     return (
-        f"label {LABEL} keeps a pod's scheduler if it is disabled, and has no effect if it is '{value}'; "
+        f"label {LABEL} keeps the pod's scheduler if it is 'disabled', and has no effect otherwise: it is '{value}'; "
         "write disabled, or remove the label"
     )
 
@@ -122,8 +124,8 @@ WISH_WORDS = (
 
 def placed_words(label: str) -> str:
     return (
-        f"read only when a pod is placed, and this one already has a node: label {label}; its allocation does not change: "
-        "change its template, and recreate it"
+        f"changes that have no effect on a pod that already has a node: label {label}; "
+        "change the pod's template and recreate the pod"
     )
 
 
@@ -134,7 +136,7 @@ ALONE_WORDS = (
 
 def gang_words(gang: str, least: str) -> str:
     return (
-        f"label {GANG}={gang} needs {LEAST} beside it, the number of pods that must run together, from 1 to 100000: "
+        f"label {GANG}={gang} needs {LEAST} as well, the number of pods that must run together, from 1 to 100000: "
         f"it is '{least}'; set both on every pod"
     )
 

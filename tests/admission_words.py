@@ -122,8 +122,8 @@ def kinds_words(both: str, alone: str) -> str:
 
 def whole_words(whole: str, shared: str) -> str:
     return (
-        f"{WHOLE} cannot be had beside {MEM}, no node offers both: whole GPUs for {whole}, a share for {shared}; "
-        "ask for one of them in all containers"
+        f"{WHOLE} cannot be combined with {MEM}, because no node offers both: whole GPUs for {whole}, a share for {shared}; "
+        "use the same one in all containers"
     )
 
 
@@ -136,8 +136,8 @@ def count_words(value: str) -> str:
 
 def uneven_words(count: str, containers: str) -> str:
     return (
-        f"label {COUNT}={count} spreads {MEM} over {count} GPUs in equal whole parts: {containers}; "
-        f"ask for a multiple of {count}, or change the label"
+        f"label {COUNT}={count} spreads {MEM} over {count} GPUs equally, in whole units: {containers}; "
+        f"use a multiple of {count}, or change the label"
     )
 
 
@@ -149,7 +149,7 @@ def spread_core_words(count: str, containers: str) -> str:
 
 def placement_words(value: str) -> str:
     return (
-        f"label {names.LABEL_POD_PLACEMENT} has one value, {names.POD_PLACEMENT_WHOLE_DEVICE}: it is '{value}'; "
+        f"label {names.LABEL_POD_PLACEMENT} accepts only the value {names.POD_PLACEMENT_WHOLE_DEVICE}: it is '{value}'; "
         "correct it, or remove the label"
     )
 

@@ -163,7 +163,7 @@ def test_a_template_is_validated_only_when_it_changes(api: Api, commands: Comman
 def test_a_waiting_pod_may_not_be_relabelled_into_one_that_never_fits(api: Api) -> None:
     path = "/api/v1/namespaces/default/pods/waiting"
     answer = api.ask("PATCH", path, {"metadata": {"labels": {names.LABEL_POD_GPU_COUNT: "2"}}}, dry=True)
-    assert "in equal whole parts: container c asks for 3" in answer.message
+    assert "equally, in whole units: container c asks for 3" in answer.message
     assert api.ask("PATCH", path, {"metadata": {"labels": {names.LABEL_POD_GPU_COUNT: "3"}}}, dry=True).taken
     wrong = {"metadata": {"labels": {names.LABEL_POD_COMPUTE_CLASS: "fast"}}}
     assert "must be 'latency' or 'batch'" in api.ask("PATCH", path, wrong, dry=True).message

@@ -26,11 +26,11 @@ def parse_quantity(text: Quantity, subject: str = "") -> Fraction:
     Raises ``InvalidQuantity`` naming ``subject`` for anything else.
     """
     if isinstance(text, bool):
-        raise InvalidQuantity(subject, f"{text!r} is not a quantity; write a number such as 3")
+        raise InvalidQuantity(subject, f"{text!r} is not a valid quantity; use a number such as 3")
     match = _QUANTITY.fullmatch(str(text))
     if match is None:
         raise InvalidQuantity(
-            subject, f"{str(text)[:80]!r} is not a quantity; write a number such as 3 or 2Ki"
+            subject, f"{str(text)[:80]!r} is not a valid quantity; use a number such as 3 or 2Ki"
         )
     sign, digits, exponent, suffix = match.groups()
     value = Fraction(digits)
@@ -54,7 +54,7 @@ def parse_amount(text: Quantity, subject: str = "") -> int:
     if value.denominator != 1:
         raise InvalidQuantity(subject, f"{text} is not a whole number; extended resources have no fractions")
     if value < 0:
-        raise InvalidQuantity(subject, f"{text} is negative; ask for 0 or more")
+        raise InvalidQuantity(subject, f"{text} is negative; use 0 or more")
     if value > MAX_AMOUNT:
         raise InvalidQuantity(
             subject, f"{str(text)[:80]} is larger than {MAX_AMOUNT}, the largest amount Kubernetes keeps"

@@ -33,7 +33,7 @@ INSPECT = ("kubectl-inspect-cgpu",)
 @pytest.mark.parametrize(
     ("number", "units", "reason"),
     [
-        (1, "1000000000", "asks for 1000000000 GiB"),
+        (1, "1000000000", "requests 1000000000 GiB"),
         (
             2,
             "9223372036854775807",
@@ -49,7 +49,7 @@ async def test_a_huge_amount_is_pending_with_a_reason(
     ran = await cluster.apply(gpu_pod(f"huge-{number}", units))
     assert ran.code == 0, ran.err
     assert (
-        f"{names.GPU_MEM} is a number of units of 1GiB, without Mi or Gi, and no GPU has as many" in ran.err
+        f"{names.GPU_MEM} is a number of units of 1GiB, without Mi or Gi, and no GPU has that many" in ran.err
     )
     await cluster.event(f"huge-{number}", reason)
     why = await cluster.pods.until(

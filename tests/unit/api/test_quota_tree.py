@@ -112,25 +112,28 @@ def test_min_and_max_are_optional_and_attributes_are_ignored() -> None:
         (
             quota("root", max={MEM: "6Gi"}),
             [
-                f"quota root: max of {MEM} is 6Gi, and it is a number of units, as pods ask for them, "
+                f"quota root: max of {MEM} is 6Gi, but must be a number of units, as in pod requests, "
                 "without Mi or Gi; for 6 units write 6"
             ],
         ),
-        (quota("root", min={MEM: "60G"}), [f"min of {MEM} is 60G, and it is a number of units"]),
+        (quota("root", min={MEM: "60G"}), [f"min of {MEM} is 60G, but must be a number of units"]),
         (quota("root", namespaces=["x", "x"]), ["namespace x is named twice there"]),
         (quota("root", namespaces=[""]), ["quota root: a namespace without a name"]),
         (
             quota("root", quota("a"), namespaces=["x"]),
             ["quota root: it has children", "move them to a child"],
         ),
-        (quota("root", quota("root")), ["two quotas have this name"]),
+        (quota("root", quota("root")), ["this name is used twice"]),
         (quota("root", quota("")), ["the quota without a name below root: give it one"]),
         (quota(""), ["the quota without a name at the root: give it one"]),
-        (quota("root", max={f"requests.{MEM}": 1}), [f"that is how a ResourceQuota writes it; write {MEM}"]),
-        (quota("root", max={"aliyun.com/gpu-memory": 1}), [f"pods ask for {MEM}, {CORE} or aliyun.com/gpu"]),
+        (quota("root", max={f"requests.{MEM}": 1}), [f"this is the ResourceQuota form; write {MEM}"]),
+        (
+            quota("root", max={"aliyun.com/gpu-memory": 1}),
+            [f"use the names that pods request: {MEM}, {CORE} or aliyun.com/gpu"],
+        ),
         (quota("root", max={"gpu-mem": 1}), ["no such resource; write cpu, memory"]),
         (quota("root", max={"a/b/c": 1}), ["no such resource"]),
-        (quota("root", max={MEM: "much"}), [f"quota root: max of {MEM}: 'much' is not a quantity"]),
+        (quota("root", max={MEM: "much"}), [f"quota root: max of {MEM}: 'much' is not a valid quantity"]),
         (quota("root", max={MEM: "-1"}), ["is -1; write 0 or more"]),
         (quota("root", max={MEM: "1.5"}), ["is 1.5; it is counted in whole numbers"]),
         (quota("root", min={"cpu": True}), ["cannot be read"]),

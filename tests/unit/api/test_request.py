@@ -93,7 +93,7 @@ def test_a_native_sidecar_runs_next_to_the_apps_and_later_init_containers() -> N
         (pod(container("c", "1.5")), "container c asks for aliyun.com/gpu-mem: 1.5 is not a whole number"),
         (pod(container("c", "-1")), "is negative"),
         (pod(container("c", "1e30")), "larger than"),
-        (pod(container("c", "many")), "is not a quantity"),
+        (pod(container("c", "many")), "is not a valid quantity"),
         (pod(container("c", "2Gi")), "container c asks for aliyun.com/gpu-mem: 2147483648 is more than any"),
         (
             pod(container("c", 2**63 - 1), container("d", 2**63 - 1)),
@@ -286,7 +286,7 @@ def test_whole_gpus_are_counted_and_labels_for_shares_do_not_matter() -> None:
 
 def test_whole_gpus_next_to_a_share_are_refused() -> None:
     with pytest.raises(
-        InvalidRequest, match=r"aliyun\.com/gpu cannot be had beside aliyun\.com/gpu-mem.*container b"
+        InvalidRequest, match=r"aliyun\.com/gpu cannot be combined with aliyun\.com/gpu-mem.*container b"
     ):
         request_of(pod(whole("a", 1), container("b", 2)))
     with pytest.raises(InvalidRequest, match="no node offers both"):

@@ -46,13 +46,13 @@ def test_they_are_counted_and_a_max_without_effect_is_named() -> None:
     assert warnings_of([capped], pod("b"), pod("a"), pod("c", names.SCHEDULER_NAME)) == [
         (
             "resourcepolicy default/p",
-            "2 pods that it selects name another scheduler, to which neither its order nor its max is known, as pod default/a",
+            "2 pods that it selects name another scheduler, which applies neither its order nor its max, as pod default/a",
         )
     ]
     assert warnings_of([policy()], pod("a")) == [
         (
             "resourcepolicy default/p",
-            "1 pod that it selects names another scheduler, to which its order is not known, as pod default/a",
+            "1 pod that it selects names another scheduler, which does not apply its order, as pod default/a",
         )
     ]
 

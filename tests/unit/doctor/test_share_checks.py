@@ -42,7 +42,7 @@ def test_a_pending_pod_is_compared_with_measured_values_or_else_with_estimates()
     ((_, _, measured),) = problems(waits, nodes=[a_node(518)])
     assert measured.startswith("container c would get 384 MiB of a GPU of node n1, less than the 518 MiB")
     ((_, _, guessed),) = problems(waits, nodes=[a_node(0)])
-    assert guessed.startswith("less of each GPU than a CUDA context may take")
+    assert guessed.startswith("the request may be too small for a CUDA context")
     assert problems(waits, nodes=[a_node(110)]) == []
 
 

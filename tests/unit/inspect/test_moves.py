@@ -140,7 +140,7 @@ def test_the_report_names_each_pending_pod_and_the_sums() -> None:
     assert lines["two"].endswith("GPU 0 of n  it fits: something else blocks it")
     assert lines["huge"].split()[-2:] == ["-", "-"]
     assert "not a share of one GPU" in lines["pair"]
-    assert "equal whole parts" in lines["odd"]
+    assert "equally, in whole units" in lines["odd"]
     assert "1 would fit after moves, 1 is blocked by something other than capacity, 1 would not fit" in text
     # Without pods there are no sums.
     room = "\n\n8 GiB are free on 2 GPUs; the most on one GPU is 5 GiB.\n"

@@ -277,7 +277,7 @@ validations:
         .map(r, r + ' (write ' + {{ include "gpushare.mistakes.meant" . | nindent 8 | trim }} + ')').join(' and ')).join(', ')
   - expression: size(variables.tooLarge) == 0
     messageExpression: >-
-      'aliyun.com/gpu-mem is a number of units of {{ include "gpushare.unitName" .root }}, without Mi or Gi, and no GPU has as many: '
+      'aliyun.com/gpu-mem is a number of units of {{ include "gpushare.unitName" .root }}, without Mi or Gi, and no GPU has that many: '
       + variables.tooLarge.map(c, 'container ' + c.name + ' asks for '
         + string(c.resources.limits['aliyun.com/gpu-mem'])).join(', ')
       + '; write the number of units, or gpushare.dev/gpu-memory such as 6144Mi or 6Gi'
@@ -288,7 +288,7 @@ validations:
   {{- if ge $least 2 }}
   - expression: size(variables.small) == 0
     messageExpression: >-
-      'less of each GPU than a CUDA context may take, some hundred MiB (518 on an H200): '
+      'the request may be too small for a CUDA context, which takes several hundred MiB (518 on an H200): '
       + variables.small.map(c, 'container ' + c.name + ' asks for '
         + c.resources.limits.filter(r, {{ include "gpushare.mistakes.small" .root | nindent 8 | trim }})
         .map(r, r + ': ' + string(c.resources.limits[r])).join(' and ')).join(', ') + '; a program limited to that may not start: request aliyun.com/gpu-mem {{ $least }} or more, '
@@ -296,7 +296,7 @@ validations:
   {{- end }}
   - expression: size(variables.replacing) == 0
     messageExpression: >-
-      'variables under env override those by which the node assigns a GPU share to a container: '
+      'variables under env override those that the node sets to assign the GPU share: '
       + variables.replacing.map(c, 'container ' + c.name + ' sets '
         + c.env.filter(e, e.name in {{ include "gpushare.mistakes.givenByNode" . }}).map(e, e.name).join(' and ')).join(', ')
       + '; remove them'
@@ -304,7 +304,7 @@ validations:
       !variables.asks || variables.gang == '' || variables.least.matches('^0*([1-9][0-9]{0,4}|100000)$')
     messageExpression: >-
       'label pod-group.scheduling.sigs.k8s.io/name=' + variables.gang
-      + ' needs pod-group.scheduling.sigs.k8s.io/min-available beside it, the number of pods that must run together, from 1 to '
+      + ' needs pod-group.scheduling.sigs.k8s.io/min-available as well, the number of pods that must run together, from 1 to '
       + '100000: it is \'' + variables.least + '\'; set both on every pod'
   - expression: >-
       !variables.asks || variables.gang != '' || !('pod-group.scheduling.sigs.k8s.io/min-available' in variables.labels)
@@ -321,7 +321,7 @@ validations:
       'unknown labels or annotations of a pod: ' + variables.unread.join(', ')
   - expression: variables.labels[?'gpushare.dev/admission'].orValue('disabled') in ['disabled', 'enabled']
     messageExpression: >-
-      'label gpushare.dev/admission keeps a pod\'s scheduler if it is disabled, and has no effect if it is \''
+      'label gpushare.dev/admission keeps the pod\'s scheduler if it is \'disabled\', and has no effect otherwise: it is \''
       + variables.labels['gpushare.dev/admission'] + '\'; write disabled, or remove the label'
   - expression: variables.annotations[?'gpushare.dev/defragmentation'].orValue('true') in ['true', 'false']
     message: >-
@@ -361,10 +361,10 @@ matchConditions:
 validations:
   - expression: "false"
     messageExpression: >-
-      'read only when a pod is placed, and this one already has a node: '
+      'changes that have no effect on a pod that already has a node: '
       + {{ include "gpushare.mistakes.placedBy" . }}.filter(k, object.?metadata.?labels.orValue({})[?k] != oldObject.?metadata.?labels.orValue({})[?k])
         .map(k, 'label ' + k).join(', ')
-      + '; its allocation does not change: change its template, and recreate it'
+      + '; change the pod\'s template and recreate the pod'
 {{- end }}
 
 {{/* As the policy's condition, for the webhook: a list of containers, and the labels and annotations, of a pod or template at PATH. Takes

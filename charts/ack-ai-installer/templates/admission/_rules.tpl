@@ -209,10 +209,10 @@ validations:
   - expression: size(variables.withWhole) == 0 || size(variables.withMemory) == 0
     reason: Invalid
     messageExpression: >-
-      'aliyun.com/gpu cannot be had beside aliyun.com/gpu-mem, no node offers both: whole GPUs for '
+      'aliyun.com/gpu cannot be combined with aliyun.com/gpu-mem, because no node offers both: whole GPUs for '
       + {{ include "gpushare.admission.named" "withWhole" }}
       + ', a share for ' + {{ include "gpushare.admission.named" "withMemory" }}
-      + '; ask for one of them in all containers'
+      + '; use the same one in all containers'
   - expression: size(variables.withCount) == 0
     reason: Invalid
     messageExpression: >-
@@ -233,14 +233,14 @@ validations:
     reason: Invalid
     messageExpression: >-
       'label aliyun.com/gpu-count=' + variables.count + ' spreads aliyun.com/gpu-mem over ' + variables.count
-      + ' GPUs in equal whole parts: '
+      + ' GPUs equally, in whole units: '
       + variables.uneven.map(c, 'container ' + c.name + ' asks for '
         + string(c.resources.limits['aliyun.com/gpu-mem'])).join(', ')
-      + '; ask for a multiple of ' + variables.count + ', or change the label'
+      + '; use a multiple of ' + variables.count + ', or change the label'
   - expression: size(variables.withMemory) == 0 || variables.placement == 'require-whole-device'
     reason: Invalid
     messageExpression: >-
-      'label ack.gpushare.placement has one value, require-whole-device: it is \'' + variables.placement
+      'label ack.gpushare.placement accepts only the value require-whole-device: it is \'' + variables.placement
       + '\'; correct it, or remove the label'
   - expression: size(variables.withMemory) == 0 || variables.apart in ['true', 'false']
     reason: Invalid
@@ -250,24 +250,24 @@ validations:
   - expression: size(variables.withMemory) == 0 || variables.apart != 'true' || size(variables.besideApart) == 0
     reason: Invalid
     messageExpression: >-
-      'label gpushare.dev/gpu-per-container=true gives each container one GPU, and excludes label '
+      'label gpushare.dev/gpu-per-container=true gives each container its own GPU and cannot be combined with label '
       + variables.besideApart.map(l, l + '=' + {{ .pod }}.metadata.labels[l]).join(', ') + ': remove one of them'
   - expression: size(variables.withMemory) == 0 || variables.apart != 'true' || size(variables.early) == 0
     reason: Invalid
     messageExpression: >-
-      'label gpushare.dev/gpu-per-container=true is for containers that run side by side: '
+      'label gpushare.dev/gpu-per-container=true does not support init containers with GPU requests: '
       + {{ include "gpushare.admission.named" "early" }}
-      + ' of initContainers asks for a GPU; ask in containers alone, or remove the label'
+      + '; request GPUs only in regular containers, or remove the label'
   - expression: size(variables.withMemory) == 0 || variables.apart != 'true' || variables.alike
     reason: Invalid
     messageExpression: >-
-      'label gpushare.dev/gpu-per-container=true needs containers that ask alike, each for one GPU: '
+      'label gpushare.dev/gpu-per-container=true requires the same request in every GPU container: '
       + variables.withMemory.map(c, 'container ' + c.name + ' asks for '
         + string(c.resources.limits[?'aliyun.com/gpu-mem'].orValue(c.resources.limits[?'gpushare.dev/gpu-memory'].orValue(
           c.resources.limits[?'gpushare.dev/gpu-memory.percentage'].orValue(''))))
         + ({{ include "gpushare.admission.asks" "aliyun.com/gpu-core.percentage" }}
           ? ' and ' + string(c.resources.limits['aliyun.com/gpu-core.percentage']) + '%' : '')).join(', ')
-      + '; ask for as much in each, or remove the label'
+      + '; use equal requests, or remove the label'
   - expression: size(variables.withMemory) == 0 || variables.computeClass in ['latency', 'batch']
     reason: Invalid
     messageExpression: >-

@@ -234,8 +234,8 @@ def _whole_or_share(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     if not whole or not shared:
         return ""
     return (
-        f"{names.GPU_WHOLE} cannot be had beside {names.GPU_MEM}, no node offers both: whole GPUs for "
-        f"{', '.join(whole)}, a share for {', '.join(shared)}; ask for one of them in all containers"
+        f"{names.GPU_WHOLE} cannot be combined with {names.GPU_MEM}, because no node offers both: whole GPUs for "
+        f"{', '.join(whole)}, a share for {', '.join(shared)}; use the same one in all containers"
     )
 
 
@@ -275,8 +275,8 @@ def _gpu_count(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     if not uneven:
         return ""
     return (
-        f"label {label}={count} spreads {names.GPU_MEM} over {count} GPUs in equal whole parts: {', '.join(uneven)}; "
-        f"ask for a multiple of {count}, or change the label"
+        f"label {label}={count} spreads {names.GPU_MEM} over {count} GPUs equally, in whole units: {', '.join(uneven)}; "
+        f"use a multiple of {count}, or change the label"
     )
 
 
@@ -285,7 +285,7 @@ def _placement(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     if value in (None, names.POD_PLACEMENT_WHOLE_DEVICE) or not _shares(asking):
         return ""
     return (
-        f"label {names.LABEL_POD_PLACEMENT} has one value, {names.POD_PLACEMENT_WHOLE_DEVICE}: it is '{value}'; "
+        f"label {names.LABEL_POD_PLACEMENT} accepts only the value {names.POD_PLACEMENT_WHOLE_DEVICE}: it is '{value}'; "
         "correct it, or remove the label"
     )
 
@@ -315,14 +315,14 @@ def _apart(asking: list[_Asking], labels: Mapping[str, str]) -> str:
     ]
     if beside:
         return (
-            f"label {label}=true gives each container one GPU, and excludes label {', '.join(beside)}: "
+            f"label {label}=true gives each container its own GPU and cannot be combined with label {', '.join(beside)}: "
             "remove one of them"
         )
     early = [str(one) for one in asking if one.memory and one.early]
     if early:
         return (
-            f"label {label}=true is for containers that run side by side: {', '.join(early)} of initContainers "
-            "asks for a GPU; ask in containers alone, or remove the label"
+            f"label {label}=true does not support init containers with GPU requests: {', '.join(early)}; "
+            "request GPUs only in regular containers, or remove the label"
         )
     # MiB and percentage requests are compared by the scheduler, after conversion to units.
     in_units = [one for one in asking if one.units > 0]
@@ -330,8 +330,8 @@ def _apart(asking: list[_Asking], labels: Mapping[str, str]) -> str:
         return ""
     amounts = ", ".join(_amounts(one) for one in asking if one.memory)
     return (
-        f"label {label}=true needs containers that ask alike, each for one GPU: {amounts}; "
-        "ask for as much in each, or remove the label"
+        f"label {label}=true requires the same request in every GPU container: {amounts}; "
+        "use equal requests, or remove the label"
     )
 
 

@@ -205,7 +205,7 @@ class _Reading:
             subject = f"the quota without a name {above}"
             self._wrong(f"{subject}: give it one")
         elif node.name in self._named:
-            self._wrong(f"{subject}: two quotas have this name; give each its own")
+            self._wrong(f"{subject}: this name is used twice; quota names must be unique")
         self._named.add(node.name)
         namespaces = tuple(node.namespaces or ())
         if namespaces and node.children:
@@ -240,7 +240,7 @@ class _Reading:
                 continue
             if resource == names.GPU_MEM and str(amount).endswith(_SUFFIXES):
                 self._wrong(
-                    f"{subject}: {which} of {resource} is {amount}, and it is a number of units, as pods ask for them, "
+                    f"{subject}: {which} of {resource} is {amount}, but must be a number of units, as in pod requests, "
                     "without Mi or Gi; for 6 units write 6"
                 )
                 continue
@@ -288,7 +288,7 @@ def _resource_problem(resource: str) -> str:
     """Why a quota cannot count ``resource``; empty if it can."""
     for prefix in _RESOURCE_QUOTA_PREFIXES:
         if resource.startswith(prefix):
-            return f"that is how a ResourceQuota writes it; write {resource.removeprefix(prefix)}"
+            return f"this is the ResourceQuota form; write {resource.removeprefix(prefix)}"
     if (
         resource in _BUILT_IN
         or resource in GPU_RESOURCES
@@ -296,7 +296,7 @@ def _resource_problem(resource: str) -> str:
     ):
         return ""
     if resource.startswith("aliyun.com/"):
-        return f"pods ask for {', '.join(GPU_RESOURCES[:-1])} or {GPU_RESOURCES[-1]}"
+        return f"use the names that pods request: {', '.join(GPU_RESOURCES[:-1])} or {GPU_RESOURCES[-1]}"
     if _QUALIFIED.fullmatch(resource) is None:
         return f"no such resource; write cpu, memory, ephemeral-storage, or a name with its domain, as {GPU_RESOURCES[0]}"
     return ""

@@ -169,8 +169,8 @@ def strays_from_policies(pod: Pod) -> bool:
 
 def others_text(pods: int, *, capped: bool) -> str:
     """The warning about a policy that selects pods of other schedulers."""
-    unknown = "neither its order nor its max is known" if capped else "its order is not known"
-    return f"{counted(pods, 'pod')} that it selects {'names' if pods == 1 else 'name'} another scheduler, to which {unknown}"
+    unknown = "which applies neither its order nor its max" if capped else "which does not apply its order"
+    return f"{counted(pods, 'pod')} that it selects {'names' if pods == 1 else 'name'} another scheduler, {unknown}"
 
 
 class _Meta(ObjectMeta, rename="camel", gc=False):

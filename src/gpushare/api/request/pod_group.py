@@ -42,7 +42,7 @@ def gang_of(pod: Pod) -> Gang | None:
     if not (least.isascii() and least.isdecimal() and 0 < int(least) <= MOST_PODS):
         raise InvalidRequest(
             f"pod {pod.key}",
-            f"label {names.LABEL_GANG_NAME}={name} needs {names.LABEL_GANG_LEAST} beside it, the number of pods "
+            f"label {names.LABEL_GANG_NAME}={name} needs {names.LABEL_GANG_LEAST} as well, the number of pods "
             f"that must run together, from 1 to {MOST_PODS}: it is '{least[:63]}'; set both on every pod",
         )
     owner = next((owner.uid for owner in pod.metadata.owner_references or () if owner.controller), "")

@@ -201,8 +201,8 @@ def _by_gpu(pod: Pod, requests: list[ContainerRequest], subject: str) -> Request
     if shared:
         raise InvalidRequest(
             subject,
-            f"{names.GPU_WHOLE} cannot be had beside {names.GPU_MEM}, no node offers both: a share for {shared}; "
-            "ask for one of them in all containers",
+            f"{names.GPU_WHOLE} cannot be combined with {names.GPU_MEM}, because no node offers both: a share for {shared}; "
+            "use the same one in all containers",
         )
     return Request(
         memory_units=1,  # the minimum; each GPU is allocated completely
@@ -308,7 +308,7 @@ def _check_container(container: ContainerRequest, subject: str) -> None:
     if container.core_percent and not container.memory_units:
         raise InvalidRequest(
             subject,
-            f"container {container.name} asks for {names.GPU_CORE} without {names.GPU_MEM}; add {names.GPU_MEM} beside it",
+            f"container {container.name} asks for {names.GPU_CORE} without {names.GPU_MEM}; add {names.GPU_MEM} to the same container",
         )
     if container.core_percent % 5 or container.core_percent > 100:
         raise InvalidRequest(
@@ -345,8 +345,8 @@ def _gpu_count(labels: dict[str, str], requests: tuple[ContainerRequest, ...], s
         )
         raise InvalidRequest(
             subject,
-            f"label {label}={text} spreads {names.GPU_MEM} over {text} GPUs in equal whole parts: {listed}; "
-            f"ask for a multiple of {text}, or change the label",
+            f"label {label}={text} spreads {names.GPU_MEM} over {text} GPUs equally, in whole units: {listed}; "
+            f"use a multiple of {text}, or change the label",
         )
     return count
 
@@ -370,7 +370,7 @@ def _is_apart(labels: dict[str, str], requests: tuple[ContainerRequest, ...], su
         listed = ", ".join(f"{key}={value}" for key, value in conflicts.items())
         raise InvalidRequest(
             subject,
-            f"label {label}=true gives each container one GPU, and excludes label {listed}: remove one of them",
+            f"label {label}=true gives each container its own GPU and cannot be combined with label {listed}: remove one of them",
         )
     early = ", ".join(
         f"container {container.name}" for container in requests if container.kind is not ContainerKind.APP
@@ -378,15 +378,15 @@ def _is_apart(labels: dict[str, str], requests: tuple[ContainerRequest, ...], su
     if early:
         raise InvalidRequest(
             subject,
-            f"label {label}=true is for containers that run side by side: {early} of initContainers "
-            "asks for a GPU; ask in containers alone, or remove the label",
+            f"label {label}=true does not support init containers with GPU requests: {early}; "
+            "request GPUs only in regular containers, or remove the label",
         )
     if len({(container.memory_units, container.core_percent) for container in requests}) > 1:
         listed = ", ".join(_request_text(container) for container in requests)
         raise InvalidRequest(
             subject,
-            f"label {label}=true needs containers that ask alike, each for one GPU: {listed}; "
-            "ask for as much in each, or remove the label",
+            f"label {label}=true requires the same request in every GPU container: {listed}; "
+            "use equal requests, or remove the label",
         )
     return len(requests) > 1
 
@@ -401,7 +401,7 @@ def _whole_device(labels: dict[str, str], subject: str) -> bool:
     if value not in (None, names.POD_PLACEMENT_WHOLE_DEVICE):
         raise InvalidRequest(
             subject,
-            f"label {names.LABEL_POD_PLACEMENT} has one value, {names.POD_PLACEMENT_WHOLE_DEVICE}: it is '{value}'; "
+            f"label {names.LABEL_POD_PLACEMENT} accepts only the value {names.POD_PLACEMENT_WHOLE_DEVICE}: it is '{value}'; "
             "correct it, or remove the label",
         )
     return value is not None

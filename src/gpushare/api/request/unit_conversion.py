@@ -99,5 +99,5 @@ def read_requested(pod: Pod) -> Requested | None:
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(
             f"pod {pod.key}",
-            f"annotation {names.ANN_REQUESTED} cannot be read: {error}; admission writes it, remove it from the manifest",
+            f"annotation {names.ANN_REQUESTED} cannot be read: {error}; it is written by admission: remove it from the manifest",
         ) from None

@@ -76,8 +76,8 @@ def mistakes_of_change(pod: Pod, before: Pod) -> list[str]:
     if not pod.spec.node_name or not changed or not _requests_gpu(pod):
         return []
     return [
-        f"read only when a pod is placed, and this one already has a node: {', '.join(changed)}; its allocation does not change: "
-        "change its template, and recreate it"
+        f"changes that have no effect on a pod that already has a node: {', '.join(changed)}; "
+        "change the pod's template and recreate the pod"
     ]
 
 
@@ -116,7 +116,7 @@ def _too_large(pod: Pod, unit: MemoryUnit) -> str:
     if not large:
         return ""
     return (
-        f"{names.GPU_MEM} is a number of units of {unit.setting}, without Mi or Gi, and no GPU has as many: {', '.join(large)}; "
+        f"{names.GPU_MEM} is a number of units of {unit.setting}, without Mi or Gi, and no GPU has that many: {', '.join(large)}; "
         f"write the number of units, or {names.GPU_MEMORY} such as 6144Mi or 6Gi"
     )
 
@@ -162,7 +162,7 @@ def too_small(pod: Pod, unit: MemoryUnit) -> str:
     if not small:
         return ""
     return (
-        f"less of each GPU than a CUDA context may take, some hundred MiB ({CONTEXT_MIB} on an H200): "
+        f"the request may be too small for a CUDA context, which takes several hundred MiB ({CONTEXT_MIB} on an H200): "
         f"{', '.join(small)}; a program limited to that may not start: request {names.GPU_MEM} {min_units} or more, "
         f"in units of {unit.setting}"
     )
@@ -180,7 +180,7 @@ def _environment(pod: SubmittedPod) -> str:
     if not replaced:
         return ""
     return (
-        "variables under env override those by which the node assigns a GPU share to a container: "
+        "variables under env override those that the node sets to assign the GPU share: "
         f"{', '.join(replaced)}; remove them"
     )
 
@@ -248,7 +248,7 @@ def _admission(pod: Pod) -> str:
     if value in _ADMISSIONS:
         return ""
     return (
-        f"label {names.LABEL_ADMISSION} keeps a pod's scheduler if it is disabled, and has no effect if it is '{value}'; "
+        f"label {names.LABEL_ADMISSION} keeps the pod's scheduler if it is 'disabled', and has no effect otherwise: it is '{value}'; "
         "write disabled, or remove the label"
     )
 

@@ -109,7 +109,7 @@ def test_admin_access_is_for_a_whole_claim() -> None:
     [
         (allocated("c", ("gpu-c", "1Gi", 0)), "node n1 has no GPU gpu-c now"),
         (allocated("c", ("gpu-a", "1Gi", 0), consumedCapacity=None), "which is not a valid share"),
-        (allocated("c", ("gpu-a", "1Gi", 0), consumedCapacity={"memory": "x"}), "is not a quantity"),
+        (allocated("c", ("gpu-a", "1Gi", 0), consumedCapacity={"memory": "x"}), "is not a valid quantity"),
         (allocated("c"), "it is allocated no GPU of node n1"),
         (
             {"metadata": {"namespace": "default", "name": "c", "uid": "u"}},

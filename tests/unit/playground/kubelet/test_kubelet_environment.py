@@ -232,7 +232,7 @@ def test_sidecars_count_with_the_others_and_init_containers_by_the_largest():
         (["--node", "N!"], "is no node name"),
         (["--node", "n", "--node-ip", "8.8.8.8"], "is no loopback address"),
         (["--node", "n", "--node-ip", "x"], "is no IP address"),
-        (["--node", "n", "--cpu", "many"], "is not a quantity"),
+        (["--node", "n", "--cpu", "many"], "is not a valid quantity"),
         (["--node", "n", "--label", "x"], "is not of the form KEY=VALUE"),
         (["--node", "n", "--pods", "0"], "give at least 1"),
         (["--node", "n", "--fakegpu-node", "/nowhere"], "belong together"),

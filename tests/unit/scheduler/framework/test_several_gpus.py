@@ -45,7 +45,7 @@ async def test_one_write_records_which_gpus_a_pod_has(world: World) -> None:
     pod = create(world, "a", 8, TWO)
     answer = filtered(world, pod, "one", "two")
     assert answer["NodeNames"] == ["two"]
-    assert answer["FailedAndUnresolvableNodes"] == {"one": "asks for 2 GPUs, the node has 1"}
+    assert answer["FailedAndUnresolvableNodes"] == {"one": "requests 2 GPUs, but the node has 1"}
     annotations = await bind(world, "a", "two")
     assert annotations[names.ANN_ALLOCATION] == '{"0":{"0":4,"1":4}}'
     assert names.ANN_MEM_INDEX not in annotations
@@ -114,7 +114,7 @@ async def test_a_gpu_each_in_users_units_is_counted_by_container_and_must_be_equ
     world.see("pair")
     answer = filtered(world, pod, "n")
     if second == "9Gi":
-        assert "container c asks for 10, container d asks for 9; ask for as much in each" in str(answer)
+        assert "container c asks for 10, container d asks for 9; use equal requests" in str(answer)
         assert not answer["NodeNames"]
     else:
         assert answer["NodeNames"] == ["n"]

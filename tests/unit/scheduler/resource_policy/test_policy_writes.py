@@ -121,7 +121,7 @@ async def test_pods_of_other_schedulers_are_in_the_status_until_none_is_left(des
     await desk.writer.write_due()
     ((_, status),) = desk.api.statuses
     assert status["message"] == (
-        "2 pods that it selects name another scheduler, to which neither its order nor its max is known"
+        "2 pods that it selects name another scheduler, which applies neither its order nor its max"
     )
     (book,) = desk.policies.census.books()
     book.policy = msgspec.structs.replace(book.policy, status=status)
