@@ -73,20 +73,26 @@ _BEGINNINGS: Final = (
     (r"needs .* free each and fewer than ", Category.PODS),
     (r"needs .* compute free each, ", Category.COMPUTE),
     (r"needs ", Category.MEMORY),
-    (r"node already has |every GPU with room already has ", Category.PODS),
+    (r"node already has |every GPU with enough free capacity already has ", Category.PODS),
     (r"node has \d+ pods? with GPU memory", Category.KINDS),
-    (r"no GPU that could hold |asks for .*, too few of them are in service ", Category.HEALTH),
+    (
+        r"no GPU with .* or more is in service |requests .*, but too few of them are in service ",
+        Category.HEALTH,
+    ),
     (r"the kubelet (?:has|offers) |node has no working GPU ", Category.HEALTH),
     (r"ResourcePolicy ", Category.POLICY),
     (r"gang ", Category.GANG),
     (r"elastic quota ", Category.QUOTA),
-    (r"the pod's binding to node |pod \S+ (?:was not|may be|is already) bound", Category.BINDING),
+    (
+        r"the pod is still being bound to node |pod \S+ (?:was not|may be|may still be|is already) bound",
+        Category.BINDING,
+    ),
     (r"the request for .* was counted in units of ", Category.UNIT),
     (
-        r"(?:no|every|\d+) GPUs? (?:is|are|has|have) .*\(gpushare\.dev/gpu-|asks for .* GPUs and may have ",
+        r"(?:no|every|\d+) GPUs? (?:is|are|has|have) .*\(gpushare\.dev/gpu-|requests \S+ GPUs, but its annotations allow only ",
         Category.SELECTION,
     ),
-    (r"asks for ", Category.SIZE),
+    (r"requests ", Category.SIZE),
 )
 _PATTERN: Final = re.compile("|".join(f"({beginning})" for beginning, _ in _BEGINNINGS))
 

@@ -22,7 +22,7 @@ _GPUS_LACKING: Final = re.compile(r"Insufficient (?:aliyun\.com|gpushare\.dev)/"
 #: Our reasons that have no category of their own: on modes of nodes, and on malformed labels and annotations of nodes.
 _OUR_PREFIXES: Final = (
     "node shares no GPU memory",
-    "node gives ",
+    "node offers ",
     "node has no GPU",
     "node is not known to the scheduler",
     "node is switching ",
@@ -68,7 +68,7 @@ _HELP: Final = (
     ),
     (
         r"volume node affinity conflict|node\(s\) had no available volume zone",
-        "a node from which its volumes can be reached",
+        "a node that can access its volumes",
     ),
     (r"free ports", "a node on which its host ports are free"),
     (
@@ -82,7 +82,9 @@ _HELPS: Final = tuple((re.compile(pattern), text) for pattern, text in _HELP)
 _MAX_SUGGESTIONS: Final = 3
 _NO_SUGGESTION: Final = "see the scheduler's message: `kubectl describe pod` shows all of it"
 
-GATES_HELP: Final = "only their removal by the controller that sets them: `kubectl get pod POD -o jsonpath={.spec.schedulingGates}`"
+GATES_HELP: Final = (
+    "the controller that set them must remove them: `kubectl get pod POD -o jsonpath={.spec.schedulingGates}`"
+)
 
 
 @lru_cache(maxsize=1024)
@@ -138,7 +140,7 @@ def would_help(unplaced: Unplaced, asked_by: Collection[str]) -> str:
         )
     if asked_by and unplaced.scheduler not in asked_by:
         known = ", ".join(sorted(asked_by))
-        advice += f"; {unplaced.scheduler} never called the GPU extender, {known} does: check the pod's schedulerName"
+        advice += f"; {unplaced.scheduler} does not use the GPU extender, but {known} does: check the pod's schedulerName"
     return advice
 
 

@@ -35,7 +35,7 @@ def of_each(reason: str) -> str:
 
 
 def on_nodes(count: int, reason: str) -> str:
-    """``count`` nodes with a reason: ``1 node has no GPU``, ``2 nodes: each has no GPU``, ``2 nodes: asks for …``."""
+    """``count`` nodes with a reason: ``1 node has no GPU``, ``2 nodes: each has no GPU``, ``2 nodes: requests …``."""
     if reason == OTHER_REASONS:
         return for_others(count)
     if count == 1 and reason.startswith(_NODE):

@@ -214,7 +214,7 @@ MOST_NAMED: Final = 4
 
 
 def _nodes(count: int) -> str:
-    return "the node does not take it" if count == 1 else f"none of {count} nodes takes it"
+    return "the node does not fit" if count == 1 else f"none of {count} nodes fits"
 
 
 def fitting_text(nodes: Sequence[str], count: int) -> str:

@@ -92,6 +92,6 @@ def test_runs_of_one_workflow_are_gangs_of_their_own(product: Product) -> None:
     pod, *_ = wait_for("it has pods", lambda: product.pods(f"{WORKFLOW}=second"), timeout=60)
     product.wait_for_event(
         pod["metadata"]["name"],
-        "gang default/train/second needs room for 4 pods at once and there is room for 2",
+        "gang default/train/second needs capacity for 4 pods at once, and there is capacity for 2",
     )
     assert not any(pod["spec"].get("nodeName") for pod in product.pods(f"{WORKFLOW}=second"))

@@ -101,7 +101,7 @@ def test_a_cluster_is_a_gang_if_its_templates_say_so(product: Product) -> None:
     )
     product.apply(cluster)
     pods = wait_for("it has its workers", lambda: _all(product.pods(WORKERS), 5), timeout=60)
-    product.wait_for_event(pods[0]["metadata"]["name"], "and there is room for 4")
+    product.wait_for_event(pods[0]["metadata"]["name"], "and there is capacity for 4")
     assert not any(pod["spec"].get("nodeName") for pod in product.pods(WORKERS))
 
     product.kubectl("delete", "raycluster", "ray", "--timeout=60s")

@@ -62,7 +62,7 @@ def test_trainjobs_of_one_runtime_are_gangs_of_their_own(product: Product) -> No
 
     product.wait_for_event(
         _some(product, "second"),
-        "gang default/torch/second needs room for 4 pods at once and there is room for 2",
+        "gang default/torch/second needs capacity for 4 pods at once, and there is capacity for 2",
     )
 
 

@@ -44,7 +44,7 @@ def test_a_pending_pod_has_its_reason_and_suggestion_in_one_line(product: Produc
         gpu_pod("claims", 3, volumes=[claim]),
     )
     text = wait_for("the event", lambda: event_of(product, "wide"), timeout=60)
-    assert "waits for aliyun.com/gpu-mem: 20" in text
+    assert "pending, requests aliyun.com/gpu-mem: 20" in text
     assert "the largest GPU has 15 GiB" in text
     assert "What would help: " in text
 
@@ -53,9 +53,9 @@ def test_a_pending_pod_has_its_reason_and_suggestion_in_one_line(product: Produc
         (
             "selects",
             "didn't match Pod's node affinity/selector",
-            "a node with what its nodeSelector wants, disk=fast: ",
+            "a node that matches its nodeSelector, disk=fast: ",
         ),
-        ("gated", "scheduling gates block it: example.com/later", "their removal"),
+        ("gated", "scheduling gates block it: example.com/later", "must remove them"),
         ("lost", "none seems to run for schedulerName absent", "schedulerName ack-co-scheduler"),
         (
             "claims",
@@ -64,7 +64,7 @@ def test_a_pending_pod_has_its_reason_and_suggestion_in_one_line(product: Produc
         ),
     ):
         text = wait_for(f"the event of {pod}", lambda pod=pod: event_of(product, pod), timeout=60)  # type: ignore[misc]
-        assert "waits for aliyun.com/gpu-mem: 3" in text, text
+        assert "pending, requests aliyun.com/gpu-mem: 3" in text, text
         assert why in text, text
         assert helps in text.partition("What would help: ")[2], text
     product.delete_all()

@@ -97,7 +97,7 @@ def agent_of(product: Product, node: str) -> str:
 @pytest.mark.parametrize(
     ("node", "backend", "detail"),
     [
-        (SHARE, "none", "none: mode share trusts containers to keep to their share"),
+        (SHARE, "none", "none: mode share does not enforce shares"),
         (CGPU, "preload", f"{IN_PLACE}: mode cgpu"),
         (CORE_MEM, "preload", f"{IN_PLACE}: mode core_mem"),
     ],

@@ -71,16 +71,16 @@ def test_a_min_is_reclaimed_on_a_full_node(product: Product) -> None:
 
         def evicted() -> bool:
             notes = [note for number in range(3) for note in product.events(f"a-{number}", "team-a")]
-            evicted_pods[:] = [note for note in notes if "ended for" in note]
+            evicted_pods[:] = [note for note in notes if "evicted for" in note]
             return len(evicted_pods) >= 2
 
         wait_for("the victim's event names the pod", evicted, timeout=30)
         assert len(evicted_pods) == 2
-        why = "elastic quota root/team-b takes back within its min what root/team-a had borrowed"
+        why = "elastic quota root/team-b reclaims, within its min, what root/team-a borrowed"
         assert all("pod team-b/b-0" in note and why in note for note in evicted_pods)
         # No pod is evicted for more than a min, and no kubelet was asked for more than it has.
         product.apply(team_pod("team-b", "b-1", 5))
-        full = f"elastic quota root: 15 of 15 {names.GPU_MEM} used (max), 5 asked for"
+        full = f"elastic quota root: 15 of 15 {names.GPU_MEM} used (max), 5 requested"
         wait_for(
             "the next waits", lambda: any(full in one for one in product.events("b-1", "team-b")), timeout=60
         )

@@ -84,7 +84,7 @@ def test_two_gpus_with_4_free_each_do_not_fit_8_and_the_event_reports_it(
     product.apply(urgent)
     product.running("app=urgent", timeout_s=AT_ONCE_S)
     # Of otherwise equal pods the newest loses least.
-    product.wait_for_event("eight", "ended for pod default/urgent (priority 1000)")
+    product.wait_for_event("eight", "evicted for pod default/urgent (priority 1000)")
     assert len(product.running("app=eleven", 3)) == 3
     # Its capacity is allocated as soon as its containers have ended, and it is deleted a moment later.
     wait_for("it is gone", lambda: not product.pods("app=eight"), timeout=30)

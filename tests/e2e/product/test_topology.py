@@ -49,7 +49,7 @@ def test_pods_get_the_whole_gpus_nearest_to_each_other(whole: Product) -> None:
     whole.apply(near("waits", 1))
     wait_for(
         "a reason",
-        lambda: any("needs a GPU that nothing uses" in one for one in whole.events("waits")),
+        lambda: any("needs a GPU completely free" in one for one in whole.events("waits")),
         timeout=20,
     )
     whole.kubectl("delete", "pod", "first", "--grace-period=1")

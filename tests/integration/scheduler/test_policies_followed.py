@@ -194,7 +194,7 @@ async def test_policies_apply_only_while_their_definition_exists(
     await cluster.offered("q", "b1")
     refused = await cluster.bind("q", "a1")
     assert "ResourcePolicy default/x" in refused
-    assert "no unit has room for the pod on node a1" in refused
+    assert "no unit has capacity for the pod on node a1" in refused
     await cluster.summary("x", "1/1, 0")
     await cluster.cost("p", "200")
     await cluster.api.request("DELETE", DEFINITION)
@@ -286,4 +286,4 @@ async def test_unreadable_policies_are_reported_and_not_applied(
 
     monkeypatch.setattr(cluster.api, "request", refuse)
     assert not await watches._kind_exists()
-    assert "may not be read" in caplog.text
+    assert "no permission to read them" in caplog.text

@@ -138,7 +138,7 @@ async def test_policy_units_fill_in_order_with_pods_with_and_without_gpus(versio
         assert await replay.fits("single-share") == ["single"]
         # A kube-scheduler that binds to another node than it was offered is refused with the reason.
         late = await replay.send("single-share", "bind")
-        assert "no unit has room for the pod on node four" in late["Error"]
+        assert "no unit has capacity for the pod on node four" in late["Error"]
         assert rules.ledger.totals().pods == 0
 
 
@@ -155,7 +155,7 @@ async def test_memory_and_compute_go_to_nodes_that_count_both(version: str, form
         # From now on pods that request memory alone do not fit here.
         assert await replay.fits("single-share") == ["single"]
         refused = (await replay.send("single-share", "filter"))["FailedNodes"]
-        assert "which a pod with memory alone cannot join" in refused["four"]
+        assert "so a memory-only pod cannot use it" in refused["four"]
 
 
 @every_version

@@ -46,7 +46,7 @@ async def test_containers_get_a_gpu_each_on_a_node_with_enough_gpus(version: str
         answer = await replay.send("gpu-per-container", "filter")
         assert answer["FailedNodes"] == {}
         # No eviction helps there, so kube-scheduler tries no preemption.
-        assert answer["FailedAndUnresolvableNodes"] == {"single": "asks for 2 GPUs, the node has 1"}
+        assert answer["FailedAndUnresolvableNodes"] == {"single": "requests 2 GPUs, but the node has 1"}
         ranked = await replay.send("gpu-per-container", "prioritize")
         assert [one["Host"] for one in ranked] == ["four"]
         assert await replay.bound("gpu-per-container", "four") == [(0, 10), (1, 10)]
@@ -78,7 +78,7 @@ async def test_victims_are_added_until_every_container_has_a_gpu(version: str, f
     await hold(world, "beside", "uid-beside", 9)
     async with serving(version, form, world) as replay:
         refused = await replay.refusals("gpu-per-container-preemption")
-        assert refused["four"] == "needs 2 GPUs with 10 GiB free each, no GPU has"
+        assert refused["four"] == "needs 2 GPUs with 10 GiB free each, but no GPU has"
         victims = (await replay.send("gpu-per-container-preemption", "preempt"))["NodeNameToMetaVictims"][
             "four"
         ]

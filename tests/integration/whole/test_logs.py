@@ -36,7 +36,7 @@ async def test_one_search_shows_a_pods_way_in_order(monkeypatch: pytest.MonkeyPa
         )
         wanted = [
             *admitted,
-            f"pod {key}: waits for ack-co-scheduler, asks for aliyun.com/gpu-mem: 3",
+            f"pod {key}: pending for ack-co-scheduler, requests aliyun.com/gpu-mem: 3",
             f"pod {key}: filter: 2 of 2 nodes fit",
             f"pod {key}: prioritize: ",
             f"pod {key}: bound to node {node}: 3 units of GPU 0",

@@ -53,7 +53,7 @@ async def test_pods_fill_instances_and_are_limited_to_their_share_of_one(cluster
 async def test_a_pod_for_two_gpus_gets_no_instance(cluster: World) -> None:
     await cluster.create(gpu_pod("two", 4, node="shared", labels={names.LABEL_POD_GPU_COUNT: "2"}))
     await cluster.pods.until(
-        lambda: "asks for 2 GPUs, the node has 1" in waits_because(cluster.pod("two")),
+        lambda: "requests 2 GPUs, but the node has 1" in waits_because(cluster.pod("two")),
         "it waits",
         detail=lambda: waits_because(cluster.pod("two")),
     )

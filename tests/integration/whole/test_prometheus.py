@@ -195,7 +195,7 @@ async def test_a_pending_pod_is_counted_by_its_reason_and_shows_it(busy: tuple[W
 
     text = await until(described, "kubectl describe pod says why")
     (line,) = [one for one in text.splitlines() if "GPUSchedulingPending" in one]
-    assert "waits for aliyun.com/gpu-mem: 20" in line
+    assert "pending, requests aliyun.com/gpu-mem: 20" in line
     assert "the largest GPU has 15 GiB" in line
     assert "What would help: " in line
 

@@ -46,8 +46,8 @@ def there(node: NodeDevices, request: Request) -> list[str]:
 
 def test_a_limit_below_a_context_is_reported_with_a_sufficient_one() -> None:
     assert there(node(H200), requesting(4)) == [
-        "container c0 has 512 MiB of GPU 0 of node n, less than the 518 MiB that a CUDA context takes there; a program that "
-        "needs the GPU cannot start with that: ask for 5 units of 128MiB or more of each GPU"
+        "container c0 has 512 MiB of GPU 0 of node n, less than the 518 MiB that a CUDA context takes there; no CUDA "
+        "program can start with that: request 5 units of 128MiB or more of each GPU"
     ]
     assert there(node(H200), requesting(5)) == []
     assert there(node(512), requesting(4)) == []
@@ -98,7 +98,7 @@ def test_a_pending_pod_is_reported_if_no_measured_gpu_suffices_with_the_smallest
     (report,) = too_small_anywhere([large, small, node(0, name="new")], requesting(4))
     assert report.startswith(
         "container c0 would get 512 MiB of a GPU of node small, less than the 518 MiB that a CUDA context takes there, the "
-        "least of 2 GPUs where that is known; a program that needs the GPU cannot start with that"
+        "least of 2 GPUs where that is known; no CUDA program can start with that"
     )
     assert too_small_anywhere([large, small, node(T4, name="t4")], requesting(4)) == []
 

@@ -84,7 +84,7 @@ def test_proximity_of_gpus_is_read_in_the_order_of_their_indices() -> None:
 def test_proximity_of_gpus_other_than_the_described_is_refused() -> None:
     text = devices_annotation(NodeMode.TOPOLOGY, MemoryUnit.GIB, (T4,), ((0, 5), (5, 0)))
     with pytest.raises(
-        MalformedDevices, match="nearness of 1 GPU is listed in rows of 0 to 0 numbers; a node agent"
+        MalformedDevices, match="nearness of 1 GPU is listed in rows of 0 to 0 numbers; a running node agent"
     ):
         described_devices(node(annotation=text))
 
@@ -294,7 +294,7 @@ MANY = devices_annotation(
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (node(annotation="{"), "cannot be read .*; a node agent"),
+        (node(annotation="{"), "cannot be read .*; a running node agent"),
         (node(annotation='{"version":1,"unit":"3GiB","mode":"share","gpus":[]}'), "unknown GPU memory unit"),
         (
             node(annotation='{"version":2,"unit":"1GiB","mode":"share","gpus":[]}'),

@@ -12,7 +12,7 @@ from gpushare.api.quantity import MemoryUnit
 from gpushare.nodeagent.isolation.backend_selection import backing, cannot
 from gpushare.nodeagent.isolation.options import AskedIsolation
 
-TRUSTS = "mode share trusts containers to keep to their share"
+TRUSTS = "mode share does not enforce shares"
 PART, WHOLE = GpuShare("GPU-0", 0, 2048, 2, 16), GpuShare("GPU-0", 0, 16384, 16, 16)
 WITH_CORE = GpuShare("GPU-0", 0, 2048, 2, 16, 30)
 
@@ -43,7 +43,7 @@ def test_if_isolation_is_off_or_impossible_the_agents_reason_is_repeated() -> No
         (NodeMode.MPS, "mps: mode mps"),
         (NodeMode.CORE_MEM, "driver (memory only, by cgroup): mode core_mem, and --isolation driver is set"),
         (NodeMode.CGPU, ""),
-        (NodeMode.TOPOLOGY, "none: mode topology trusts containers to keep to their share"),
+        (NodeMode.TOPOLOGY, "none: mode topology does not enforce shares"),
     ],
 )  # fmt: skip
 def test_there_is_no_remark_if_containers_are_isolated_or_that_is_unknown(

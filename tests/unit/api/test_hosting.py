@@ -46,7 +46,7 @@ def test_a_pod_with_unexamined_demands_goes_to_no_other_node(demand: dict[str, A
     particular = decode_guest(
         msgspec.json.encode({"metadata": {"name": "p"}, "spec": {"containers": [], **demand}})
     )
-    assert "asks more of its node" in objection(particular, node(), [], new=True)
+    assert "requests resources other than CPU and memory" in objection(particular, node(), [], new=True)
     assert objection(particular, node(), [], new=False) == ""
 
 

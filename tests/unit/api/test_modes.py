@@ -58,7 +58,7 @@ def test_a_fictitious_mode_is_read_and_counted_from_its_entry_only(slices: NodeM
 
 def test_a_node_whose_gpus_are_claimed_lacks_nothing_once_it_is_described() -> None:
     assert lacks(labelled(NodeMode.DRA)) == ""
-    assert lacks(labelled(NodeMode.DEFAULT)) == "mode default gives nothing of ours"
+    assert lacks(labelled(NodeMode.DEFAULT)) == "mode default offers no gpushare resource"
 
 
 def test_a_fictitious_mode_is_allocated_and_refused_from_its_entry_only(slices: NodeMode) -> None:
@@ -70,10 +70,10 @@ def test_a_fictitious_mode_is_allocated_and_refused_from_its_entry_only(slices: 
     for request, why in (
         (
             asks(3, 30),
-            "node gives out no compute (it is in mode slices; aliyun.com/gpu-core.percentage needs ",
+            "node offers no compute (it is in mode slices; aliyun.com/gpu-core.percentage needs ",
         ),
-        (asks(3, gpus=2), "node gives a pod one GPU: in mode slices a slice is of one"),
-        (counts(1), "node gives no GPUs by number (it is in mode slices; aliyun.com/gpu needs label "),
+        (asks(3, gpus=2), "node offers only one GPU per pod: in mode slices a slice is of one"),
+        (counts(1), "node offers no whole GPUs (it is in mode slices; aliyun.com/gpu needs label "),
     ):
         with pytest.raises(Refused) as refusal:
             ledger.reserve("b", "default/b", request, "n1")
@@ -89,7 +89,7 @@ def test_a_fictitious_mode_is_suggested_from_its_entry_only(slices: NodeMode) ->
     advice = selected(ledger, asks(3), f"{names.LABEL_MODE}=slices", ["n1"])
     assert advice == (
         "no node is in mode slices, which its nodeSelector requires; node n1 is in mode share: "
-        "`kubectl label node n1 ack.node.gpu.schedule=slices --overwrite` (a driver from r615 on has to be on that node)"
+        "`kubectl label node n1 ack.node.gpu.schedule=slices --overwrite` (a driver from r615 on must be installed on that node)"
     )
 
 

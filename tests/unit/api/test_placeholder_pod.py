@@ -111,14 +111,14 @@ def test_a_pod_without_the_label_is_no_placeholder_and_one_with_the_label_only_h
     [
         ({}, ""),
         ({"affinity": {"nodeAffinity": {"x": 1}, "podAffinity": None}}, ""),
-        ({"affinity": {"podAntiAffinity": {"x": 1}}}, "near it"),
-        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "more of a node"),
+        ({"affinity": {"podAntiAffinity": {"x": 1}}}, "pod affinity"),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, "cannot copy"),
         ({"volumes": [{"name": "v", "emptyDir": {}}]}, ""),
-        ({"nodeSelector": {"kubernetes.io/hostname": "n1"}}, "names its node"),
-        ({"hostNetwork": True}, "more of a node"),
-        ({"overhead": {"cpu": "1"}}, "more of a node"),
-        ({"schedulingGates": [{"name": "g"}]}, "more of a node"),
-        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "more of a node"),
+        ({"nodeSelector": {"kubernetes.io/hostname": "n1"}}, "a node by name"),
+        ({"hostNetwork": True}, "cannot copy"),
+        ({"overhead": {"cpu": "1"}}, "cannot copy"),
+        ({"schedulingGates": [{"name": "g"}]}, "cannot copy"),
+        ({"topologySpreadConstraints": [{"maxSkew": 1}]}, "cannot copy"),
     ],
 )
 def test_a_demand_that_it_cannot_express_is_an_obstacle(spec: dict[str, Any], word: str) -> None:

@@ -232,7 +232,7 @@ async def test_a_placed_pod_is_sent_with_whether_its_share_is_enforced() -> None
     assert (await fetch(shown, "pod", key="default/big"))["not_held"] == ""
     shown.add(described("a", gpu("a", 0), gpu("a", 1)))
     assert (await fetch(shown, "pod", key="default/one"))["not_held"] == (
-        "mode share trusts containers to keep to their share"
+        "mode share does not enforce shares"
     )
     held = described("a", gpu("a", 0), gpu("a", 1), mode=NodeMode.CGPU)
     shown.add(held)

@@ -451,31 +451,31 @@ def test_objects_that_a_playground_lacks_are_not_taken_for_refused() -> None:
         (
             {},
             {names.GPU_MEM: "16"},
-            "asks for 16 GiB, the largest GPU has 15 GiB",
+            "requests 16 GiB, but the largest GPU has 15 GiB",
             "a node with larger GPUs; or request less",
         ),
         (
             {names.LABEL_POD_GPU_COUNT: "2"},
             {names.GPU_MEM: "8"},
-            "asks for 2 GPUs, the node has 1",
+            "requests 2 GPUs, but the node has 1",
             "a node with 2 GPUs or more of the requested size; or request less",
         ),
         (
             {},
             {names.GPU_MEM: "4", names.GPU_CORE: "10"},
-            "node gives out no compute",
+            "node offers no compute",
             "node n1 is in mode share: `kubectl label node n1 ack.node.gpu.schedule=core_mem --overwrite`",
         ),
         (
             {},
             {names.GPU_WHOLE: "1"},
-            "node gives no GPUs by number",
+            "node offers no whole GPUs",
             "node n1 is in mode share: `kubectl label node n1 ack.node.gpu.schedule=topology --overwrite`",
         ),
         (
             {},
             {names.GPU_MEM: "1Gi"},
-            "asks for 1073741824 GiB, the largest GPU has 15 GiB "
+            "requests 1073741824 GiB, but the largest GPU has 15 GiB "
             "(aliyun.com/gpu-mem is a number of units of 1 GiB, without Mi or Gi)",
             "write aliyun.com/gpu-mem as a number of units, without Mi or Gi",
         ),

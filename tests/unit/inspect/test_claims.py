@@ -132,7 +132,7 @@ def test_claims_that_cannot_be_read_or_understood_are_warned_about() -> None:
     )
     _, remarks = Cluster([DRA], [claim("odd", (0, "x", 0)), claim("lost", (7, "1Gi", 0))]).render()
     assert remarks == (
-        "warning: ResourceClaim team/odd: memory: 'x' is not a quantity; write a number such as 3 or 2Ki; it is not counted",
+        "warning: ResourceClaim team/odd: memory: 'x' is not a valid quantity; use a number such as 3 or 2Ki; it is not counted",
         "warning: ResourceClaim team/lost holds 1024 MiB of GPU gpu-00000007, which node n no longer has",
     )
 

@@ -98,7 +98,7 @@ async def test_why_shows_on_which_node_shares_are_not_enforced() -> None:
         text = why(cluster(world), options("--why", "pod"), PLAIN).text
         return document["record"]["holds"]["notHeld"], text
 
-    trusts = "mode share trusts containers to keep to their share"
+    trusts = "mode share does not enforce shares"
     assert lines_of_why()[0] == trusts
     # It may have its share from a time at which the node enforced it: then nothing is reported.
     assert f"Node n1 does not enforce the shares of new containers: {trusts}. " in lines_of_why()[1]
@@ -111,7 +111,7 @@ async def test_why_shows_on_which_node_shares_are_not_enforced() -> None:
 @pytest.mark.parametrize(
     ("mode", "isolation", "expected"),
     [
-        (NodeMode.SHARE, "", "mode share trusts containers to keep to their share"),
+        (NodeMode.SHARE, "", "mode share does not enforce shares"),
         (NodeMode.CGPU, "none: libraries are switched off", "libraries are switched off"),
         (NodeMode.CGPU, "preload (by CDI): mode cgpu", ""),
         (NodeMode.CGPU, "", ""),
@@ -134,13 +134,13 @@ def test_without_the_scheduler_annotations_of_pod_and_node_show_it(
 
     assert both(explained)["pod"].get("notHeld", "") == expected
     line = f"\n\n{not_held_text('n', expected)}\n"
-    assert (line in explained().text, "does not enforce" in explained().text) == (
+    assert (line in explained().text, "not enforce the shares" in explained().text) == (
         bool(expected),
         bool(expected),
     )
     for answer in ({"metadata": "broken"}, "Error from server (Forbidden): no"):
         known["/api/v1/nodes/n"] = answer
-        assert "does not enforce" not in explained().text
+        assert "not enforce the shares" not in explained().text
 
 
 async def test_why_adds_nothing_if_all_containers_have_the_same_gpus() -> None:

@@ -185,5 +185,5 @@ def test_a_node_that_counts_and_accepts_no_pods_is_marked() -> None:
 
 def test_a_cordon_of_a_missing_gpu_is_reported() -> None:
     assert usage_of([node("n", "10.0.0.1", [device(0), device(1)], cordoned="1,7")], []).warnings == (
-        "node n: annotation gpushare.dev/cordoned-gpus names GPU 7, which the node does not have: nothing is cordoned by that; it has GPU 0, 1",
+        "node n: annotation gpushare.dev/cordoned-gpus names GPU 7, which the node does not have, so nothing is cordoned; existing GPUs: 0, 1",
     )

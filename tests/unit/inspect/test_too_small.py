@@ -41,7 +41,7 @@ def test_a_running_pod_is_compared_with_its_node() -> None:
     (warning,) = warnings_of(its, NODE, msgspec.to_builtins(a_node(1500)))
     assert warning.startswith("warning: container ")
     assert " MiB of GPU 0 of node n, less than the 1500 MiB that a CUDA context takes there; " in warning
-    assert warning.endswith("ask for 2 units of 1GiB or more of each GPU")
+    assert warning.endswith("request 2 units of 1GiB or more of each GPU")
     assert warnings_of(its, NODE, msgspec.to_builtins(a_node(518))) == []
     assert warnings_of(its, NODE, msgspec.to_builtins(a_node(1500, NodeMode.SHARE))) == []
 

@@ -132,13 +132,16 @@ async def test_a_pending_pod(browser: Browser, world: World) -> None:
     assert "default/waits has been pending since 2026-01-01 00:00:00 UTC" in shown.text
     assert "requests:    aliyun.com/gpu-mem: 8" in shown.text
     assert (
-        "suggestion:  a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; "
+        "suggestion:  a GPU with 8 GiB free: the closest has 4 GiB free, GPU 0 of node n1; "
         "deleting pod default/there (7 GiB) would be enough" in shown.text
     )
     assert ": 0 fit, 2 do not" in shown.text
     assert "(1 more node not offered by kube-scheduler: " in shown.text
-    assert "1      no single GPU has 8 GiB free               n1 (largest free: 4 GiB on GPU 0)" in shown.text
-    assert "n2    asks for 8 GiB, the largest GPU has 2 GiB" in each.text
+    assert (
+        "1      no single GPU has 8 GiB free                   n1 (largest free: 4 GiB on GPU 0)"
+        in shown.text
+    )
+    assert "n2    requests 8 GiB, but the largest GPU has 2 GiB" in each.text
     assert document["source"] == "scheduler"
     assert [one["node"] for one in document["record"]["nodes"]] == ["n1", "n2"]
     world.decisions.of("uid-waits").each = None  # type: ignore[union-attr]
@@ -220,7 +223,7 @@ async def test_a_gpu_kept_back_for_a_pod_from_before_a_mode_change_is_in_service
 async def test_a_reason_with_brackets_in_the_middle_stays_in_one_piece(
     browser: Browser, world: World
 ) -> None:
-    full = "elastic quota root/blue: 12 of 12 aliyun.com/gpu-mem used (max), 1 asked for"
+    full = "elastic quota root/blue: 12 of 12 aliyun.com/gpu-mem used (max), 1 requested"
     world.add_node(msgspec.structs.replace(gpu_node("n1", 8 * GIB), refusal=full))
     await ask(browser, world, "waits", "n1", mem=1)
     text = why(cluster(world), options("--why", "waits"), PLAIN).text
@@ -236,7 +239,7 @@ async def test_scores_nodes_left_out_and_reservations(browser: Browser, world: W
     await browser.post("filter", body)
     await browser.post("prioritize", body)
     text = why(cluster(world), options("--why", "pod"), PLAIN).text
-    assert "1 excluded for now (another node is its own, in the plan for its whole gang)" in text
+    assert "1 excluded for now (the plan for its gang assigns it to another node)" in text
     assert "Scores above the lowest, of 2 nodes, best first: n" in text
     assert "(reserved; not confirmed by the API server yet)" in text
 
@@ -428,7 +431,7 @@ async def test_all_pending_pods(browser: Browser, world: World) -> None:
         "CATEGORY",
         "REASON",
     ]
-    assert "asks for 99 GiB, the largest GPU has 8 GiB" in text
+    assert "requests 99 GiB, but the largest GPU has 8 GiB" in text
     assert "  suggestion: a node with larger GPUs" in text
     assert {one["category"] for one in document["waiting"]} == {"size", "request"}
     assert "large" not in waiting(kubectl, options("--pending", "-n", "other"), PLAIN).text
@@ -467,7 +470,7 @@ def event(reason: str, message: str, minute: int, kind: str = "Pod") -> dict[str
 
 
 async def test_the_last_events_of_a_deleted_pod_are_shown(world: World) -> None:
-    preempted = event("Preempted", "ended for pod default/y", 2)
+    preempted = event("Preempted", "evicted for pod default/y", 2)
     rest = [event("Killing", "Stopping container c", 3), event("Started", "Started container c", 1)]
     alien = event("Scaled", "a Deployment of that name", 4, "Deployment")
 
@@ -481,10 +484,10 @@ async def test_the_last_events_of_a_deleted_pod_are_shown(world: World) -> None:
     assert gone(*rest, alien) == (
         f"{head}; its last events:\n  Started: Started container c\n  Killing: Stopping container c"
     )
-    assert gone(preempted) == f"{head}: Preempted: ended for pod default/y"
+    assert gone(preempted) == f"{head}: Preempted: evicted for pod default/y"
     assert gone(*rest, preempted) == (
-        f"{head}: Preempted: ended for pod default/y; its last events:\n  Started: Started container c\n"
-        "  Preempted: ended for pod default/y\n  Killing: Stopping container c"
+        f"{head}: Preempted: evicted for pod default/y; its last events:\n  Started: Started container c\n"
+        "  Preempted: evicted for pod default/y\n  Killing: Stopping container c"
     )
     assert gone(alien).startswith('pod "x" not found in namespace default')
 

@@ -41,4 +41,4 @@ def test_a_request_counted_in_the_nodes_unit_is_refused_only_for_lack_of_memory(
     ledger = Ledger()
     ledger.set_node(node("small", 1280, unit=MemoryUnit.MIB_128))
     verdict = ledger.filter(counted_in(MemoryUnit.MIB_128, 11), ["small"])
-    assert verdict.hopeless == {"small": "asks for 1408 MiB, the largest GPU has 1280 MiB"}
+    assert verdict.hopeless == {"small": "requests 1408 MiB, but the largest GPU has 1280 MiB"}

@@ -124,9 +124,7 @@ def test_a_node_takes_as_many_pods_as_its_label_allows() -> None:
     ledger.set_node(msgspec.structs.replace(node("n1", T4, T4), max_node_pods=2))
     placed(ledger, "a", asks(1))
     placed(ledger, "b", asks(1, gpus=2))
-    expected = (
-        r"node already has 2 pods on its GPUs, the most allowed \(label gpushare.dev/max-pods-per-node\)"
-    )
+    expected = r"node already has 2 pods on its GPUs, the maximum \(label gpushare.dev/max-pods-per-node\)"
     for request in (asks(1), asks(1, gpus=2), asks(1, whole=True)):
         with pytest.raises(Refused, match=expected) as refused:
             placed(ledger, "c", request)

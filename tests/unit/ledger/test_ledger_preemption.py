@@ -197,7 +197,7 @@ def test_reserved_capacity_counts_for_the_nodes_pod_limit_until_it_is_released()
     ledger = cluster.ledger
     ledger.nominations.add("new", asks(4), plan)
     ledger.release("a")
-    with pytest.raises(Refused, match="already has 2 pods on its GPUs, the most allowed"):
+    with pytest.raises(Refused, match="already has 2 pods on its GPUs, the maximum"):
         ledger.reserve("thief", "default/thief", asks(1), "n")
     another = cluster.plan(4, 5)
     assert another is not None

@@ -38,7 +38,7 @@ CASES: dict[str, Case] = {
     "a MIG instance with too little compute is named by its label": case(
         divided(node("n1", T4, 40192, mode=NodeMode.CORE_MEM)),
         asks(16, 60),
-        "no single GPU has 16 GiB and 60% compute free (nearest: GPU 0/4 with 19 GiB and 50%)",
+        "no single GPU has 16 GiB and 60% compute free (closest: GPU 0/4 with 19 GiB and 50%)",
         asks(20, 50),
     ),
     "an unknown node is reported as such": case(None, asks(1), "node is not known to the scheduler yet"),
@@ -73,29 +73,29 @@ CASES: dict[str, Case] = {
         asks(104),
     ),
     "a request larger than every GPU is hopeless": case(
-        node("n1", V100, 8 * 1024), asks(20), "asks for 20 GiB, the largest GPU has 15 GiB", hopeless=True
+        node("n1", V100, 8 * 1024), asks(20), "requests 20 GiB, but the largest GPU has 15 GiB", hopeless=True
     ),
     "a request beyond all reason is hopeless too": case(
         node("n1", T4),
         asks(MOST_UNITS),
-        f"asks for {MOST_UNITS} GiB, the largest GPU has 15 GiB "
+        f"requests {MOST_UNITS} GiB, but the largest GPU has 15 GiB "
         "(aliyun.com/gpu-mem is a number of units of 1 GiB, without Mi or Gi)",
         hopeless=True,
     ),
     "a GPU smaller than a unit is less than a unit": case(
-        node("n1", 1000), asks(1), "asks for 1 GiB, the largest GPU has less than 1 GiB", hopeless=True
+        node("n1", 1000), asks(1), "requests 1 GiB, but the largest GPU has less than 1 GiB", hopeless=True
     ),
     "lack of compute is named next to the memory": case(
         node("n1", T4, T4, mode=NodeMode.CORE_MEM),
         asks(4, 30),
-        "no single GPU has 4 GiB and 30% compute free (nearest: GPU 1 with 12 GiB and 20%)",
+        "no single GPU has 4 GiB and 30% compute free (closest: GPU 1 with 12 GiB and 20%)",
         asks(2, 90),
         asks(3, 80),
     ),
     "more compute than one GPU has is hopeless": case(
         node("n1", T4, mode=NodeMode.CORE_MEM),
         asks(4, 120),
-        "asks for 120% compute, one GPU has 100%",
+        "requests 120% compute, but one GPU has 100%",
         hopeless=True,
     ),
     "lack of memory is named before compute": case(
@@ -107,33 +107,33 @@ CASES: dict[str, Case] = {
     "the pod cap is named where memory would suffice": case(
         node("n1", T4, T4, max_pods=1),
         asks(3),
-        "every GPU with room already has 1 pod, the most allowed",
+        "every GPU with enough free capacity already has 1 pod, the maximum",
         asks(14),
         asks(2),
     ),
     "the hard cap of an isolated node counts to 16": case(
         node("n1", 40 * 1024, max_pods=16),
         asks(1),
-        "every GPU with room already has 16 pods, the most allowed",
+        "every GPU with enough free capacity already has 16 pods, the maximum",
         *[asks(1)] * 16,
     ),
     "pods with compute keep out one with memory alone": case(
         node("n1", T4, T4, mode=NodeMode.CORE_MEM),
         asks(1),
-        "node has 1 pod with GPU memory and compute, which a pod with memory alone cannot join",
+        "node has 1 pod with GPU memory and compute, so a memory-only pod cannot use it",
         asks(1, 5),
     ),
     "pods with memory alone keep out one with compute": case(
         node("n1", T4, T4, mode=NodeMode.CORE_MEM),
         asks(1, 5),
-        "node has 2 pods with GPU memory alone, which a pod with compute too cannot join",
+        "node has 2 pods with GPU memory only, so a pod that also requests compute cannot use it",
         asks(1),
         asks(1),
     ),
     "an unhealthy GPU is hopeless where no other is large enough": case(
         node("n1", T4, 2048, sick={0: "XID 79, fallen off the bus"}),
         asks(4),
-        "no GPU that could hold 4 GiB is in service (GPU 0 is unhealthy: XID 79, fallen off the bus)",
+        "no GPU with 4 GiB or more is in service (GPU 0 is unhealthy: XID 79, fallen off the bus)",
         hopeless=True,
     ),
     "an unhealthy GPU is mentioned where others are full": case(
@@ -159,7 +159,7 @@ CASES: dict[str, Case] = {
     "a node without compute names the mode that has it": case(
         node("n1", T4, mode=NodeMode.CGPU),
         asks(1, 5),
-        "node gives out no compute (it is in mode cgpu; aliyun.com/gpu-core.percentage needs label "
+        "node offers no compute (it is in mode cgpu; aliyun.com/gpu-core.percentage needs label "
         "ack.node.gpu.schedule=core_mem)",
         hopeless=True,
     ),
@@ -215,7 +215,7 @@ def test_overcommitted_compute_is_reported_as_zero() -> None:
     for uid in ("a", "b"):
         ledger.hold(uid, f"default/{uid}", "n1", holding(share("n1-gpu0", 1024, core=60)))
     assert ledger.filter(asks(1, 5), ["n1"]).refused == {
-        "n1": "no single GPU has 1 GiB and 5% compute free (nearest: GPU 0 with 13 GiB and 0%)"
+        "n1": "no single GPU has 1 GiB and 5% compute free (closest: GPU 0 with 13 GiB and 0%)"
     }
 
 

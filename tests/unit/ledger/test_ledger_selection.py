@@ -52,7 +52,7 @@ def test_whole_gpus_by_number_are_taken_from_the_selected_gpus() -> None:
     ledger = Ledger.of([mixed(mode=NodeMode.TOPOLOGY)])
     assert [gpu.index for gpu in ledger.reserve("u", "p", selecting(counts(2)), "n1").gpus] == [1, 2]
     assert reason(ledger, selecting(counts(1), NOT_T4)) == (
-        "needs a GPU that nothing uses, no GPU is free; 1 GPU is T4 (gpushare.dev/gpu-model-exclude)",
+        "needs a GPU completely free, but no GPU is; 1 GPU is T4 (gpushare.dev/gpu-model-exclude)",
         False,
     )
 
@@ -75,13 +75,13 @@ def test_whole_gpus_by_number_are_taken_from_the_selected_gpus() -> None:
         (
             asks(1, gpus=3),
             A10_ONLY,
-            "asks for 3 GPUs and may have 2 of this node: 1 GPU is not A10 (gpushare.dev/gpu-model)",
+            "requests 3 GPUs, but its annotations allow only 2 of this node: 1 GPU is not A10 (gpushare.dev/gpu-model)",
             True,
         ),
         (
             asks(9),
             NOT_T4,
-            "asks for 9 GiB, the largest GPU has 8 GiB; 1 GPU is T4 (gpushare.dev/gpu-model-exclude)",
+            "requests 9 GiB, but the largest GPU has 8 GiB; 1 GPU is T4 (gpushare.dev/gpu-model-exclude)",
             True,
         ),
         (

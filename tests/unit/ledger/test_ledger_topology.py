@@ -52,7 +52,7 @@ def test_counted_gpus_are_allocated_whole_and_near_each_other() -> None:
     assert allocation.containers == {"main": allocation.gpus}
     assert indices(ledger, "b", counts(4)) == [4, 5, 6, 7]
     assert indices(ledger, "c", counts(2)) == [2, 3]
-    with pytest.raises(Refused, match="needs a GPU that nothing uses, no GPU is free"):
+    with pytest.raises(Refused, match="needs a GPU completely free, but no GPU is"):
         indices(ledger, "d", counts(1))
     assert ledger.release("a")
     assert indices(ledger, "d", counts(1)) == [0]
@@ -89,11 +89,11 @@ REFUSED: dict[str, tuple[NodeDevices, Request, str, bool]] = {
     "GPUs by number on a node that shares": (
         topology(mode=NodeMode.CGPU),
         counts(1),
-        "node gives no GPUs by number (it is in mode cgpu; "
+        "node offers no whole GPUs (it is in mode cgpu; "
         "aliyun.com/gpu needs label ack.node.gpu.schedule=topology)",
         True,
     ),
-    "on a node without a mode": (topology(mode=NodeMode.DEFAULT), counts(1), "gives no GPUs by number", True),
+    "on a node without a mode": (topology(mode=NodeMode.DEFAULT), counts(1), "offers no whole GPUs", True),
     "a node without GPUs": (
         NodeDevices("n1", NodeMode.TOPOLOGY, node().unit, ()),
         counts(1),
@@ -101,25 +101,25 @@ REFUSED: dict[str, tuple[NodeDevices, Request, str, bool]] = {
         True,
     ),
     "a node that is switching": (topology(refusal="node is switching"), counts(1), "node is switching", True),
-    "more than it has": (topology(), counts(9), "asks for 9 GPUs, the node has 8", True),
+    "more than it has": (topology(), counts(9), "requests 9 GPUs, but the node has 8", True),
     "too few in service": (
         msgspec.structs.replace(
             node("n1", T4, T4, mode=NodeMode.TOPOLOGY, sick={0: "XID 79"}),
         ),
         counts(2),
-        "asks for 2 GPUs, too few of them are in service (GPU 0 is unhealthy: XID 79)",
+        "requests 2 GPUs, but too few of them are in service (GPU 0 is unhealthy: XID 79)",
         True,
     ),
     "as many pods as allowed": (
         topology(max_node_pods=1),
         counts(1),
-        "node already has 1 pod on its GPUs, the most allowed",
+        "node already has 1 pod on its GPUs, the maximum",
         False,
     ),
     "too few that are free": (
         topology(sizes=(T4, T4)),
         counts(2),
-        "needs 2 GPUs that nothing uses, only GPU 1 is free",
+        "needs 2 GPUs completely free, but only GPU 1 is",
         False,
     ),
 }
@@ -146,7 +146,7 @@ def test_gpus_of_any_index_are_named() -> None:
     ledger.reserve("a", "default/a", counts(125), "n1")
     ledger.reserve("b", "default/b", counts(1), "few")
     refused = ledger.filter(counts(4), ["n1"]).refused
-    assert refused == {"n1": "needs 4 GPUs that nothing uses, only GPUs 125, 126 and 127 are free"}
+    assert refused == {"n1": "needs 4 GPUs completely free, but only GPUs 125, 126 and 127 are"}
     ledger.release("a")
     for number, index in enumerate((0, 63, 64)):
         share = many.devices[index]
@@ -160,7 +160,7 @@ def test_a_gpu_with_shares_from_another_mode_is_not_allocated_whole() -> None:
     assert indices(ledger, "share", asks(3, 30)) == [0]
     ledger.set_node(topology())
     assert indices(ledger, "a", counts(3)) == [1, 2, 3]
-    with pytest.raises(Refused, match="needs 5 GPUs that nothing uses, only GPUs 4, 5, 6 and 7 are free"):
+    with pytest.raises(Refused, match="needs 5 GPUs completely free, but only GPUs 4, 5, 6 and 7 are"):
         indices(ledger, "b", counts(5))
     # And back: GPUs that are allocated whole are full.
     ledger.release("share")
@@ -304,7 +304,7 @@ def test_whole_gpus_are_freed_by_evicting_the_pods_that_hold_them() -> None:
     assert plan is not None
     assert (plan.rows, plan.victims) == ((1,), ("lower",))
     ledger.nominations.add("high", counts(1), plan)
-    assert "no GPU is free" in ledger.filter(counts(1), ["n1"]).refused["n1"]
+    assert "but no GPU is" in ledger.filter(counts(1), ["n1"]).refused["n1"]
     ledger.release("lower")
     assert ledger.filter_for("high", counts(1), ["n1"]).fits == ["n1"]
     assert ledger.filter(counts(1), ["n1"]).fits == []

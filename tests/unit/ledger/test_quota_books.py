@@ -67,7 +67,7 @@ def test_the_refusal_names_the_quota_and_its_amounts() -> None:
     assert books.refusal("q", "x", {MEM: 2000}) == ""
     assert (
         books.refusal("q", "x", {MEM: 3000})
-        == f"elastic quota root/a/a1: 6 of 8 {MEM} used (max), 3 asked for"
+        == f"elastic quota root/a/a1: 6 of 8 {MEM} used (max), 3 requested"
     )
     books.charge("r", mem("y", 5))
     assert books.refusal("q", "y2", {MEM: 2000}).startswith("elastic quota root/a: 11 of 12")
@@ -78,7 +78,7 @@ def test_the_refusal_names_the_quota_and_its_amounts() -> None:
 def test_a_pod_that_requests_no_exhausted_resource_is_admitted() -> None:
     books = books_of(family(), p=mem("x", 100))
     assert books.refusal("q", "x", {CPU: 1000, MEM: 0}) == ""
-    assert "1 cpu used (max), 1500m asked for" in books.refusal("q", "x", {CPU: 1500}).replace("0 of ", "")
+    assert "1 cpu used (max), 1500m requested" in books.refusal("q", "x", {CPU: 1500}).replace("0 of ", "")
 
 
 def test_a_pods_own_charge_does_not_count_against_it() -> None:

@@ -46,7 +46,7 @@ def test_tables_show_where_pods_are_placed_and_why_others_are_pending(
     out, err = capsys.readouterr()
     assert "default    Deployment web  10 GiB  3     3       a (2), b" in out
     assert (
-        "default/Pod big  1     0/2 nodes are available: 2 asks for 20 GiB, the largest GPU has 15 GiB."
+        "default/Pod big  1     0/2 nodes are available: 2 requests 20 GiB, but the largest GPU has 15 GiB."
         in out
     )
     assert "GPU memory allocated: 0 of 47 GiB (0%) before, 32 GiB (66%) after." in out

@@ -24,7 +24,7 @@ def test_nodes_without_isolation_are_named(tmp_path: Path, capsys: pytest.Captur
     file = manifests(tmp_path, *(pod(f"p{number}", 14) for number in range(4)))
     assert main(["--snapshot", str(saved), "-f", file]) == 0
     out = capsys.readouterr().out
-    trusts = "mode share trusts containers to keep to their share"
+    trusts = "mode share does not enforce shares"
     assert f"Not enforced: shares of pods on a, b: {trusts}.\n" in out
     assert "Not enforced: shares of pods on off: it is switched off.\n" in out
     assert main(["--snapshot", str(saved), "-f", file, "-o", "json"]) == 0

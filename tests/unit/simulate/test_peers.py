@@ -40,7 +40,7 @@ kai-binpack           3       1        24/32 GiB (75%)       2/2
 kai-spread            2       2        8/32 GiB (25%)        2/2
 
 PENDING            PODS  POLICIES                                                     WHY
-default/Pod huge   1     all                                                          0/1 nodes are available: 1 asks for 20 GiB, the largest GPU has 16 GiB.
+default/Pod huge   1     all                                                          0/1 nodes are available: 1 requests 20 GiB, but the largest GPU has 16 GiB.
 default/Pod large  1     spread, hami-binpack-spread, hami-spread-spread, kai-spread  0/1 nodes are available: 1 no single GPU has 16 GiB free (largest free: 12 GiB on GPU 0).
 """
 

@@ -132,7 +132,7 @@ def test_a_pod_pending_because_of_a_budget_gets_that_reason() -> None:
     reasons = whys(ran(cluster_with(low(2, 7)), budget({"minAvailable": 2}), pod("urgent", 8, priority=1000)))
     assert reasons["urgent"].startswith("0/1 nodes are available: 1 no single GPU has 8 GiB free")
     assert reasons["urgent"].endswith(
-        "). Room could be made only by ending pods that a PodDisruptionBudget protects now."
+        "). Only evicting pods that are currently protected by a PodDisruptionBudget would free enough."
     )
 
 

@@ -94,7 +94,7 @@ def test_a_gang_that_kube_scheduler_cannot_place_is_pending_and_takes_no_time() 
     made["spec"]["containers"][0]["resources"]["limits"] = limits
     result = ran(state, workload("Job", "gang", 2, made))
     assert set(placed(result).values()) == {""}
-    assert any("1 of 2 pods has come to be bound" in why for why in whys(result).values())
+    assert any("1 of 2 pods is ready to be bound" in why for why in whys(result).values())
 
 
 def test_several_gpus_whole_gpus_and_compute_are_simulated() -> None:
@@ -190,7 +190,7 @@ def test_a_cpu_quota_counts_every_pod_and_keeps_only_pods_of_this_scheduler_pend
     assert placed(ran(state, tree, others[0], ours)) == {"other-0": "a", "ours": "a"}
     result = ran(state, tree, *others, ours)
     assert placed(result) == {"other-0": "a", "other-1": "a", "ours": ""}
-    assert "elastic quota root/team: 2 of 2 cpu used (max), 1 asked for" in whys(result)["ours"]
+    assert "elastic quota root/team: 2 of 2 cpu used (max), 1 requested" in whys(result)["ours"]
     assert placed(ran(state, tree, ours, *others))["other-1"] == "a", "another scheduler's are not held back"
 
 

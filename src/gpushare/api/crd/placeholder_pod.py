@@ -51,12 +51,12 @@ def obstacle(guest: Guest) -> str:
     """
     spec = guest.spec
     if any(rules and kind != "nodeAffinity" for kind, rules in (spec.affinity or {}).items()):
-        return "it asks for pods near it, or far"
+        return "it has pod affinity or anti-affinity"
     if HOSTNAME in (spec.node_selector or {}):
-        return "it names its node"
+        return "it selects a node by name"
     plain = msgspec.structs.replace(guest, spec=msgspec.structs.replace(spec, affinity=None))
     if plain.is_particular or spec.overhead or spec.scheduling_gates:
-        return "it asks more of a node than resources, labels and tolerations"
+        return "it has requirements that a placeholder pod cannot copy, such as volumes, host ports or claims"
     return ""
 
 

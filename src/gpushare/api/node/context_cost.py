@@ -30,7 +30,7 @@ class _Cramped(NamedTuple):
         # The smallest n with floor(MiB * n / units) >= the context.
         min_units = -(-self.device.context_mib * self.share.device_units // self.device.total_mib)
         return (
-            f"a program that needs the GPU cannot start with that: ask for {min_units} units of {self.node.unit.setting} "
+            f"no CUDA program can start with that: request {min_units} units of {self.node.unit.setting} "
             "or more of each GPU"
         )
 

@@ -278,13 +278,13 @@ def description_of(node: Node) -> Described | None:
     except (ValueError, RecursionError) as error:
         raise MalformedDevices(
             subject,
-            f"annotation {names.ANN_DEVICES} cannot be read ({error}); a node agent that runs there writes it again within seconds: look at its pod",
+            f"annotation {names.ANN_DEVICES} cannot be read ({error}); a running node agent rewrites it within seconds: check its pod",
         ) from None
     if described.version != _VERSION:
         raise MalformedDevices(
             subject,
             f"annotation {names.ANN_DEVICES} has version {described.version}, this program reads {_VERSION}; "
-            "run node agents and scheduler of one release",
+            "node agents and scheduler must be of the same release",
         )
     order = tuple(sorted(range(len(described.gpus)), key=lambda position: described.gpus[position].index))
     devices = tuple(described.gpus[position] for position in order)
@@ -294,7 +294,7 @@ def description_of(node: Node) -> Described | None:
     except ValueError as error:
         raise MalformedDevices(
             subject,
-            f"annotation {names.ANN_DEVICES}: {error}; a node agent that runs there writes it again within seconds: look at its pod",
+            f"annotation {names.ANN_DEVICES}: {error}; a running node agent rewrites it within seconds: check its pod",
         ) from None
     return Described(MODES[described.mode], unit, devices, near)
 
@@ -372,8 +372,8 @@ def idle_cordons(node: Node, devices: tuple[Device, ...]) -> str:
         return ""
     existing = ", ".join(str(device.index) for device in devices[:16])
     return (
-        f"annotation {names.ANN_CORDONED} names GPU {unknown[0]}, which the node does not have: nothing is cordoned by that; "
-        f"it has GPU {existing}"
+        f"annotation {names.ANN_CORDONED} names GPU {unknown[0]}, which the node does not have, so nothing is cordoned; "
+        f"existing GPUs: {existing}"
     )
 
 

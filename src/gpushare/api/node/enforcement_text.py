@@ -25,7 +25,7 @@ def not_held(node: NodeDevices, shares: Iterable[GpuShare]) -> str:
     if backend == "none":
         return why
     if backend.startswith("driver") and any(share.core_percent for share in partial):
-        return "the driver's own limits are of memory alone, and nothing holds them to their compute"
+        return "the driver's own limits cover only memory; compute is not enforced"
     return ""
 
 

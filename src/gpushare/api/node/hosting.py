@@ -102,11 +102,13 @@ def objection(guest: Guest, node: HostingNode, present: Iterable[Guest], *, new:
     if not new:
         return ""
     if guest.is_particular:
-        return f"it asks more of its node than memory and processors, whether node {name} has it is not known"
+        return (
+            f"it requests resources other than CPU and memory, and it is unknown whether node {name} has them"
+        )
     labels = node.metadata.labels or {}
     missing = [key for key, value in (guest.spec.node_selector or {}).items() if labels.get(key) != value]
     if missing:
-        return f"node {name} has not the label {missing[0]} that it selects"
+        return f"node {name} lacks the label {missing[0]} that the pod selects"
     try:
         return _lacking(guest, node, present)
     except InvalidQuantity as error:

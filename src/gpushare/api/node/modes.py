@@ -103,7 +103,7 @@ class NodeMode(msgspec.Struct, frozen=True, eq=False):
     @property
     def trusts_text(self) -> str:
         """The message that the mode does not enforce shares."""
-        return f"mode {self.value} trusts containers to keep to their share"
+        return f"mode {self.value} does not enforce shares"
 
     @property
     def no_memory_text(self) -> str:
@@ -113,17 +113,17 @@ class NodeMode(msgspec.Struct, frozen=True, eq=False):
     @property
     def no_core_text(self) -> str:
         """The reason of a node that does not allocate compute."""
-        return f"node gives out no compute ({self._needs_other(names.GPU_CORE)})"
+        return f"node offers no compute ({self._needs_other(names.GPU_CORE)})"
 
     @property
     def no_whole_text(self) -> str:
         """The reason of a node that does not allocate whole GPUs."""
-        return f"node gives no GPUs by number ({self._needs_other(names.GPU_WHOLE)})"
+        return f"node offers no whole GPUs ({self._needs_other(names.GPU_WHOLE)})"
 
     @property
     def one_gpu_text(self) -> str:
         """The reason of a node that allocates only one GPU per pod; empty if it allocates several."""
-        return self.one_gpu and f"node gives a pod one GPU: in mode {self.value} {self.one_gpu}"
+        return self.one_gpu and f"node offers only one GPU per pod: in mode {self.value} {self.one_gpu}"
 
     def _needs_other(self, resource: str) -> str:
         label = f"{names.LABEL_MODE}={mode_giving(resource).value}"
@@ -163,7 +163,7 @@ NodeMode.MPS = add(
         _SHARES,
         "mps",
         fallback=NodeMode.CGPU,
-        one_gpu="each has a server of its own, and a program speaks to one",
+        one_gpu="each GPU has its own MPS server, and a program can use only one",
         needs="NVIDIA's MPS daemon, nvidia-cuda-mps-control,",
     )
 )

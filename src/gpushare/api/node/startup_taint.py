@@ -52,7 +52,7 @@ def lacks(node: Node) -> str:
     if not devices:
         return f"no node agent has described its GPUs yet (annotation {names.ANN_DEVICES})"
     if mode is not labelled:
-        return f"its agent has not come to mode {labelled.value} yet"
+        return f"its agent has not switched to mode {labelled.value} yet"
     for resource in labelled.resources:
         try:
             offered = parse_quantity((node.status.allocatable or {}).get(resource, 0), f"node {name}")
@@ -60,4 +60,4 @@ def lacks(node: Node) -> str:
             return error.problem
         if offered <= 0:
             return f"its kubelet does not offer {resource} yet"
-    return "" if labelled.offers_gpus else f"mode {labelled.value} gives nothing of ours"
+    return "" if labelled.offers_gpus else f"mode {labelled.value} offers no gpushare resource"

@@ -71,7 +71,7 @@ def too_large(request: Request, largest_units: int, unit: MemoryUnit) -> str:
     """The request is larger than every GPU of the node, often because it was written in bytes or MiB."""
     asked_mib = request.memory_units * unit.mib
     largest = memory_text(largest_units * unit.mib) if largest_units else f"less than {memory_text(unit.mib)}"
-    text = f"asks for {memory_text(asked_mib)}, the largest GPU has {largest}"
+    text = f"requests {memory_text(asked_mib)}, but the largest GPU has {largest}"
     hint = asked.wrong_unit(request, unit)
     return f"{text} ({hint})" if hint else text
 
@@ -87,12 +87,12 @@ def other_unit(request: Request, unit_mib: int) -> str:
 
 def too_much_core(core_percent: int) -> str:
     """The pod's containers together request more than one GPU's compute."""
-    return f"asks for {core_percent}% compute, one GPU has 100%"
+    return f"requests {core_percent}% compute, but one GPU has 100%"
 
 
 def only_unhealthy(asked_mib: int, note: str) -> str:
     """All GPUs that are large enough are out of service."""
-    return f"no GPU that could hold {memory_text(asked_mib)} is in service ({note})"
+    return f"no GPU with {memory_text(asked_mib)} or more is in service ({note})"
 
 
 def mixed(request: Request, others: int) -> str:
@@ -100,18 +100,18 @@ def mixed(request: Request, others: int) -> str:
     pods = counted(others, "pod")
     # Without a semicolon: where nodes refuse for several reasons, the text after it is cut off.
     if request.wants_core:
-        return f"node has {pods} with GPU memory alone, which a pod with compute too cannot join"
-    return f"node has {pods} with GPU memory and compute, which a pod with memory alone cannot join"
+        return f"node has {pods} with GPU memory only, so a pod that also requests compute cannot use it"
+    return f"node has {pods} with GPU memory and compute, so a memory-only pod cannot use it"
 
 
 def node_at_cap(pods: int) -> str:
     """The node's pod cap is reached."""
-    return f"node already has {counted(pods, 'pod')} on its GPUs, the most allowed (label {names.LABEL_MAX_NODE_PODS})"
+    return f"node already has {counted(pods, 'pod')} on its GPUs, the maximum (label {names.LABEL_MAX_NODE_PODS})"
 
 
 def at_cap(max_pods: int) -> str:
     """Every GPU with enough free memory is at its pod cap."""
-    return f"every GPU with room already has {counted(max_pods, 'pod')}, the most allowed"
+    return f"every GPU with enough free capacity already has {counted(max_pods, 'pod')}, the maximum"
 
 
 def no_room(asked_mib: int) -> str:
@@ -136,7 +136,7 @@ def full_in_service(in_service: int, gpus: int) -> str:
 
 def nearest(free_mib: int, gpu: str, core_percent: int) -> str:
     """Of the GPUs with enough memory, the one with the most free compute."""
-    return f"(nearest: GPU {gpu} with {memory_text(free_mib)} and {core_percent}%)"
+    return f"(closest: GPU {gpu} with {memory_text(free_mib)} and {core_percent}%)"
 
 
 def excluded(selection: GpuSelection, rules: Sequence[int]) -> str:
@@ -158,7 +158,7 @@ def too_few_allowed(request: Request, allowed: int, note: str) -> str:
     """The pod's annotations allow fewer GPUs of the node than it requests; ``note`` is from ``excluded``."""
     if not allowed:
         return note
-    return f"asks for {request.gpu_count} GPUs and may have {allowed} of this node: {note}"
+    return f"requests {request.gpu_count} GPUs, but its annotations allow only {allowed} of this node: {note}"
 
 
 #: Requests for several GPUs.
@@ -166,36 +166,36 @@ def too_few_allowed(request: Request, allowed: int, note: str) -> str:
 
 def too_few_gpus(count: int, there: int) -> str:
     """The node has fewer GPUs than requested."""
-    return f"asks for {counted(count, 'GPU')}, the node has {there}"
+    return f"requests {counted(count, 'GPU')}, but the node has {there}"
 
 
 def too_few_large(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
     """Only ``gpus`` are as large as requested."""
-    return f"asks for {_wanted(request, asked_mib)}, {_only(gpus, 'is', 'are')} as large"
+    return f"requests {_wanted(request, asked_mib)}, but {_only(gpus, 'is', 'are')} as large"
 
 
 def too_few_healthy(request: Request, asked_mib: int, note: str) -> str:
     """Too many of the GPUs that are large enough are out of service."""
-    return f"asks for {_wanted(request, asked_mib)}, too few of them are in service ({note})"
+    return f"requests {_wanted(request, asked_mib)}, but too few of them are in service ({note})"
 
 
 def too_few_free(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
     """Only ``gpus`` have enough free, or are entirely free if whole GPUs are requested."""
     if request.whole_device:
-        return f"needs {_wanted(request, asked_mib)} that nothing uses, {_only(gpus, 'is', 'are')} free"
-    return f"needs {_wanted(request, asked_mib)} free each, {_only(gpus, 'has', 'have')}"
+        return f"needs {_wanted(request, asked_mib)} completely free, but {_only(gpus, 'is', 'are')}"
+    return f"needs {_wanted(request, asked_mib)} free each, but {_only(gpus, 'has', 'have')}"
 
 
 def too_few_below_cap(request: Request, asked_mib: int, max_pods: int, gpus: Sequence[int]) -> str:
     """Of the GPUs with enough free, only ``gpus`` may take one more pod."""
     than = f"fewer than {counted(max_pods, 'pod')}"
-    return f"needs {_wanted(request, asked_mib)} free each and {than}, {_only(gpus, 'has', 'have')}"
+    return f"needs {_wanted(request, asked_mib)} free each and {than}, but {_only(gpus, 'has', 'have')}"
 
 
 def too_few_with_compute(request: Request, asked_mib: int, gpus: Sequence[int]) -> str:
     """Of the GPUs with enough free memory, only ``gpus`` have the compute too."""
     asked = f"{_wanted(request, asked_mib)} and {request.core_percent}% compute"
-    return f"needs {asked} free each, {_only(gpus, 'has', 'have')}"
+    return f"needs {asked} free each, but {_only(gpus, 'has', 'have')}"
 
 
 def _wanted(request: Request, asked_mib: int) -> str:

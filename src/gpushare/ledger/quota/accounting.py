@@ -173,7 +173,7 @@ class QuotaBooks:
                 if held + amount > most:
                     return (
                         f"elastic quota {self.name_of(place)}: {written(resource, held)} of "
-                        f"{written(resource, most)} {resource} used (max), {written(resource, amount)} asked for"
+                        f"{written(resource, most)} {resource} used (max), {written(resource, amount)} requested"
                     )
         return ""
 

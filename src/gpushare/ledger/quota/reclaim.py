@@ -306,6 +306,6 @@ class Claim:
         if charge is None or not self._path or self._leaf_of(charge).is_own:
             return ""
         return (
-            f"elastic quota {self._books.name_of(self._path[0])} takes back within its min what "
-            f"{self._books.name_of(self._leaf_of(charge).path[0])} had borrowed"
+            f"elastic quota {self._books.name_of(self._path[0])} reclaims, within its min, what "
+            f"{self._books.name_of(self._leaf_of(charge).path[0])} borrowed"
         )

@@ -25,10 +25,10 @@ _LARGEST: Final = re.compile(
     r"\(largest free: (?P<free>(?P<amount>\d+) (?P<unit>[GM])iB) on GPU (?P<gpu>\d+(?:/\d+)?)\)"
 )
 _NEAREST: Final = re.compile(
-    r"\(nearest: GPU (?P<gpu>\d+(?:/\d+)?) with (?P<free>\d+ [GM]iB and (?P<amount>\d+)%)\)"
+    r"\(closest: GPU (?P<gpu>\d+(?:/\d+)?) with (?P<free>\d+ [GM]iB and (?P<amount>\d+)%)\)"
 )
 _FULL_IN_SERVICE: Final = "(every GPU in service is full: "
-_ONLY: Final = re.compile(r", only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|are)\b")
+_ONLY: Final = re.compile(r", but only GPUs? (?P<gpus>\d[\d, and]*) (?:has|have|is|are)\b")
 _FOREIGN_MIB: Final = attrgetter("foreign_mib")
 _MOVES: Final = "`kubectl inspect cgpu --fragmentation` shows whether moving pods would help"
 
@@ -40,7 +40,7 @@ def wanted(request: Request, unit_mib: int) -> str:
     mib = request.memory_units * (request.unit_mib or unit_mib)
     units = memory_text(mib) if mib else f"{request.memory_units} of {names.GPU_MEM}"
     compute = f" and {request.core_percent}% compute" if request.core_percent else ""
-    state = "that nothing uses" if request.whole_device else "free"
+    state = "completely free" if request.whole_device else "free"
     if request.gpu_count > 1:
         return f"{request.gpu_count} GPUs of one node with {units}{compute} {state} each"
     return f"a GPU with {units}{compute} {state}"
@@ -55,8 +55,8 @@ def of_room(ledger: Ledger, request: Request, category: Category, texts: Mapping
     foreign = _foreign_use(ledger, request, matching)
     if not node or (request.is_ordinary and not _nearness(matching[node])):
         if any(_FULL_IN_SERVICE in text for text in matching.values()):
-            return f"{required}: all GPUs of this kind that are in service are full: pods that end, GPUs that return to service, or one more node{foreign}"
-        return f"{required}: all GPUs of this kind are full: pods that end, or one more node{foreign}"
+            return f"{required}: all GPUs of this kind that are in service are full: wait for pods to end or GPUs to recover, or add a node{foreign}"
+        return f"{required}: all GPUs of this kind are full: wait for pods to end, or add a node{foreign}"
     text = matching[node]
     advice = f"{required}: {_nearest(node, text)}{_compute_lack(ledger, request, node, text)}{_victims(ledger, request, node, text)}"
     if category is Category.MEMORY and request.is_ordinary:
@@ -91,8 +91,8 @@ def _nearness(text: str) -> int:
 def _nearest(node: str, text: str) -> str:
     match = _LARGEST.search(text) or _NEAREST.search(text)
     if match is None:
-        return f"the nearest is node {node}: {text}"
-    return f"the nearest has {match['free']} free, GPU {match['gpu']} of node {node}"
+        return f"the closest is node {node}: {text}"
+    return f"the closest has {match['free']} free, GPU {match['gpu']} of node {node}"
 
 
 def _victims(ledger: Ledger, request: Request, node: str, text: str) -> str:
@@ -129,26 +129,28 @@ def of_caps(ledger: Ledger, request: Request, texts: Mapping[str, str], isolated
     ``isolated_cap``: maximum number of pods per GPU on isolated nodes, regardless of labels.
     """
     capped = _examples(ledger, texts, Category.PODS)
-    advice = "the end of pods for which these GPUs are reserved"
+    advice = "wait until the pods for which these GPUs are reserved have ended"
     if any(_ending_pods_helps(ledger, request, node) for node in capped):
         pods_end = (
-            "a pod that ends on one" if request.gpu_count == 1 else "pods that end on as many as it asks for"
+            "a pod to end on one of these GPUs"
+            if request.gpu_count == 1
+            else "pods to end on as many of these GPUs as it requests"
         )
-        advice = f"{pods_end} of these GPUs"
+        advice = f"wait for {pods_end}"
     caps = {node.name: isolated_cap if node.mode.isolated else None for node in capped}
     without_caps = [structs.replace(node, max_pods=caps[node.name], max_node_pods=None) for node in capped]
     refusals = {node.name: refusal(ledger, request, node) for node in without_caps}
     for node in capped:
         if not refusals[node.name]:
             labels = _caps_of(ledger, request, node, caps[node.name])
-            return f"{advice}, or a larger cap on node {node.name} ({labels})"
+            return f"{advice}, or raise the cap on node {node.name} ({labels})"
     fallback = ""
     for node in without_caps:
         at_most = category_of(refusals[node.name]) is Category.PODS
         cap = (
             f": node {node.name} is in mode {node.mode.value}, where a GPU has {pods(isolated_cap)} at most, regardless of labels"
             if at_most
-            else f", or a larger cap on node {node.name} ({_CAPS})"
+            else f", or raise the cap on node {node.name} ({_CAPS})"
         )
         remaining = (
             refusal(ledger, request, structs.replace(node, max_pods=None)) if at_most else refusals[node.name]
@@ -210,15 +212,15 @@ def of_service(ledger: Ledger, request: Request, texts: Mapping[str, str]) -> st
         elif texts[node.name].startswith("the kubelet offers "):
             changed, head = node, "GPUs that their kubelet offers again"
         elif texts[node.name].startswith("the kubelet has "):
-            changed, head = node, "the end of pods that hold GPUs without an allocation record"
+            changed, head = node, "deletion of the pods that hold GPUs without an allocation record"
         elif kept_back and all(device.uuid in kept_back for device in node.devices if not device.in_service):
-            head = "the end of pods that hold GPUs from before the node's mode changed"
+            head = "termination of the pods that hold GPUs from before the node's change of mode"
             gone = {uid for gpu in ledger.usage(node.name).gpus if gpu.uuid in kept_back for uid in gpu.pods}
         else:
             detail = _repair(node)
         if not refusal(ledger, request, changed, ended=gone):
             return f"{head}: {detail}"
-        also = "the end of the pods there"
+        also = "termination of the pods there"
         if not refusal(ledger, request, changed, with_reserved=False, ended=gone):
             also = "the capacity there that is reserved for others"
         advice = advice or f"{head}, and {also}: {detail}"

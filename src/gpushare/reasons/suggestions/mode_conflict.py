@@ -12,8 +12,7 @@ from gpushare.reasons.suggestions.trial import fewest_first, pods_on, refusal, t
 from gpushare.reasons.suggestions.victims import MAX_NAMED, listed, names_of
 
 _KINDS: Final = (
-    "a node without pods of the other kind: pods with GPU memory only and pods with compute as well are never "
-    "together on one"
+    "a node without pods of the other kind: memory-only pods and pods with compute never share a node"
 )
 
 

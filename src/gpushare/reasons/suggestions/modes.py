@@ -138,7 +138,7 @@ def selected(ledger: Ledger, request: Request | None, selector: str, nodes: Sequ
     if useful is None:
         return ""
     node, label = useful
-    needs = f" ({mode.needs} has to be on that node)" if mode.needs else ""
+    needs = f" ({mode.needs} must be installed on that node)" if mode.needs else ""
     return (
         f"no node is in mode {value}, which its nodeSelector requires; node {node.name} is in mode {node.mode.value}: "
         f"{label.replace(' --overwrite', f' {others} --overwrite') if others else label}{needs}"

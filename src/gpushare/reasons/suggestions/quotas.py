@@ -41,7 +41,7 @@ def would_help_gang(over: Sequence[Over], gang: Gang, *, alone: bool) -> str:
 
 
 def _ends(over: Sequence[Over]) -> str:
-    return f"pods of {_which(over)} that end, or a larger max of {'each' if len(over) > 1 else 'it'}"
+    return f"wait for pods of {_which(over)} to end, or raise the max of {'each' if len(over) > 1 else 'it'}"
 
 
 def _which(over: Sequence[Over]) -> str:

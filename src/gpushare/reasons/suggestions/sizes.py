@@ -48,7 +48,9 @@ def larger(request: Request, mode: NodeMode | None = None) -> str:
 def as_divided(divided: Request) -> str:
     """Suggests the label that turns the request into ``divided``."""
     count = divided.gpu_count
-    return f'or label the pod {names.LABEL_POD_GPU_COUNT}: "{count}", which divides it between {count} GPUs of one node'
+    return (
+        f'or label the pod {names.LABEL_POD_GPU_COUNT}: "{count}", to spread it over {count} GPUs of one node'
+    )
 
 
 def divisions(request: Request, nodes: Collection[NodeDevices]) -> Iterator[Request]:

@@ -176,12 +176,12 @@ class KubeletCapacity:
             if amount and lacking:
                 return (
                     f"the kubelet offers {lacking} {resource} less than the node's GPUs have "
-                    "(just started, a GPU has just come back, or its node agent is away)"
+                    "(the node has just started, a GPU has just recovered, or the node agent is not running)"
                 )
             if amount and unrecorded and amount > free - unrecorded:
                 return (
-                    f"the kubelet has {max(free - unrecorded, 0)} {resource} left to give: "
-                    f"pods without a record hold {unrecorded}"
+                    f"the kubelet has {max(free - unrecorded, 0)} {resource} left: "
+                    f"pods without an allocation record hold {unrecorded}"
                 )
         return ""
 

@@ -191,14 +191,14 @@ class Binder:
     def _is_done(self, args: BindingArgs, held: Held | None) -> bool:
         """Whether the pod is already bound to the requested node. Raises ``BindRefused`` if it is, or may be, bound to another."""
         if held is not None and held.node != args.node:
-            state = "is already bound" if held.confirmed else "may be bound any moment"
+            state = "is already bound" if held.confirmed else "may be bound at any moment"
             raise BindRefused(f"pod {args.key} {state} to node {held.node}")
         if held is not None and held.confirmed:
             return True
         if args.uid in self._reservations.of_before:
             raise BindRefused(
-                f"pod {args.key} may be bound any moment by a Binding from before another scheduler may have led; "
-                f"it is placed again within {self._reservations.ttl_s:.0f} s if that does not come"
+                f"pod {args.key} may still be bound by a Binding sent before a possible change of leader; "
+                f"if none arrives, it is rescheduled within {self._reservations.ttl_s:.0f} s"
             )
         return False
 
@@ -293,7 +293,7 @@ class Binder:
         if never_sent:
             self._binding_failed(args.uid)
             raise BindRefused(
-                f"API server cannot be reached, pod {args.key} was not bound: {error}"
+                f"pod {args.key} was not bound: cannot reach the API server: {error}"
             ) from error
         if not refused and self._has_reservation(args.uid):
             self._prolong(args.uid, args.key)
@@ -367,7 +367,7 @@ class Binder:
                 else:
                     about_it = about(pod=key, uid=uid)
                     logger.warning(
-                        "pod %s: whether it was bound cannot be read: %s", key, error, extra=about_it
+                        "pod %s: cannot determine whether it was bound: %s", key, error, extra=about_it
                     )
             held = self._ledger.held(uid)
             if not self._has_reservation(uid) or (held is not None and held.confirmed):
@@ -380,7 +380,7 @@ class Binder:
                 pass  # prolonged meanwhile by a filter request for its gang
             elif held is None:
                 logger.info(
-                    "pod %s: its binding never came, nothing is reserved for it any more",
+                    "pod %s: its Binding was never observed; its reservation has been released",
                     key,
                     extra=about(pod=key, uid=uid),
                 )
@@ -388,7 +388,7 @@ class Binder:
                 self._view.reservation_released()
             else:
                 logger.info(
-                    "pod %s: its binding to node %s never came, the share is free",
+                    "pod %s: the Binding to node %s was never observed; the share has been released",
                     key,
                     held.node,
                     extra=about(pod=key, uid=uid, node=held.node),

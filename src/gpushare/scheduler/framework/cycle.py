@@ -151,7 +151,7 @@ def _by_room(
     held = view.ledger.held(uid)
     if held is not None and held.node in names:
         # An earlier Binding of this pod may still be written, so only that node is safe.
-        reason = f"the pod's binding to node {held.node} is still under way"
+        reason = f"the pod is still being bound to node {held.node}"
         return Verdict([held.node], {name: reason for name in names if name != held.node}, {})
     verdict = view.ledger.filter_for(uid, request, names)
     for finder in framework.room_finders:

@@ -20,14 +20,16 @@ BY_US: Final = "gpushare"
 MOST_VICTIMS: Final = 32
 EXAMPLES: Final = 3
 
-NOT_LOOKED_AT: Final = "not looked at: enough nodes were, or have room"
-BELOW_MIN: Final = "an end in mind would bring an elastic quota below its min"
-NOT_ENOUGH: Final = "the ends in mind, and those of others that may go, leave no room on its GPUs"
-GUARDED: Final = "a PodDisruptionBudget protects a pod that would have to be evicted as well, and other nodes have room without that"
-NO_ROOM: Final = "even without the pods that may be ended there its GPUs lack the room"
-BY_POLICY: Final = "its ResourcePolicy has another node for it"
-NO_ROOM_ANYWHERE: Final = "on no node would there be room for it if all the pods that may be ended had ended"
-LEAVING: Final = "pods that end there already leave room enough"
+NOT_LOOKED_AT: Final = "not evaluated: enough other nodes were found"
+BELOW_MIN: Final = "evicting the candidate pods would take an elastic quota below its min"
+NOT_ENOUGH: Final = "evicting all candidate pods would still not free enough on its GPUs"
+GUARDED: Final = "a pod that would also have to be evicted is protected by a PodDisruptionBudget, and other nodes need no such eviction"
+NO_ROOM: Final = "its GPUs would not have enough free even if every pod that may be preempted were evicted"
+BY_POLICY: Final = "the pod's ResourcePolicy assigns it to another node"
+NO_ROOM_ANYWHERE: Final = (
+    "no node would have enough free even if every pod that may be preempted were evicted"
+)
+LEAVING: Final = "pods that are already terminating there free enough"
 
 
 class Victim(msgspec.Struct, frozen=True, rename="camel"):

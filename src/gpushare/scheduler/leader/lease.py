@@ -119,6 +119,6 @@ class LeaderWatch:
                 # A replica that cannot reach the API server cannot renew the lease either.
                 self.leads = False
                 wait_s = backoff.next_s(at_least_s=1.0)
-                logger.warning("who leads is not known: %s; asked again in %.1f s", error, wait_s)
+                logger.warning("cannot determine the leader: %s; retrying in %.1f s", error, wait_s)
             await self._clock.sleep(wait_s)
         await asyncio.Event().wait()

@@ -44,7 +44,7 @@ async def read_or_go_on(what: str, *watches: Read) -> None:
         for watch in reads:
             watch.cancel()
     if late:
-        logger.warning("%s are not listed again: what is known of them may be out of date", what)
+        logger.warning("cannot relist %s: the cached data may be out of date", what)
 
 
 class LeaderResync:

@@ -48,8 +48,8 @@ class ClusterMetrics:
             kind="Warning",
             reason=REASON_STALE,
             action="Binding",
-            note=f"no Binding to node {node} was seen {self._reservations.ttl_s:g} s after its share was reserved: the share is "
-            "free again, and the pod is placed again. If that goes on, look at the log of the scheduler and at the API server",
+            note=f"no Binding to node {node} was seen {self._reservations.ttl_s:g} s after its share was reserved: the share "
+            "was released and the pod will be rescheduled. If this recurs, check the scheduler's log and the API server",
             cause="never came",
         )
 

@@ -52,7 +52,7 @@ def log_prioritized(state: CycleState, answer: bytes) -> None:
     pod = state.args.pod
     scored = _SCORED.decode(answer)
     best = max(scored, key=lambda one: one.score, default=None)
-    words = "no node stands out" if best is None else f"{best.host} first, with {best.score}"
+    words = "all nodes score the same" if best is None else f"{best.host} first, with {best.score}"
     logger.debug("pod %s: prioritize: %s", pod.key, words, extra=about(pod=pod.key, uid=pod.metadata.uid))
 
 

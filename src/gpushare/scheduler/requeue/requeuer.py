@@ -148,6 +148,8 @@ class Requeuer:
             await self._pods.annotate_pod(namespace, name, stamp, uid=record.uid)
         except KubeError as error:
             about_it = about(pod=record.pod, uid=record.uid)
-            logger.info("pod %s is not asked to be tried again: %s", record.pod, error, extra=about_it)
+            logger.info(
+                "pod %s: cannot request another scheduling attempt: %s", record.pod, error, extra=about_it
+            )
             return isinstance(error, ApiError) and not error.passing
         return True

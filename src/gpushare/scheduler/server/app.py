@@ -82,7 +82,9 @@ class ExtenderApp(ReadOnly):
     async def _wait_for_resync(self, takeover: LeaderResync, verb: VerbFn, body: bytes) -> bytes:
         self.refuse_unready()
         if not await takeover.wait():
-            raise Refusal(503, "this replica has begun to lead and lists pods and nodes again; not done yet")
+            raise Refusal(
+                503, "this replica has just become the leader and is still relisting pods and nodes"
+            )
         answered = verb(body)
         return answered if isinstance(answered, bytes) else await answered
 

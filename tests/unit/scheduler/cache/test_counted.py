@@ -87,25 +87,25 @@ def test_each_reason_of_a_node_is_grammatical_for_one_node_and_for_several(count
         right(reason_text(Summary(count, 0, 0, count, (one,), ())))
         # More than one reason, more than are shown, and some that stand for all.
         groups = (one,) + (
-            Group("size", "asks for 8 GiB", True, count, (Example("n2", "asks for 8 GiB"),)),
+            Group("size", "requests 8 GiB", True, count, (Example("n2", "requests 8 GiB"),)),
         ) * 4
         right(reason_text(Summary(9 * count, 0, 0, 5 * count, groups, ())))
 
 
 def test_counts_of_nodes_are_marked_as_such() -> None:
     text = reasons.standing_refusals(gpu_node("n", 8192, mode=NodeMode.CGPU))[1]
-    head = "node gives out no compute"
-    assert on_nodes(1, head) == "1 node gives out no compute"
-    assert on_nodes(2, head) == "2 nodes: each gives out no compute"
+    head = "node offers no compute"
+    assert on_nodes(1, head) == "1 node offers no compute"
+    assert on_nodes(2, head) == "2 nodes: each offers no compute"
     assert on_nodes(1, "other reasons") == "1 node for another reason"
     assert on_nodes(2, "other reasons") == "2 nodes for other reasons"
 
     alone = Group("node", head, True, 2, (Example("n1", text),))
     line = reason_text(Summary(2, 0, 0, 2, (alone,), ()))
-    assert line.startswith("none of 2 nodes takes it: each gives out no compute (it is in mode cgpu; ")
-    size = Group("size", "asks for 9 GiB, the largest GPU has 8 GiB", True, 1, (Example("n3", "x"),))
+    assert line.startswith("none of 2 nodes fits: each offers no compute (it is in mode cgpu; ")
+    size = Group("size", "requests 9 GiB, but the largest GPU has 8 GiB", True, 1, (Example("n3", "x"),))
     assert reason_text(Summary(3, 0, 0, 3, (alone, size), ())) == (
-        "none of 3 nodes takes it; 2 nodes: each gives out no compute; 1 node: asks for 9 GiB, the largest GPU has 8 GiB"
+        "none of 3 nodes fits; 2 nodes: each offers no compute; 1 node: requests 9 GiB, but the largest GPU has 8 GiB"
     )
 
 

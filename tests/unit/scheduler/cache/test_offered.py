@@ -77,7 +77,7 @@ async def test_memory_that_pods_hold_without_a_record_is_not_allocated_to_others
     assert fits == ["n1"]
     assert not refused
     assert hopeless == {
-        "n2": f"the kubelet has 12 {names.GPU_MEM} left to give: pods without a record hold 20"
+        "n2": f"the kubelet has 12 {names.GPU_MEM} left: pods without an allocation record hold 20"
     }
     with pytest.raises(BindRefused, match="node n2: the kubelet has 12"):
         await world.binder.bind(args("large"))
@@ -105,7 +105,7 @@ def test_a_node_whose_kubelet_offers_nothing_takes_no_pod_and_evicts_none(world:
     assert (fits, refused) == ([], {})
     assert hopeless["n2"] == (
         f"the kubelet offers 32 {names.GPU_MEM} less than the node's GPUs have "
-        "(just started, a GPU has just come back, or its node agent is away)"
+        "(the node has just started, a GPU has just recovered, or the node agent is not running)"
     )
     see_node(world, two(), {names.GPU_MEM: "0"})
     assert not freed
@@ -146,7 +146,7 @@ def test_compute_is_counted_too(world: World) -> None:
     bound(world, "by-hand", 2, core=160)
     _, _, hopeless = filtered(world, pod_object("a", 2, core=60), "n2")
     assert hopeless["n2"].startswith(
-        f"the kubelet has 40 {names.GPU_CORE} left to give: pods without a record"
+        f"the kubelet has 40 {names.GPU_CORE} left: pods without an allocation record"
     )
     assert filtered(world, pod_object("a", 2, core=40), "n2")[0] == ["n2"]
 

@@ -94,4 +94,4 @@ def test_a_quota_counts_current_requests_and_admits_others_when_they_shrink() ->
         assert used in "".join(reasons.values())
     world.api.pods["default/first"]["spec"]["resources"] = {"requests": {"cpu": "2500m"}}
     world.see("first")
-    assert "2500m of 4 cpu used (max), 2 asked for" in "".join(ask(world, "default", "next")[1].values())
+    assert "2500m of 4 cpu used (max), 2 requested" in "".join(ask(world, "default", "next")[1].values())

@@ -77,7 +77,7 @@ async def test_a_pod_moves_within_its_node_where_it_can() -> None:
     assert moving.events.notes[0] == (
         "a",
         "EvictedForDefragmentation",
-        "moved so that pod default/wide fits on GPU 0 of n; a place is kept on node n",
+        "evicted so that pod default/wide fits on GPU 0 of n; capacity for its replacement is reserved on node n",
     )
 
 

@@ -48,7 +48,7 @@ async def test_for_a_higher_max_pods_are_evicted_on_any_node_and_the_pod_goes_wh
     assert sorted(world.api.evicted) == ["b-0", "b-1"], "the least important, on two nodes"
     assert world.ledger.nominations.node_of("uid-asks") in ("n1", "large")
     assert world.events.notes[-1][2].endswith(
-        "elastic quota root/a takes back within its min what root/b had borrowed"
+        "elastic quota root/a reclaims, within its min, what root/b borrowed"
     )
     decision = world.decisions.of("uid-asks")
     assert decision is not None
@@ -166,7 +166,7 @@ async def test_for_lent_processors_non_gpu_pods_held_back_by_this_scheduler_are_
     await look(world)
     assert world.api.evicted == ["q"], "the default scheduler would place r's successor at once"
     assert world.events.notes[-1][2].endswith(
-        "elastic quota root/a takes back within its min what root/b had borrowed"
+        "elastic quota root/a reclaims, within its min, what root/b borrowed"
     )
     assert world.ledger.nominations.node_of("uid-mine") == "n1"
     world.view.remove_pod(world.view.bound_non_gpu["uid-q"])
@@ -233,7 +233,7 @@ async def test_a_non_gpu_pod_reclaims_within_its_min_and_reserves_what_is_freed(
     await look(world)
     assert world.api.evicted == ["q"]
     assert world.events.notes[-1][2] == (
-        "ended for pod x/mine (priority 0): elastic quota root/a takes back within its min what root/b had borrowed"
+        "evicted for pod x/mine (priority 0): elastic quota root/a reclaims, within its min, what root/b borrowed"
     )
     assert world.api.nominated == []
     ask(world, "x", "mine")
@@ -322,7 +322,7 @@ async def test_at_its_max_a_non_gpu_pod_of_higher_priority_evicts_one_of_its_own
     assert not ask(world, "x", "mine")[0]
     await look(world)
     assert world.api.evicted == ["low"]
-    assert world.events.notes[-1][2] == "ended for pod x/mine (priority 5)"
+    assert world.events.notes[-1][2] == "evicted for pod x/mine (priority 5)"
 
 
 async def test_a_budget_is_reported_to_a_non_gpu_pod_and_a_failed_eviction_reserves_nothing(

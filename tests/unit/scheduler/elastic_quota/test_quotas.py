@@ -116,7 +116,7 @@ async def test_a_pod_above_the_max_is_refused_with_the_figures_until_another_end
     create(world, "x", "q", 3)
     fits, refused = ask(world, "x", "q")
     assert not fits
-    assert refused == {"n1": f"elastic quota root/a: 4 of 6 {MEM} used (max), 3 asked for"}
+    assert refused == {"n1": f"elastic quota root/a: 4 of 6 {MEM} used (max), 3 requested"}
     with pytest.raises(BindRefused, match="elastic quota root/a: 4 of 6"):
         await bind(world, "x", "q")
     create(world, "elsewhere", "r", 3)
@@ -158,7 +158,7 @@ async def test_a_gang_that_exceeds_the_max_is_refused_as_a_whole(world: World) -
         create(world, "x", name, 4, labels=labels)
     fits, refused = ask(world, "x", "g-0")
     assert not fits
-    assert "there is room for 1: elastic quota root/a: 4 of 6" in refused["n1"]
+    assert "there is capacity for 1: elastic quota root/a: 4 of 6" in refused["n1"]
     assert world.used_mib("n1") == [0]
     assert world.quotas.books.held(0, MEM) == 0
 
@@ -198,8 +198,8 @@ async def test_borrowed_capacity_is_reclaimed_and_reserved_for_the_claimant(worl
         (
             "low",
             "Preempted",
-            "ended for pod x/mine (priority 0) on node n1: elastic quota root/a takes back within its min what "
-            "root/b had borrowed",
+            "evicted for pod x/mine (priority 0) on node n1: elastic quota root/a reclaims, within its min, what "
+            "root/b borrowed",
         )
     ]
     # Its successor does not get the room, neither by the GPU nor by the quota.
@@ -247,7 +247,7 @@ async def test_at_the_max_a_pod_of_higher_priority_evicts_one_of_its_own_quota(w
     ask(world, "x", "high")
     await look(world)
     assert world.api.evicted == ["low"]
-    assert world.events.notes[-1][2] == "ended for pod x/high (priority 2) on node n1"
+    assert world.events.notes[-1][2] == "evicted for pod x/high (priority 2) on node n1"
     assert not ask(world, "x", "high")[0], "low is there still"
     end(world, "x", "low")
     assert not ask(world, "x", "same")[0]
@@ -342,7 +342,7 @@ def test_an_invalid_change_leaves_the_previous_tree_in_force_and_is_reported_onc
     assert "is above its max (8)" in world.events.notes[0][2]
     status = status_of(quotas, quotas.trees["tree"])
     assert status["state"] == "Refused"
-    assert status["message"].endswith("; what was in force before stays")
+    assert status["message"].endswith("; the previous version stays in force")
     assert json.loads(status["inForce"]) == HALVES
     assert [one["name"] for one in status["quotas"]] == ["root", "a", "b"]
 
@@ -461,9 +461,9 @@ async def test_a_whole_gpu_counts_with_all_of_its_units_however_few_are_requeste
     fits, refused = ask(world, "x", "p", "n1", "small")
     assert fits == ["small"]
     assert refused == {
-        "n1": f"elastic quota root/a: 0 of 10 {MEM} used (max), 16 asked for by GPUs of 16 that are allocated whole"
+        "n1": f"elastic quota root/a: 0 of 10 {MEM} used (max), 16 requested by GPUs of 16 that are allocated whole"
     }
-    with pytest.raises(BindRefused, match="16 asked for"):
+    with pytest.raises(BindRefused, match="16 requested"):
         await bind(world, "x", "p")
     assert world.used_mib("n1") == [0]
     await bind(world, "x", "p", "small")
@@ -494,7 +494,7 @@ async def test_a_gang_of_whole_gpus_exceeds_no_max(world: World) -> None:
         create(world, "x", name, 1, labels=labels)
     fits, refused = ask(world, "x", "g-0", "n1", "n2")
     assert not fits
-    assert "there is room for 1: elastic quota root/a: 16 of 20" in refused["n1"]
+    assert "there is capacity for 1: elastic quota root/a: 16 of 20" in refused["n1"]
     assert (world.used_mib("n1"), world.used_mib("n2")) == ([0], [0])
     assert world.quotas.books.held(1, MEM) == 0
 

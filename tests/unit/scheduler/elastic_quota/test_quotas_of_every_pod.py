@@ -103,7 +103,7 @@ def test_a_gpu_pod_waits_for_processors_used_by_others_of_its_quota(world: World
     come(world, gpu)
     fits, refused = ask(world, "x", "q")
     assert not fits
-    assert refused == {"n1": "elastic quota root/a: 3 of 4 cpu used (max), 2 asked for"}
+    assert refused == {"n1": "elastic quota root/a: 3 of 4 cpu used (max), 2 requested"}
     world.retries.refused("uid-q")
     world.view.remove_pod(world.view.bound_non_gpu["uid-p"])
     assert ask(world, "x", "q")[0] == ["n1"]
@@ -185,13 +185,13 @@ async def test_no_pod_is_admitted_before_the_pods_of_a_new_namespace_were_read(w
     world.quotas.upsert(tree(more, generation=2))
     await turns()
     assert ask(world, "x", "p")[0] == ["n1"]
-    assert ask(world, "w", "q")[1] == {"n1": "elastic quota root/c: its pods are not read yet"}
+    assert ask(world, "w", "q")[1] == {"n1": "elastic quota root/c: its pods have not been loaded yet"}
     # Named again while a list is under way, which may have missed some of its pods.
     world.quotas.upsert(tree(processors(a=4, b=4), generation=3))
     world.quotas.upsert(tree(more, generation=4))
     pods.lists[0].set_result(None)
     await turns()
-    assert ask(world, "w", "q")[1] == {"n1": "elastic quota root/c: its pods are not read yet"}
+    assert ask(world, "w", "q")[1] == {"n1": "elastic quota root/c: its pods have not been loaded yet"}
     hurried.clear()
     pods.lists[1].set_result(None)
     await turns()
@@ -226,7 +226,7 @@ async def test_a_pod_without_a_gpu_waits_above_the_max_until_another_of_its_quot
     world.quotas.upsert(tree(processors(a=4, b=4)))
     await bound(world, "x", "p", 3)
     come(world, plain("x", "q", cpu=2))
-    reason = "elastic quota root/a: 3 of 4 cpu used (max), 2 asked for"
+    reason = "elastic quota root/a: 3 of 4 cpu used (max), 2 requested"
     assert ask(world, "x", "q") == ([], {"n1": reason})
     with pytest.raises(BindRefused, match=r"elastic quota root/a: 3 of 4 cpu used"):
         await bind(world, "x", "q")

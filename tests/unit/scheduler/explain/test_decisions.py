@@ -63,10 +63,10 @@ async def test_a_pod_without_room_on_any_gpu_is_shown_the_nearest_one(browser: B
 
     assert (one.key, one.asks, one.category) == ("default/waits", "aliyun.com/gpu-mem: 8", "memory")
     assert one.reason == (
-        "none of 2 nodes takes it; 1 node: no single GPU has 8 GiB free; 1 node: asks for 8 GiB, the largest GPU has 2 GiB"
+        "none of 2 nodes fits; 1 node: no single GPU has 8 GiB free; 1 node: requests 8 GiB, but the largest GPU has 2 GiB"
     )
     assert one.suggestion == (
-        "a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; deleting pod default/there (7 GiB) would be "
+        "a GPU with 8 GiB free: the closest has 4 GiB free, GPU 0 of node n1; deleting pod default/there (7 GiB) would be "
         "enough"
     )
 
@@ -100,7 +100,7 @@ async def test_room_on_a_node_that_was_not_offered_is_not_promised(browser: Brow
 
     apart = "; node n2 has capacity, but the pod's node selector, affinity or tolerations exclude it"
     assert (
-        one.suggestion == f"a GPU with 8 GiB free: the nearest has 4 GiB free, GPU 0 of node n1; "
+        one.suggestion == f"a GPU with 8 GiB free: the closest has 4 GiB free, GPU 0 of node n1; "
         f"deleting pod default/there (7 GiB) would be enough{apart}"
     )
     assert other.key == "default/waits-too"
@@ -110,7 +110,7 @@ async def test_room_on_a_node_that_was_not_offered_is_not_promised(browser: Brow
     assert finished is not None
     world.view.remove_pod(finished)
     assert world.decisions.waiting()[0].suggestion == (
-        "there is room by now, on node n1: kube-scheduler asks again by itself"
+        "node n1 has enough capacity now; kube-scheduler retries automatically"
     )
 
 
@@ -261,7 +261,7 @@ async def test_a_pod_of_a_gang_waits_for_this_many_more(browser: Browser, world:
 
     one = world.decisions.waiting()[0]
     assert one.category == "gang"
-    assert one.suggestion.startswith("room for 3 pods of gang default/g at once")
+    assert one.suggestion.startswith("capacity for 3 pods of gang default/g at once")
 
 
 async def test_the_gpus_of_a_gangs_pod_are_known_before_kube_scheduler_offers_it(
@@ -277,7 +277,7 @@ async def test_the_gpus_of_a_gangs_pod_are_known_before_kube_scheduler_offers_it
     second = await get(browser, "/default/two")
 
     assert first["answer"]["leftOut"] == 1
-    assert first["leftOut"] == "another node is its own, in the plan for its whole gang"
+    assert first["leftOut"] == "the plan for its gang assigns it to another node"
     assert [one["node"] for one in first["nodes"]] == ["n1", "n2"]
     assert second["state"] == "waiting"
     assert second["choice"]["node"] == "n2"
@@ -302,7 +302,7 @@ async def test_the_record_of_a_bound_pod_contains_its_gpu_and_the_preference(
     assert (record["state"], record["waiting"], record["said"]) == ("bound", None, "")
     assert (record["answer"]["nodes"], record["answer"]["fits"]) == (2, 1)
     assert record["answer"]["groups"][0]["examples"] == [
-        {"node": "n2", "reason": "asks for 5 GiB, the largest GPU has 2 GiB"}
+        {"node": "n2", "reason": "requests 5 GiB, but the largest GPU has 2 GiB"}
     ]
     assert record["scores"] == {"nodes": 2, "equals": 1, "best": [["n1", 10]]}
     choice = record["choice"]
@@ -352,7 +352,7 @@ async def test_a_pod_that_has_room_is_left_to_kube_scheduler(browser: Browser, w
     (one,) = world.decisions.waiting()
     assert (one.category, one.reason) == (
         "scheduler",
-        "there is capacity on 1 node (n1): its binding is awaited",
+        "there is capacity on 1 node (n1): waiting for its Binding",
     )
 
     await world.clock.turn(31)
@@ -368,12 +368,15 @@ async def test_a_pod_that_kube_scheduler_never_offered_is_reported_so(browser: B
     record = await get(browser, "/default/pod")
 
     assert one.category == "unasked"
-    assert record["said"].startswith("no kube-scheduler has asked this scheduler anything since it started")
+    assert record["said"].startswith("kube-scheduler has not called this replica since it started")
     assert (await get(browser))["scheduler"]["firstAsked"] is None
 
     await ask(browser, world, "other", "n1")
     record = await get(browser, "/default/pod")
-    assert record["said"] == "kube-scheduler has not asked about the pod since this scheduler leads"
+    assert (
+        record["said"]
+        == "kube-scheduler has not called the extender for this pod since this replica became the leader"
+    )
 
 
 async def test_a_new_leader_reports_that_the_pod_was_bound_before_its_time(
@@ -386,7 +389,7 @@ async def test_a_new_leader_reports_that_the_pod_was_bound_before_its_time(
     record = await get(browser, "/default/pod")
 
     assert record["said"] == (
-        "the pod was bound before this scheduler led: of that decision there is the pod's own record alone"
+        "the pod was bound before this replica became the leader; only the pod's own allocation record is available"
     )
     assert record["holds"]["gpus"][0]["index"] == 0
 
@@ -519,11 +522,11 @@ def test_every_category_is_recognized_by_how_its_reasons_begin() -> None:
         reasons.too_few_below_cap(several, 8192, 3, (1,)): Category.PODS,
         reasons.too_few_with_compute(Request(8, 20, (), 2), 8192, (1,)): Category.COMPUTE,
         "gang default/g: this pod is not known yet": Category.GANG,
-        "elastic quota root/a: 3 of 4 aliyun.com/gpu-mem used (max), 2 asked for": Category.QUOTA,
+        "elastic quota root/a: 3 of 4 aliyun.com/gpu-mem used (max), 2 requested": Category.QUOTA,
         "ResourcePolicy default/p: unit 1: full": Category.POLICY,
         "the kubelet offers 3 aliyun.com/gpu-mem less than the node's GPUs have (…)": Category.HEALTH,
-        "the kubelet has 3 aliyun.com/gpu-mem left to give: pods without a record hold 5": Category.HEALTH,
-        "the pod's binding to node n1 is still under way": Category.BINDING,
+        "the kubelet has 3 aliyun.com/gpu-mem left: pods without an allocation record hold 5": Category.HEALTH,
+        "the pod is still being bound to node n1": Category.BINDING,
     }
     assert {text: category_of(text) for text in expected} == expected
     assert category_of(f"node shares no GPU memory (it is in mode {NodeMode.DEFAULT.value})") is Category.NODE

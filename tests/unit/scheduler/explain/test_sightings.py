@@ -86,7 +86,7 @@ async def test_a_pending_pod_is_logged_once_and_its_end_too(
         watched.see("a")
     watched.lose("a")
     assert logged(caplog, "a") == [
-        "pod default/a: waits for ack-co-scheduler, asks for aliyun.com/gpu-mem: 4",
+        "pod default/a: pending for ack-co-scheduler, requests aliyun.com/gpu-mem: 4",
         "pod default/a: has succeeded",
     ]
 
@@ -115,7 +115,7 @@ async def test_the_amounts_of_admission_are_logged_when_a_pod_is_first_seen(
     watched.see("counted")
     (line,) = logged(caplog, "counted")
     assert line.endswith(
-        f"asks for gpushare.dev/gpu-memory: 6 GiB (gpushare.dev/requested: {container} 6144Mi)"
+        f"requests gpushare.dev/gpu-memory: 6 GiB (gpushare.dev/requested: {container} 6144Mi)"
     )
 
 
@@ -129,8 +129,8 @@ async def test_gates_and_unreadable_requests_are_logged_when_a_pod_is_first_seen
     for name in ("gated", "wrong"):
         watched.see(name)
     (gated_line,), (first, second) = logged(caplog, "gated"), logged(caplog, "wrong")
-    assert gated_line.endswith("asks for aliyun.com/gpu-mem: 4, held back by quota")
-    assert first.endswith("asks for what cannot be read")
+    assert gated_line.endswith("requests aliyun.com/gpu-mem: 4, held back by quota")
+    assert first.endswith("requests an unreadable amount")
     assert second.startswith("pod default/wrong cannot be placed: ")
 
 
@@ -145,7 +145,7 @@ async def test_a_binding_without_an_answer_is_logged_when_the_watch_shows_it(
     assert logged(caplog, "a")[1:] == [f"pod default/a may or may not be bound to node n1: {LOST}"]
     watched.see("a")
     watched.see("a")
-    assert logged(caplog, "a")[2:] == ["pod default/a: is seen on node n1"]
+    assert logged(caplog, "a")[2:] == ["pod default/a: observed on node n1"]
 
 
 async def test_a_binding_by_another_scheduler_is_logged(
@@ -156,7 +156,7 @@ async def test_a_binding_by_another_scheduler_is_logged(
     watched.see("a")
     pod["spec"]["nodeName"] = "n1"
     watched.see("a")
-    assert logged(caplog, "a")[1:] == ["pod default/a: is seen on node n1"]
+    assert logged(caplog, "a")[1:] == ["pod default/a: observed on node n1"]
 
 
 async def test_a_binding_seen_before_its_answer_is_not_logged_twice(
@@ -192,9 +192,9 @@ async def test_a_victim_is_found_by_its_own_uid_too(world: World, caplog: pytest
     world.create("high", 8, priority=9)
     ask(world, "high")
     await look(world)
-    assert logged(caplog, "low") == ["pod default/low: its end is asked for, room for pod default/high"]
+    assert logged(caplog, "low") == ["pod default/low: eviction requested, to make room for pod default/high"]
     (line,) = logged(caplog, "high")
-    assert line.endswith("room is made on node n1 by ending default/low (priority 1)")
+    assert line.endswith("preemption on node n1 evicts default/low (priority 1)")
 
 
 async def test_a_moved_pod_is_found_by_either_uid(moving: Moving, caplog: pytest.LogCaptureFixture) -> None:
@@ -204,5 +204,5 @@ async def test_a_moved_pod_is_found_by_either_uid(moving: Moving, caplog: pytest
     moving.ask("wide")
     await moving.look(INTERVAL_S)
     (moved,) = moving.api.evicted
-    assert any(line.startswith(f"pod default/{moved} leaves ") for line in logged(caplog, moved))
-    assert any(f": pod default/{moved} leaves " in line for line in logged(caplog, "wide"))
+    assert any(line.startswith(f"pod default/{moved} is moved off ") for line in logged(caplog, moved))
+    assert any(f": pod default/{moved} is moved off " in line for line in logged(caplog, "wide"))

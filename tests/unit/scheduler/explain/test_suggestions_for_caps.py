@@ -8,7 +8,7 @@ from tests.unit.scheduler.explain.test_decisions import GIB, ask, give
 from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node
 
-ENDS = "a pod that ends on one of these GPUs"
+ENDS = "wait for a pod to end on one of these GPUs"
 GPU, NODE = "ack.node.gpu.max-pod", "gpushare.dev/max-pods-per-node"
 AT_MOST = ": node n1 is in mode {}, where a GPU has 1 pod at most, regardless of labels"
 
@@ -16,15 +16,15 @@ AT_MOST = ": node n1 is in mode {}, where a GPU has 1 pod at most, regardless of
 @pytest.mark.parametrize(
     ("mode", "caps", "isolated", "suggestion"),
     [
-        (NodeMode.SHARE, (1, None), 16, f"{ENDS}, or a larger cap on node n1 (node label {GPU})"),
-        (NodeMode.SHARE, (1, None), 1, f"{ENDS}, or a larger cap on node n1 (node label {GPU})"),
-        (NodeMode.SHARE, (None, 1), 16, f"{ENDS}, or a larger cap on node n1 (node label {NODE})"),
-        (NodeMode.SHARE, (1, 1), 16, f"{ENDS}, or a larger cap on node n1 (node labels {GPU} and {NODE})"),
-        (NodeMode.CGPU, (1, None), 16, f"{ENDS}, or a larger cap on node n1 (node label {GPU})"),
+        (NodeMode.SHARE, (1, None), 16, f"{ENDS}, or raise the cap on node n1 (node label {GPU})"),
+        (NodeMode.SHARE, (1, None), 1, f"{ENDS}, or raise the cap on node n1 (node label {GPU})"),
+        (NodeMode.SHARE, (None, 1), 16, f"{ENDS}, or raise the cap on node n1 (node label {NODE})"),
+        (NodeMode.SHARE, (1, 1), 16, f"{ENDS}, or raise the cap on node n1 (node labels {GPU} and {NODE})"),
+        (NodeMode.CGPU, (1, None), 16, f"{ENDS}, or raise the cap on node n1 (node label {GPU})"),
         (NodeMode.CGPU, (1, None), 1, ENDS + AT_MOST.format("cgpu")),
         (NodeMode.MPS, (1, None), 1, ENDS + AT_MOST.format("mps")),
         (NodeMode.CGPU, (1, 1), 1, ENDS + AT_MOST.format("cgpu")),
-        (NodeMode.CGPU, (16, 1), 16, f"{ENDS}, or a larger cap on node n1 (node label {NODE})"),
+        (NodeMode.CGPU, (16, 1), 16, f"{ENDS}, or raise the cap on node n1 (node label {NODE})"),
     ],
 )
 async def test_a_larger_cap_is_suggested_if_a_label_can_set_it(
@@ -60,5 +60,5 @@ async def test_what_else_is_short_next_to_the_pod_limit_of_an_isolated_gpu_is_re
 
     assert one.suggestion == (
         f"{ENDS}{AT_MOST.format('core_mem')}; that alone is not enough: "
-        "no single GPU has 2 GiB and 60% compute free (nearest: GPU 0 with 6 GiB and 40%)"
+        "no single GPU has 2 GiB and 60% compute free (closest: GPU 0 with 6 GiB and 40%)"
     )

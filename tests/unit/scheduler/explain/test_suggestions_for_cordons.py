@@ -12,7 +12,7 @@ from tests.unit.scheduler.explain.test_decisions import GIB, ask_again, give
 from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
-UNCORDON = "; or `kubectl uncordon a`: it has room, and is cordoned"
+UNCORDON = "; or `kubectl uncordon a`: the node has enough capacity but is cordoned"
 
 
 pytestmark = pytest.mark.usefixtures("without_nodes")
@@ -64,8 +64,8 @@ async def test_if_a_gpu_waits_for_pods_from_before_a_mode_change_their_end_is_su
     world.add_node(msgspec.structs.replace(node, devices=(held,)))
     text = await suggestion(browser, world, "b")
     assert text == (
-        "the end of pods that hold GPUs from before the node's mode changed: node b: "
-        f"no GPU that could hold 4 GiB is in service (GPU 0 is {why})"
+        "termination of the pods that hold GPUs from before the node's change of mode: node b: "
+        f"no GPU with 4 GiB or more is in service (GPU 0 is {why})"
     )
 
 
@@ -77,7 +77,7 @@ async def test_next_to_a_full_gpu_the_cordon_is_reported_and_no_rule_of_the_pod(
     await give(browser, world, "there", "b", 6)
     text = await suggestion(browser, world, "b")
     ends = "; deleting pod default/there (6 GiB) would be enough"
-    assert text.endswith(f"the nearest has 2 GiB free, GPU 0 of node b{ends}{UNCORDON}")
+    assert text.endswith(f"the closest has 2 GiB free, GPU 0 of node b{ends}{UNCORDON}")
     assert "keep it off" not in text
 
 
@@ -103,7 +103,7 @@ async def test_node_affinity_is_left_open(browser: Browser, world: World) -> Non
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["east"]}]}]
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     advice = await suggestion(browser, world, "b", affinity={"nodeAffinity": required})
-    assert advice.endswith(f"{UNCORDON}, if the pod's node affinity lets it go there")
+    assert advice.endswith(f"{UNCORDON}, provided that the pod's node affinity allows that node")
 
 
 async def test_a_node_cordoned_since_it_was_offered_is_not_reported_to_have_room(
@@ -111,11 +111,11 @@ async def test_a_node_cordoned_since_it_was_offered_is_not_reported_to_have_room
 ) -> None:
     world.add_node(gpu_node("a", 8 * GIB))
     await give(browser, world, "there", "a", 6)
-    assert "nearest" in await suggestion(browser, world, "a")
+    assert "closest" in await suggestion(browser, world, "a")
     world.view.remove_pod(world.view.bound["uid-there"])
     cordon(world, gpu_node("a", 8 * GIB))
     (one,) = world.decisions.waiting()
-    assert one.suggestion == "`kubectl uncordon a`: it has room, and is cordoned"
+    assert one.suggestion == "`kubectl uncordon a`: the node has enough capacity but is cordoned"
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ async def test_more_than_three_are_not_named(browser: Browser, world: World) -> 
     await full(browser, world, 3, 3, 3, 3)
     await ask(browser, world, "waits", "n", mem=16)
 
-    assert suggestion(world) == "a GPU with 16 GiB free: the nearest has 4 GiB free, GPU 0 of node n"
+    assert suggestion(world) == "a GPU with 16 GiB free: the closest has 4 GiB free, GPU 0 of node n"
 
 
 async def test_pods_to_end_are_named_with_their_compute(browser: Browser, world: World) -> None:
@@ -68,6 +68,6 @@ async def test_needed_and_free_memory_are_in_the_same_unit(browser: Browser, wor
     await ask(browser, world, "waits", "n", mem=7)
 
     assert suggestion(world) == (
-        "a GPU with 896 MiB free: the nearest has 640 MiB free, GPU 0 of node n; "
+        "a GPU with 896 MiB free: the closest has 640 MiB free, GPU 0 of node n; "
         "deleting pod default/there (384 MiB) would be enough"
     )

@@ -29,7 +29,7 @@ async def test_reason_and_suggestion_name_the_memory_and_what_uses_it(browser: B
     assert one.category == "memory"
     assert one.reason == f"no single GPU has 12 GiB free (largest free: 6 GiB on GPU 0); {USE}"
     assert one.suggestion == (
-        "a GPU with 12 GiB free: the nearest has 6 GiB free, GPU 0 of node n; node n would fit without this: "
+        "a GPU with 12 GiB free: the closest has 6 GiB free, GPU 0 of node n; node n would fit without this: "
         f"{USE}"
     )
 
@@ -58,5 +58,5 @@ async def test_nodes_that_lack_memory_are_one_group_whatever_uses_it(browser: Br
     await ask(browser, world, "waits", "a", "b", mem=12)
 
     (one,) = world.decisions.waiting()
-    assert one.reason == "none of 2 nodes takes it: no single GPU has 12 GiB free"
+    assert one.reason == "none of 2 nodes fits: no single GPU has 12 GiB free"
     assert one.suggestion.endswith(USE)

@@ -18,7 +18,7 @@ from tests.unit.scheduler.server.test_app import Browser, filter_body
 from tests.unit.scheduler.world import World, gpu_node
 
 G = gang("g", 3)
-BY_ITSELF = "nothing: it is tried again by itself"
+BY_ITSELF = "nothing to do: it is retried automatically"
 
 
 @pytest.mark.parametrize(("running", "lacking"), [(0, "3 pods"), (1, "2 pods"), (2, "1 pod")])
@@ -32,7 +32,7 @@ async def test_room_is_needed_only_for_members_that_do_not_run(
     await ask_again(browser, world, "p2", "n1")
 
     assert suggestion(world, "p2") == (
-        f"room for {lacking} of gang default/g at once, and this pod alone has none: a node with larger GPUs; or request less"
+        f"capacity for {lacking} of gang default/g at once; there is none even for this pod alone: a node with larger GPUs; or request less"
     )
 
 
@@ -44,8 +44,8 @@ async def test_a_smaller_number_that_fits_is_suggested(world: World) -> None:
     await ask_again(browser, world, "p2", "n1")
 
     assert suggestion(world, "p2") == (
-        'room for 3 pods of gang default/g at once, or pod-group.scheduling.sigs.k8s.io/min-available: "2" on each of its pods: '
-        "there is room for so many now"
+        'capacity for 3 pods of gang default/g at once, or pod-group.scheduling.sigs.k8s.io/min-available: "2" on each of its pods: '
+        "that many fit now"
     )
     for number in range(3):
         world.api.pods[f"default/p{number}"]["metadata"]["labels"] = gang("g", 2)
@@ -83,11 +83,11 @@ async def test_capacity_freed_for_a_gang_meanwhile_is_reported(world: World) -> 
         await ask_again(browser, world, name, "n1")
     world.view.remove_pod(world.view.bound["uid-there"])
     assert suggestion(world, "a") == (
-        "there is room by now, for 2 pods of gang default/g at once: kube-scheduler asks again by itself"
+        "there is now enough capacity for 2 pods of gang default/g at once; kube-scheduler retries automatically"
     )
     await ask_again(browser, world, "b", "n1")
 
-    assert suggestion(world, "a") == "there is room by now, on node n1: kube-scheduler asks again by itself"
+    assert suggestion(world, "a") == "node n1 has enough capacity now; kube-scheduler retries automatically"
     assert suggestion(world, "c") == BY_ITSELF
 
 
@@ -116,7 +116,9 @@ async def test_a_pod_being_deleted_needs_nothing(world: World) -> None:
     await ask_again(browser, world, "c", "n1")
     await ask_again(browser, world, "a", "n1")
 
-    assert suggestion(world, "c") == "nothing: it is being deleted, and its gang goes on without it"
+    assert (
+        suggestion(world, "c") == "nothing to do: the pod is being deleted, and its gang continues without it"
+    )
     assert suggestion(world, "a") == "1 more pod of gang default/g: 2 of 3 are there"
 
 
@@ -133,7 +135,7 @@ async def test_late_members_of_a_running_gang_get_the_suggestions_of_any_pod(wor
         world.see(name)
 
     assert suggestion(world, "c") == (
-        "a GPU with 4 GiB free: all GPUs of this kind are full: pods that end, or one more node"
+        "a GPU with 4 GiB free: all GPUs of this kind are full: wait for pods to end, or add a node"
     )
 
 
@@ -149,13 +151,13 @@ async def test_non_gpu_members_held_back_by_a_quota_are_named_as_the_cause(
     await ask_again(browser, world, "a", "n1")
 
     assert suggestion(world, "a") == (
-        "the pods of gang default/g that ask for no GPU, which are to be bound first: `kubectl describe pod` shows why they wait"
+        "the pods of gang default/g without a GPU must be bound first: `kubectl describe pod` shows why they are pending"
     )
 
 
 ALONE = "request less, or raise the max of elastic quota root/leaf: 2 pods of gang default/g alone exceed it"
-ENDS = "pods of elastic quota root/leaf that end, or a larger max of it"
-ONE = ', or pod-group.scheduling.sigs.k8s.io/min-available: "1" on each of its pods: there is room for so many now'
+ENDS = "wait for pods of elastic quota root/leaf to end, or raise the max of it"
+ONE = ', or pod-group.scheduling.sigs.k8s.io/min-available: "1" on each of its pods: that many fit now'
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,12 @@ ONE = ', or pod-group.scheduling.sigs.k8s.io/min-available: "1" on each of its p
     [
         (12, 6, 2, ALONE),
         (12, 10, 2, ENDS + ONE),
-        (4, 10, 2, f"{ENDS}{ONE}; and room for 2 pods of gang default/g at once, which is not there now"),
+        (
+            4,
+            10,
+            2,
+            f"{ENDS}{ONE}; and capacity for 2 pods of gang default/g at once, which is not available now",
+        ),
         (12, 6, 1, f"1 more pod of gang default/g: 1 of 2 is there; and then {ALONE}"),
         (12, 10, 1, f"1 more pod of gang default/g: 1 of 2 is there; and then {ENDS}"),
         (12, 12, 1, "1 more pod of gang default/g: 1 of 2 is there"),
@@ -202,12 +209,12 @@ async def test_a_pod_whose_request_prevents_the_gang_is_named(world: World) -> N
     await ask_again(browser, world, "p", "n1")
 
     assert suggestion(world, "p").startswith(
-        "another request of pod default/wrong, without which gang default/g does not run: "
+        "correct the request of pod default/wrong, which blocks gang default/g: "
     )
 
 
 @pytest.mark.parametrize(
-    ("large", "expected"), [(6, "there is room by now, for 2 pods"), (9, "room for 2 pods")]
+    ("large", "expected"), [(6, "there is now enough capacity for 2 pods"), (9, "capacity for 2 pods")]
 )
 async def test_another_order_is_tried_if_the_largest_do_not_fit_together(
     world: World, large: int, expected: str
@@ -239,7 +246,7 @@ async def test_a_gang_that_its_policy_keeps_from_every_node_gets_that_reason() -
     )
 
     assert suggestion(world, "p") == (
-        "room for 2 pods of gang default/g at once, and this pod alone has none: "
+        "capacity for 2 pods of gang default/g at once; there is none even for this pod alone: "
         "capacity in one of the units of its ResourcePolicy, or another ResourcePolicy"
     )
 
@@ -257,7 +264,7 @@ async def test_for_more_gangs_than_are_tried_at_a_time_less_is_reported(
     texts = [suggestion(world, name) for name in ("a1", "b1")]
 
     assert [one.partition(", or ")[0] for one in texts] == [
-        "room for 2 pods of gang default/a at once",
-        "room for 2 pods of gang default/b at once",
+        "capacity for 2 pods of gang default/a at once",
+        "capacity for 2 pods of gang default/b at once",
     ]
-    assert texts[1] == "room for 2 pods of gang default/b at once"
+    assert texts[1] == "capacity for 2 pods of gang default/b at once"

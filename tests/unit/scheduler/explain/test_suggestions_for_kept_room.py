@@ -10,7 +10,7 @@ from tests.unit.scheduler.explain.test_decisions import GIB, ask, ask_again, giv
 from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node
 
-RESERVED = "; node n1 has room, but keeps it for pod default/first"
+RESERVED = "; node n1 has enough capacity, but it is reserved for pod default/first"
 
 
 async def keep(
@@ -34,8 +34,8 @@ async def test_the_owner_of_reserved_memory_is_named(
     await ask(browser, world, "waits", "n1", mem=4)
 
     assert suggestion(world) == (
-        "a GPU with 4 GiB free: the nearest has 2 GiB free, GPU 0 of node n1; "
-        f"node n1 has room, but keeps it for {owner}"
+        "a GPU with 4 GiB free: the closest has 2 GiB free, GPU 0 of node n1; "
+        f"node n1 has enough capacity, but it is reserved for {owner}"
     )
     world.ledger.nominations.remove(uid or "uid-first")
     await ask_again(browser, world, "waits", "n1")
@@ -49,7 +49,7 @@ async def test_reservations_that_are_not_in_the_way_are_not_named(browser: Brows
     await ask(browser, world, "waits", "n1", mem=4)
 
     assert suggestion(world).endswith(
-        "the nearest has 1 GiB free, GPU 0 of node n1; deleting pod default/there (5 GiB) would be enough"
+        "the closest has 1 GiB free, GPU 0 of node n1; deleting pod default/there (5 GiB) would be enough"
     )
 
 
@@ -66,8 +66,11 @@ async def test_no_pod_to_end_is_named_where_all_places_are_reserved(browser: Bro
     await keep(browser, world, mem=2)
     await ask(browser, world, "waits", "n1", mem=2)
 
-    cap = "or a larger cap on node n1 (node label ack.node.gpu.max-pod)"
-    assert suggestion(world) == f"the end of pods for which these GPUs are reserved, {cap}{RESERVED}"
+    cap = "or raise the cap on node n1 (node label ack.node.gpu.max-pod)"
+    assert (
+        suggestion(world)
+        == f"wait until the pods for which these GPUs are reserved have ended, {cap}{RESERVED}"
+    )
 
 
 @pytest.mark.parametrize("held", [False, True])

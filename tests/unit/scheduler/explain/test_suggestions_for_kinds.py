@@ -7,10 +7,7 @@ from tests.unit.scheduler.explain.test_decisions import GIB, ask, give, suggesti
 from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node
 
-KINDS = (
-    "a node without pods of the other kind: pods with GPU memory only and pods with compute as well are never "
-    "together on one"
-)
+KINDS = "a node without pods of the other kind: memory-only pods and pods with compute never share a node"
 LABEL = "`kubectl label node idle ack.node.gpu.schedule=core_mem --overwrite`"
 
 

@@ -9,7 +9,7 @@ from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node, pod_object
 
 NO_LABELS = "3 node(s) didn't match Pod's node affinity/selector."
-SELECTS = "a node with what its nodeSelector wants, {}: "
+SELECTS = "a node that matches its nodeSelector, {}: "
 
 
 pytestmark = pytest.mark.usefixtures("without_nodes")
@@ -35,7 +35,7 @@ async def test_a_node_is_named_that_would_have_room_for_the_pod(browser: Browser
 
     advice = SELECTS.format("disk=ssd")
     assert suggestion(world, disk="ssd") == (
-        f"{advice}`kubectl label node c disk=ssd` (it has room for the pod); or another selector"
+        f"{advice}`kubectl label node c disk=ssd` (it has enough capacity); or another selector"
     )
 
 
@@ -48,7 +48,7 @@ async def test_other_rules_of_its_scheduler_may_concern_the_named_node(
     )
 
     advice = (
-        "`kubectl label node a disk=ssd` (it has room for the pod, if no other rule keeps the pod off); or"
+        "`kubectl label node a disk=ssd` (it has enough capacity, unless another rule excludes the node); or"
     )
     assert advice in suggestion(world, rules_text, disk="ssd")
 
@@ -60,7 +60,7 @@ async def test_if_no_node_has_room_that_is_reported_in_place_of_a_command(
     world.add_node(gpu_node("b", 8 * GIB))
     advice, then = (
         SELECTS.format("disk=ssd"),
-        "has room for the pod now, whatever its labels; or another selector",
+        "has enough capacity now, regardless of labels; or another selector",
     )
     assert suggestion(world, mem=9, disk="ssd") == f"{advice}no node {then}"
 
@@ -71,8 +71,8 @@ async def test_if_no_node_has_room_that_is_reported_in_place_of_a_command(
 @pytest.mark.parametrize(
     ("mem", "expected"),
     [
-        (4, "`kubectl label node b pool=a` (it has room for the pod); or another selector"),
-        (9, "no node in mode cgpu has room for the pod now, whatever its labels; or another selector"),
+        (4, "`kubectl label node b pool=a` (it has enough capacity); or another selector"),
+        (9, "no node in mode cgpu has enough capacity now, regardless of labels; or another selector"),
     ],
 )
 async def test_of_nodes_in_the_required_mode_one_is_named(

@@ -41,7 +41,7 @@ async def test_the_nearest_node_is_named_although_others_have_more_free_of_anoth
     await ask(browser, world, "waits", *names, "z", mem=4, core=10)
 
     assert suggestion(world) == (
-        "a GPU with 4 GiB and 10% compute free: the nearest has 3 GiB free, GPU 0 of node z; "
+        "a GPU with 4 GiB and 10% compute free: the closest has 3 GiB free, GPU 0 of node z; "
         "deleting pod default/there (5 GiB and 10%) would be enough"
     )
 
@@ -54,7 +54,7 @@ async def test_new_room_is_seen_wherever_it_is(browser: Browser, world: World) -
     await ask(browser, world, "elsewhere", *names, mem=4, core=10)
     world.view.remove_pod(world.view.bound["uid-there"])
 
-    assert suggestion(world) == "there is room by now, on node z: kube-scheduler asks again by itself"
+    assert suggestion(world) == "node z has enough capacity now; kube-scheduler retries automatically"
     assert suggestion(world, "elsewhere").startswith(
         "the pod's node selector, affinity or tolerations leave 299 nodes (299 in mode share): `kubectl label node n000 "
     )
@@ -68,7 +68,9 @@ async def test_the_one_cordoned_node_that_has_room_is_named(browser: Browser, wo
     world.add_node(sick(gpu_node("z", 8 * GIB)))
     await ask(browser, world, "waits", "z", mem=4)
 
-    assert suggestion(world).endswith("; or `kubectl uncordon n299`: it has room, and is cordoned")
+    assert suggestion(world).endswith(
+        "; or `kubectl uncordon n299`: the node has enough capacity but is cordoned"
+    )
 
 
 async def test_the_one_node_that_a_label_makes_fit_is_named(browser: Browser, world: World) -> None:
@@ -95,7 +97,7 @@ async def test_a_larger_cap_is_suggested_only_where_it_would_suffice(browser: Br
     await give(browser, world, "there", "z", 3, core=10)
     await ask(browser, world, "waits", *names, "z", mem=4, core=10)
 
-    assert suggestion(world).endswith(", or a larger cap on node z (node label ack.node.gpu.max-pod)")
+    assert suggestion(world).endswith(", or raise the cap on node z (node label ack.node.gpu.max-pod)")
 
 
 async def test_a_list_of_many_requests_states_how_few_nodes_it_covers(
@@ -106,7 +108,7 @@ async def test_a_list_of_many_requests_states_how_few_nodes_it_covers(
     world.add_node(gpu_node("z", 2 * GIB))
     for name, mem in (("first", 4), ("second", 5), ("third", 4)):
         await ask(browser, world, name, *names, "z", mem=mem)
-    few = "; of 300 nodes those 128 with the most free were looked at"
+    few = "; of 300 nodes those 128 with the most free capacity were checked"
 
     texts = [suggestion(world, name) for name in ("first", "second", "third")]
 

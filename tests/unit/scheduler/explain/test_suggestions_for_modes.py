@@ -39,7 +39,7 @@ async def test_the_node_without_pods_is_labelled_for_a_selector_and_the_needs_of
 
     assert selects(world, "mps").suggestion == (
         "no node is in mode mps, which its nodeSelector requires; node b is in mode share: "
-        "`kubectl label node b ack.node.gpu.schedule=mps --overwrite` (NVIDIA's MPS daemon, nvidia-cuda-mps-control, has to be "
+        "`kubectl label node b ack.node.gpu.schedule=mps --overwrite` (NVIDIA's MPS daemon, nvidia-cuda-mps-control, must be installed "
         "on that node); or another selector"
     )
 

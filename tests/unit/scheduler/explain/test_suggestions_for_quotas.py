@@ -22,8 +22,8 @@ SMALLER = (
     "a larger max of elastic quota root/leaf, or a node with smaller GPUs: whole GPUs of node n1 count "
     "{} units, which alone exceeds it"
 )
-ENDS = "pods of elastic quota root/leaf that end, or a larger max of it"
-NO_ROOM = "; and room, which none of these nodes has now"
+ENDS = "wait for pods of elastic quota root/leaf to end, or raise the max of it"
+NO_ROOM = "; none of these nodes has enough capacity at the moment"
 
 
 async def ask_whole(browser: Browser, world: World, mem: int, *nodes: str, count: int = 1) -> None:
@@ -36,8 +36,8 @@ async def ask_whole(browser: Browser, world: World, mem: int, *nodes: str, count
 @pytest.mark.parametrize(
     ("root", "leaf", "expected"),
     [
-        (30, 4, "pods of elastic quota root/leaf that end, or a larger max of it"),
-        (4, 4, "pods of elastic quotas root/leaf and root that end, or a larger max of each"),
+        (30, 4, "wait for pods of elastic quota root/leaf to end, or raise the max of it"),
+        (4, 4, "wait for pods of elastic quotas root/leaf and root to end, or raise the max of each"),
         (30, 2, "request less, or raise the max of elastic quota root/leaf: the request alone exceeds it"),
     ],
 )
@@ -59,7 +59,7 @@ async def test_a_lack_of_capacity_is_mentioned_next_to_the_quota(browser: Browse
     await ask(browser, world, "waits", "n1", mem=4)
 
     assert suggestion(world) == (
-        "pods of elastic quota root/leaf that end, or a larger max of it; and room, which none of these nodes has now"
+        "wait for pods of elastic quota root/leaf to end, or raise the max of it; none of these nodes has enough capacity at the moment"
     )
 
 
@@ -70,11 +70,11 @@ async def test_no_room_is_promised_to_a_pod_that_its_quota_refuses_by_now(
     await give(browser, world, "there", "n1", 5)
     await ask(browser, world, "waits", "n1", mem=4)
     world.add_node(gpu_node("n1", 16 * GIB))
-    assert suggestion(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
+    assert suggestion(world) == "node n1 has enough capacity now; kube-scheduler retries automatically"
 
     limit(world, root=30, leaf=8)
 
-    assert suggestion(world) == "pods of elastic quota root/leaf that end, or a larger max of it"
+    assert suggestion(world) == "wait for pods of elastic quota root/leaf to end, or raise the max of it"
 
 
 async def test_once_its_quota_admits_a_pod_the_current_shortage_is_reported(
@@ -87,7 +87,7 @@ async def test_once_its_quota_admits_a_pod_the_current_shortage_is_reported(
 
     limit(world, root=30, leaf=30, generation=2)
 
-    assert suggestion(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
+    assert suggestion(world) == "node n1 has enough capacity now; kube-scheduler retries automatically"
 
 
 async def test_free_whole_gpus_are_not_promised_to_a_pod_that_its_quota_refuses(
@@ -99,7 +99,7 @@ async def test_free_whole_gpus_are_not_promised_to_a_pod_that_its_quota_refuses(
     await ask_whole(browser, world, 4, "n1")
     world.add_node(gpu_node("n1", 16 * GIB, 16 * GIB))
 
-    assert suggestion(world) == "there is room by now, on node n1: kube-scheduler asks again by itself"
+    assert suggestion(world) == "node n1 has enough capacity now; kube-scheduler retries automatically"
     limit(world, root=30, leaf=16, generation=2)
     assert suggestion(world) == ENDS
     limit(world, root=30, leaf=15, generation=3)
@@ -136,7 +136,7 @@ async def test_room_is_suggested_only_on_gpus_that_the_quota_grants_the_pod(
     await give(browser, world, "there", "small", 1)
     limit(world, root=30, leaf=12)
     await ask_whole(browser, world, 4, "small", "large")
-    assert suggestion(world).startswith("a GPU with 4 GiB that nothing uses: ")
+    assert suggestion(world).startswith("a GPU with 4 GiB completely free: ")
 
     await give(browser, world, "more", "large", 4)
     limit(world, root=30, leaf=10, generation=2)

@@ -21,7 +21,7 @@ async def test_an_update_that_waits_for_its_own_earlier_pods_is_advised_not_to_s
 
     assert suggestion(world, PENDING).endswith(
         "; or maxSurge: 0 in the strategy of Deployment default/serve, which is being updated: "
-        "its earlier pods on node n hold what this one lacks, and end only when it is ready"
+        "its old pods on node n hold the capacity that the new pod needs, and are only deleted once it is ready"
     )
 
 

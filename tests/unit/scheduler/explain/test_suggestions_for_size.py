@@ -46,7 +46,7 @@ async def test_more_gpus_are_suggested_only_to_pods_that_they_help(
 def divided(count: int) -> str:
     return (
         "a node with larger GPUs; or request less, "
-        f'or label the pod aliyun.com/gpu-count: "{count}", which divides it between {count} GPUs of one node'
+        f'or label the pod aliyun.com/gpu-count: "{count}", to spread it over {count} GPUs of one node'
     )
 
 
@@ -97,8 +97,8 @@ async def test_a_share_of_several_gpus_is_suggested_if_an_existing_node_would_ho
 
 def labelled(count: int, once: str = "") -> str:
     return (
-        f'a node in mode share with larger GPUs; or request less, or label the pod aliyun.com/gpu-count: "{count}", which divides '
-        f"it between {count} GPUs of one node, and `kubectl label node n1 ack.node.gpu.schedule=share --overwrite`{once}"
+        f'a node in mode share with larger GPUs; or request less, or label the pod aliyun.com/gpu-count: "{count}", to spread '
+        f"it over {count} GPUs of one node, and `kubectl label node n1 ack.node.gpu.schedule=share --overwrite`{once}"
     )
 
 
@@ -205,7 +205,7 @@ async def test_the_nearest_gpu_is_listed_with_its_lack_of_compute(
     (one,) = world.decisions.waiting()
 
     assert one.suggestion == (
-        f"a GPU with 14 GiB and {core}% compute free: the nearest has 10 GiB free, GPU 0 of node n1{also_lacks}; "
+        f"a GPU with 14 GiB and {core}% compute free: the closest has 10 GiB free, GPU 0 of node n1{also_lacks}; "
         "deleting pod default/there (6 GiB and 50%) would be enough"
     )
 

@@ -88,7 +88,7 @@ async def test_an_impossible_label_is_named_in_the_suggestion_to_the_pod_that_wa
         ),
         (
             {"ack.node.gpu.schedule": "share"},
-            "a node with what its nodeSelector wants, ack.node.gpu.schedule=share: "
+            "a node that matches its nodeSelector, ack.node.gpu.schedule=share: "
             "`kubectl label node NODE ack.node.gpu.schedule=share`; or another selector",
         ),
         (
@@ -120,14 +120,14 @@ async def test_the_shortage_of_gpus_is_added_and_stands_alone_if_only_gpus_were_
     see(world, "pod", 99, message=SELECTOR)
     one = only(world)
     assert one.category == "rules"
-    assert one.reason.endswith("; and of their GPUs asks for 99 GiB, the largest GPU has 8 GiB")
+    assert one.reason.endswith("; GPU capacity: requests 99 GiB, but the largest GPU has 8 GiB")
 
     see(world, "pod", 99, message="0/1 nodes are available: 1 Insufficient aliyun.com/gpu-mem.")
     one = only(world)
     assert one.category == "size"
     assert (
         one.reason
-        == "kube-scheduler has not asked about any node; asks for 99 GiB, the largest GPU has 8 GiB"
+        == "kube-scheduler has not offered any node for it; requests 99 GiB, but the largest GPU has 8 GiB"
     )
 
 
@@ -182,7 +182,7 @@ def test_each_rule_has_its_own_suggestion(text: str, help_text: str) -> None:
     "text",
     [
         "",
-        "0/2 nodes are available: 1 asks for 99 GiB, the largest GPU has 15 GiB, 1 node(s) were unschedulable.",
+        "0/2 nodes are available: 1 requests 99 GiB, but the largest GPU has 15 GiB, 1 node(s) were unschedulable.",
         "0/1 nodes are available: 1 node shares no GPU memory (it is in mode default, label ack.node.gpu.schedule).",
         "0/1 nodes are available: 1 no single GPU has 9 GiB free (largest free: 7 GiB on GPU 0).",
     ],
@@ -206,7 +206,7 @@ async def test_gates_are_listed_by_name(world: World) -> None:
 
     assert one.category == "gates"
     assert one.reason == "scheduling gates block it: example.com/quota, b"
-    assert one.suggestion.startswith("only their removal by the controller that sets them")
+    assert one.suggestion.startswith("the controller that set them must remove them")
 
 
 async def test_a_pod_whose_scheduler_does_not_run_is_reported_after_a_while(
@@ -275,7 +275,7 @@ async def test_a_pod_refused_here_shows_so_when_later_its_schedulers_own_rules_r
     await browser.post("filter", filter_body(world.api.pods["default/pod"], "n1"))
     assert only(world).category == "size"
 
-    see(world, "pod", 9, message="0/1 nodes are available: 1 asks for 9 GiB, the largest GPU has 8 GiB.")
+    see(world, "pod", 9, message="0/1 nodes are available: 1 requests 9 GiB, but the largest GPU has 8 GiB.")
     await world.clock.turn(3)
     assert only(world).category == "size"
 
@@ -285,7 +285,7 @@ async def test_a_pod_refused_here_shows_so_when_later_its_schedulers_own_rules_r
     assert one.category == "rules"
     assert one.reason == (
         "ack-co-scheduler says: 0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector; "
-        "and of their GPUs asks for 9 GiB, the largest GPU has 8 GiB"
+        "GPU capacity: requests 9 GiB, but the largest GPU has 8 GiB"
     )
     assert one.suggestion.startswith("a node with the labels that its nodeSelector or node affinity requires")
 
@@ -340,7 +340,7 @@ async def test_a_scheduler_that_never_calls_us_is_named(browser: Browser, world:
     see(world, "pod", scheduler="default-scheduler", message=SELECTOR)
 
     assert only(world).suggestion.endswith(
-        "; default-scheduler never called the GPU extender, ack-co-scheduler does: check the pod's schedulerName"
+        "; default-scheduler does not use the GPU extender, but ack-co-scheduler does: check the pod's schedulerName"
     )
 
 
@@ -359,7 +359,9 @@ async def test_each_reason_is_one_event_on_the_pod(world: World) -> None:
 
     notes = {name: note for name, reason, note in world.events.notes if reason == "GPUSchedulingPending"}
     assert len(world.events.notes) == len(notes) == 3
-    assert notes["gated"].startswith("waits for aliyun.com/gpu-mem: 2: scheduling gates block it: g. What ")
+    assert notes["gated"].startswith(
+        "pending, requests aliyun.com/gpu-mem: 2: scheduling gates block it: g. What "
+    )
     assert {kind: pending_events.by_reason[kind] for kind in ("rules", "gates", "unserved")} == dict.fromkeys(
         ("rules", "gates", "unserved"), 1
     )
@@ -421,4 +423,4 @@ async def test_an_unreadable_request_gets_only_a_reason(world: World) -> None:
     see(world, "pod", "-3")
     await PendingPodEvents(FromDecisions(world.decisions), world.events, world.clock, Leads()).look()
     (note,) = [note for _, reason, note in world.events.notes if reason == "GPUSchedulingPending"]
-    assert note.startswith("waits: ")
+    assert note.startswith("pending: ")

@@ -150,7 +150,7 @@ class Tried(Scene):
             assert (preemption["room"], evicted) == ([], [])
             assert (
                 preemption["said"]
-                == "on no node would there be room for it if all the pods that may be ended had ended"
+                == "no node would have enough free even if every pod that may be preempted were evicted"
             )
             return ""
         (room,) = preemption["room"]
@@ -160,7 +160,7 @@ class Tried(Scene):
         assert self._without(evicted, request, room["node"])
         assert sorted(one["uid"] for one in self.record_of(name)["awaited"]) == sorted(evicted)
         assert self.record_of(name)["waiting"]["suggestion"].startswith(
-            f"room is being made for it on node {room['node']}"
+            f"capacity is being freed on node {room['node']}"
         )
         for gone in evicted:
             assert {"pod": f"default/{name}", "by": "gpushare", "node": room["node"]} in self.record_of(
@@ -190,7 +190,7 @@ class Tried(Scene):
         assert list(nodes) == list(expected) == answer.offered
         for node, reason in expected.items():
             assert nodes[node] == answer.texts.get(node, "" if node in answer.fits else record["leftOut"])
-            if reason in ("ResourcePolicy", "not in the unit"):
+            if reason in ("ResourcePolicy", "an earlier unit"):
                 assert nodes[node].startswith(reason)
             elif nodes[node] != reason:
                 # If no unit takes the pod, the policy may have the last word on refusing nodes too.
@@ -202,7 +202,7 @@ class Tried(Scene):
     def _counted(self, record: Any, answer: Answer, expected: dict[str, str]) -> None:
         """Each node is counted once, where it belongs, and with its own text."""
         shown, naive, request = record["answer"], self.naive, answer.request
-        left_out = [node for node, reason in expected.items() if reason == "not in the unit"]
+        left_out = [node for node, reason in expected.items() if reason == "an earlier unit"]
         assert (shown["nodes"], shown["fits"], shown["leftOut"], shown["sampled"]) == (
             len(answer.offered),
             len(answer.fits),

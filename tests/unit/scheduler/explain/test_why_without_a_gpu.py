@@ -56,9 +56,9 @@ async def test_a_pod_that_its_policy_keeps_pending_is_explained(governed: Policy
     listed = waiting(cluster(governed), parse(("--pending",)), Paint()).text
 
     reason = "3 nodes: ResourcePolicy default/p: the node is in none of its units"
-    assert "reason:      none of 5 nodes takes it; " in shown
+    assert "reason:      none of 5 nodes fits; " in shown
     assert reason in shown
-    assert "2 nodes: ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pod" in shown
+    assert "2 nodes: ResourcePolicy default/p: unit 1: it has 1 of at most 1 pod" in shown
     assert "suggestion:  capacity in one of the units of its ResourcePolicy" in shown
     assert "category:    policy" in shown
     assert ": 0 fit, 5 do not" in shown
@@ -79,7 +79,7 @@ async def test_a_pod_with_a_node_is_no_longer_listed(governed: PolicyWorld) -> N
     shown = why(cluster(governed), parse(("--why", "web")), Paint()).text
 
     assert line(governed)["besides"] == []
-    assert "no pod of that name asks for a GPU here or holds a part of one." in shown
+    assert "no pod of that name requests or holds GPU capacity." in shown
     assert "was asked" not in shown
 
 
@@ -105,8 +105,8 @@ async def test_a_pod_whose_quota_is_exhausted_is_explained(world: World) -> None
     (one,) = line(world)["besides"]
 
     assert (one["key"], one["category"]) == ("x/late", "quota")
-    assert one["reason"] == "elastic quota root/a: 4 of 4 cpu used (max), 1 asked for"
-    assert one["suggestion"] == "pods of elastic quota root/a that end, or a larger max of it"
+    assert one["reason"] == "elastic quota root/a: 4 of 4 cpu used (max), 1 requested"
+    assert one["suggestion"] == "wait for pods of elastic quota root/a to end, or raise the max of it"
     # kube-scheduler's own rules refused it since.
     await world.clock.turn(5)
     message = "0/1 nodes are available: 1 Insufficient memory."

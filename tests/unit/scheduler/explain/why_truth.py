@@ -16,8 +16,8 @@ PREFERENCES = {
     Placement.SPREAD: "the GPU on which the most is left over, then the fewest pods, then the lower index",
     Placement.FRAGMENTATION: "the GPU that leaves most to the requests that are to be expected, then the one on which the least is left over",
 }
-TOGETHER = "; of several GPUs those that are nearest to each other come first"
-WHOLE = "the free GPUs that are nearest to each other, then those that leave the nearest to others, then the lower index"
+TOGETHER = "; for several GPUs, the best-connected set comes first"
+WHOLE = "the free GPUs with the best interconnect, then those that leave the best-connected GPUs for other pods, then the lowest indices"
 
 JsonObject = Any
 
@@ -142,12 +142,12 @@ def line(answer: JsonObject) -> str:
         return str(groups[0]["examples"][0]["reason"])
     if len(groups) == 1 and len(groups[0]["examples"]) == 1:
         text = groups[0]["examples"][0]["reason"]
-        return text if not text.startswith("node ") else f"none of {nodes} nodes takes it: each {text[5:]}"
+        return text if not text.startswith("node ") else f"none of {nodes} nodes fits: each {text[5:]}"
     if len(groups) == 1:
         text = groups[0]["reason"]
         spoken = f"each {text[5:]}" if text.startswith("node ") else text
-        return f"none of {nodes} nodes takes it: {spoken}"
-    parts = [f"none of {nodes} nodes takes it"]
+        return f"none of {nodes} nodes fits: {spoken}"
+    parts = [f"none of {nodes} nodes fits"]
     for group in groups[:4]:
         count, text = group["nodes"], group["reason"]
         ours = text.startswith("node ")

@@ -248,7 +248,7 @@ class Scene:
         open_to_pod = [name for name in offered if not reasons[name]]
         its = self.in_first_unit(open_to_pod)
         if its:
-            return {name: reasons[name] or ("" if name in its else "not in the unit") for name in offered}
+            return {name: reasons[name] or ("" if name in its else "an earlier unit") for name in offered}
         return {name: reasons[name] or "ResourcePolicy" for name in offered}
 
     def in_first_unit(self, nodes: list[str]) -> list[str]:

@@ -101,7 +101,7 @@ async def test_a_bind_of_unknown_outcome_keeps_the_share_until_it_is_settled(
     with pytest.raises(BindRefused, match="was not bound to node n1"):
         await world.binder.bind(args("a"))
     assert world.used_mib("n1") == [4096]
-    with pytest.raises(BindRefused, match="may be bound any moment to node n1"):
+    with pytest.raises(BindRefused, match="may be bound at any moment to node n1"):
         await world.binder.bind(args("a", "n2"))
     await world.binder.bind(args("a"))
     assert world.used_mib("n1") == [4096]
@@ -110,7 +110,7 @@ async def test_a_bind_of_unknown_outcome_keeps_the_share_until_it_is_settled(
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (NEVER_SENT, "API server cannot be reached"),
+        (NEVER_SENT, "cannot reach the API server"),
         (ApiError(403, "Forbidden", "no right to bind", "/binding"), "no right to bind"),
         (CredentialError("token", "cannot be read"), "cannot be read"),
     ],

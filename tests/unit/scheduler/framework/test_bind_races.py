@@ -226,7 +226,7 @@ async def test_reservations_from_before_another_led_are_not_posted_again(world: 
     await world.api.bind(namespace="default", name="b", uid="uid-b", node="n1", annotations=annotations)
     world.see("b")
     world.binder.forget_reservations()
-    with pytest.raises(BindRefused, match="placed again within 15 s"):
+    with pytest.raises(BindRefused, match="rescheduled within 15 s"):
         await world.binder.bind(args("a"))
     assert world.api.bindings == [("default/b", "n1")]
     await world.binder.settle("uid-a", "default/a")

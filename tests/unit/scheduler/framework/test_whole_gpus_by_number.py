@@ -56,7 +56,7 @@ async def test_the_node_with_the_nearest_gpus_and_these_gpus_are_chosen(world: W
     answer = json.loads(filter_nodes(world.view, Bodies().read(body), world.framework()))
     assert answer["NodeNames"] == ["far", "near"]
     assert answer["FailedAndUnresolvableNodes"] == {
-        "shares": "node gives no GPUs by number (it is in mode share; "
+        "shares": "node offers no whole GPUs (it is in mode share; "
         "aliyun.com/gpu needs label ack.node.gpu.schedule=topology)"
     }
     points = json.loads(
@@ -68,7 +68,7 @@ async def test_the_node_with_the_nearest_gpus_and_these_gpus_are_chosen(world: W
     assert await bind(world, "b", "near") == [2, 3]
     refused = filter_body(create(world, "c", 1), "near")
     answer = json.loads(filter_nodes(world.view, Bodies().read(refused), world.framework()))
-    assert answer["FailedAndUnresolvableNodes"] == {"near": "needs a GPU that nothing uses, no GPU is free"}
+    assert answer["FailedAndUnresolvableNodes"] == {"near": "needs a GPU completely free, but no GPU is"}
 
 
 async def test_a_binding_by_another_scheduler_counts_once_its_record_is_written(world: World) -> None:

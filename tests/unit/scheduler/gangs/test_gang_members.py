@@ -63,7 +63,7 @@ async def test_successors_of_a_terminating_gang_are_placed_together_or_not_at_al
     for name in "def":
         fits, reasons = ask(two, name, other)
         assert not fits
-        assert all("needs room for 3 pods at once and there is room for 2" in one for one in reasons)
+        assert all("needs capacity for 3 pods at once, and there is capacity for 2" in one for one in reasons)
     for name in "abc":
         two.view.remove_pod(two.view.bound[f"uid-{name}"])
     for name in "def":
@@ -88,7 +88,7 @@ async def test_two_successors_of_terminating_pods_come_together(two: World) -> N
     assert ask(two, "d")[1] == {"gang default/g needs 3 pods together: there are 2"}
     two.create("e", 4, labels=G)
     nodes = {name: ask(two, name)[0][0] for name in "de"}
-    with pytest.raises(BindRefused, match="2 of 3 pods have come to be bound"):
+    with pytest.raises(BindRefused, match="2 of 3 pods are ready to be bound"):
         await two.binder.bind(args("d", nodes["d"]))
     await asyncio.gather(*(two.binder.bind(args(name, nodes[name])) for name in "de"))
 
@@ -290,7 +290,7 @@ async def test_a_gang_that_misses_by_one_is_refused_without_a_trial(
     for number in range(9):
         fits, reasons = ask(two, f"p{number}")
         assert not fits
-        text = "gang default/g needs room for 9 pods at once and there is room for 8: others of it need what is here"
+        text = "gang default/g needs capacity for 9 pods at once, and there is capacity for 8: the capacity here is needed by other pods of the gang"
         assert reasons == {text}
     assert not reserved
 

@@ -62,7 +62,7 @@ async def test_room_for_pods_that_are_never_offered_is_reserved_for_seconds_and_
         assert not is_kept(two)
         await turn(two, 10)
     assert (
-        "for this one it is kept once kube-scheduler has asked about all 2 pods that need it: it has about 1"
+        "this one gets a reservation only once kube-scheduler has tried all 2 pods that it needs (1 so far)"
         in (ask(two, "ga")[1])
     )
 
@@ -73,7 +73,7 @@ async def test_another_gang_of_the_namespace_does_not_circumvent_that(two: World
         two.create(f"h{part}", 8, labels=gang("h", 2))
     assert ask(two, "ha") == (
         [],
-        "gang default/h: gangs of namespace default did not use the room that was kept for them, this one gives way to others",
+        "gang default/h: earlier gangs of namespace default let their reservations expire, so this one is backing off",
     )
     woken: list[str] = []
     two.gangs.retry_wanted.subscribe(woken.extend)

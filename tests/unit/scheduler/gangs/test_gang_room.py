@@ -16,7 +16,7 @@ from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node
 
 FULL = "no single GPU has 10 GiB free (largest free: 1 GiB on GPU 0)"
-RESERVED = f"{FULL}; room there is kept for gang tenant/g"
+RESERVED = f"{FULL}; the capacity there is reserved for gang tenant/g"
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ async def test_a_pod_refused_because_of_a_reservation_is_shown_the_gang(
 
     assert asked(world, "waits") == ([], {RESERVED})
     await ask_again(browser, world, "waits", "n1", "n2")
-    assert suggestion(world).endswith("; node n1 has room, but keeps it for gang tenant/g")
+    assert suggestion(world).endswith("; node n1 has enough capacity, but it is reserved for gang tenant/g")
     assert (await get(browser, "/default/waits"))["answer"]["groups"][0]["examples"][0]["reason"] == RESERVED
 
     world.gangs.give_up_all()
@@ -61,7 +61,7 @@ async def test_no_gang_is_named_if_its_room_would_not_suffice(browser: Browser, 
 
     # Of n1 the gang reserves 8 GiB next to a pod of the same size; of n2 everything available.
     assert asked(world, "waits", "n1") == ([], {"no single GPU has 10 GiB free (every GPU is full)"})
-    assert asked(world, "waits", "n3") == ([], {"asks for 10 GiB, the largest GPU has 4 GiB"})
+    assert asked(world, "waits", "n3") == ([], {"requests 10 GiB, but the largest GPU has 4 GiB"})
 
 
 async def test_room_of_pods_being_bound_is_not_called_reserved(browser: Browser, world: World) -> None:
@@ -93,8 +93,8 @@ async def test_reserved_compute_belongs_to_that_gang_too(world: World) -> None:
     assert asked(world, "waits", "n1") == (
         [],
         {
-            "no single GPU has 2 GiB and 50% compute free (nearest: GPU 0 with 14 GiB and 20%); "
-            "room there is kept for gang tenant/g"
+            "no single GPU has 2 GiB and 50% compute free (closest: GPU 0 with 14 GiB and 20%); "
+            "the capacity there is reserved for gang tenant/g"
         },
     )
 
@@ -104,7 +104,7 @@ async def test_gangs_that_reserve_a_node_together_are_all_named(browser: Browser
         await keep(browser, world, name, mem=2, namespace=f"of-{name}")
     world.create("waits", 15)
     reasons = sorted(asked(world, "waits")[1], key=len)
-    assert reasons[-1].endswith("room there is kept for gangs of-b/b, of-c/c, of-d/d and 1 more")
+    assert reasons[-1].endswith("the capacity there is reserved for gangs of-b/b, of-c/c, of-d/d and 1 more")
 
 
 async def test_a_pending_gang_is_shown_the_gang_before_it(browser: Browser, world: World) -> None:
@@ -112,9 +112,13 @@ async def test_a_pending_gang_is_shown_the_gang_before_it(browser: Browser, worl
     make(world, "h", 10, namespace="default")
 
     (reason,) = asked(world, "ha")[1]
-    assert reason == f"gang default/h needs room for 2 pods at once and there is room for 0: {RESERVED}"
+    assert (
+        reason == f"gang default/h needs capacity for 2 pods at once, and there is capacity for 0: {RESERVED}"
+    )
     await ask_again(browser, world, "ha", "n1", "n2")
-    assert suggestion(world, "ha").endswith("; node n1 has room, but keeps it for gang tenant/g")
+    assert suggestion(world, "ha").endswith(
+        "; node n1 has enough capacity, but it is reserved for gang tenant/g"
+    )
     world.create("small", 1)
     assert len(asked(world, "small")[0]) == 2
 
@@ -154,7 +158,7 @@ async def test_a_pod_that_waited_at_bind_counts_as_arrived(browser: Browser, wor
     await keep(browser, world, namespace="default")
     error = await bind(browser, "ga", world.gangs.planned_node("uid-ga"))
 
-    assert error.endswith("1 of 2 pods has come to be bound, room is kept for the others")
+    assert error.endswith("1 of 2 pods is ready to be bound, and capacity is reserved for the others")
     assert [one["come"] for one in (await get(browser, "/kept"))["kept"]] == [1]
 
 

@@ -68,7 +68,7 @@ async def test_a_gang_without_room_for_all_reserves_none_and_every_pod_shows_why
         assert not fits
         assert all(
             one.endswith(
-                "gang default/g needs room for 5 pods at once and there is room for 4: others of it need what is here"
+                "gang default/g needs capacity for 5 pods at once, and there is capacity for 4: the capacity here is needed by other pods of the gang"
             )
             for one in reasons
         )
@@ -95,7 +95,7 @@ async def test_pods_of_one_template_are_a_gang_for_each_value_of_the_label_they_
         two.create(name, 8, labels=labels, annotations={"gpushare.dev/gang-by": "group"})
     answers = {name: ask(two, name) for name in pods}
     assert [name for name, (nodes, _) in answers.items() if nodes] == ["a0", "a1", "a2"]
-    head = "gang default/g/b needs room for 3 pods at once and there is room for 1: "
+    head = "gang default/g/b needs capacity for 3 pods at once, and there is capacity for 1: "
     assert all(reason.startswith(head) for reason in answers["b2"][1])
 
 
@@ -109,7 +109,7 @@ async def test_no_pod_is_bound_before_the_last_has_arrived(two: World) -> None:
     for name in "abc":
         two.create(name, 8, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
-    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods has come to be bound"):
+    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods is ready to be bound"):
         await two.binder.bind(args("a", nodes["a"]))
     assert not two.api.bindings
     assert used(two) == 3 * 8192  # kept for the next try
@@ -163,7 +163,7 @@ async def test_a_pod_that_stopped_waiting_counts_as_arrived_and_follows_after_th
     for first in (0, 100):
         errors = await come(pods[first : first + 100])
         assert len(errors) == 100
-        assert errors[-1].startswith(f"gang default/g: {first + 100} of 300 pods have come to be bound, ")
+        assert errors[-1].startswith(f"gang default/g: {first + 100} of 300 pods are ready to be bound, ")
     assert not two.api.bindings
     two.gangs._patience_s = 60.0
     assert await come(pods[200:]) == []
@@ -182,11 +182,11 @@ async def test_an_arrival_does_not_count_for_a_later_plan(two: World) -> None:
         two.create(name, 8, labels=gang("g", 3))
     nodes = {name: ask(two, name)[0][0] for name in "abc"}
     for name in "ab":
-        with pytest.raises(BindRefused, match=r"ha(ve|s) come"):
+        with pytest.raises(BindRefused, match=r"(is|are) ready"):
             await two.binder.bind(args(name, nodes[name]))
     other = "n2" if nodes["a"] == "n1" else "n1"
     nodes["a"] = ask(two, "a", other)[0][0]  # its node is taken by now: all is planned again
-    with pytest.raises(BindRefused, match="1 of 3 pods has come"):
+    with pytest.raises(BindRefused, match="1 of 3 pods is ready"):
         await two.binder.bind(args("a", nodes["a"]))
     assert not two.api.bindings
 
@@ -255,7 +255,7 @@ async def test_a_gang_whose_pods_come_one_by_one_times_out(two: World) -> None:
     first = asyncio.create_task(two.binder.bind(args("a", nodes["a"])))
     await asyncio.sleep(0)
     two.gangs._patience_s = 60
-    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods has come to be bound"):
+    with pytest.raises(BindRefused, match=r"gang default/g: 1 of 3 pods is ready to be bound"):
         await first
     assert not two.api.bindings
 
@@ -272,7 +272,7 @@ async def test_the_whole_gangs_reservations_are_released_when_its_pods_do_not_co
         await two.binder.settle(uid, key)
     assert used(two) == 0
     assert ask(two, "b")[1] == {
-        "gang default/g: its pods have not come together in time, it gives way to others"
+        "gang default/g: it did not complete in time and is backing off to let others run"
     }
     woken: list[str] = []
     two.gangs.retry_wanted.subscribe(woken.extend)
@@ -324,7 +324,7 @@ async def test_a_pod_that_waits_to_be_bound_while_another_is_deleted_is_not_boun
     with pytest.raises(BindRefused):
         await two.binder.bind(args("b", nodes["b"]))
     two.gangs._groups["default/g"].opened.set()
-    with pytest.raises(BindRefused, match="the room that was kept for it was released"):
+    with pytest.raises(BindRefused, match="its reservation was released"):
         await waiting
     assert not two.api.bindings
 
@@ -384,7 +384,7 @@ async def test_an_invalid_number_is_refused_with_a_suggestion(two: World, least:
     two.create("a", 8, labels=gang("g", least))
     _, reasons = ask(two, "a")
     (reason,) = reasons
-    assert "needs pod-group.scheduling.sigs.k8s.io/min-available beside it" in reason
+    assert "needs pod-group.scheduling.sigs.k8s.io/min-available as well" in reason
     assert two.events.notes[0][:2] == ("a", "InvalidGPURequest")
 
 
@@ -437,7 +437,7 @@ async def test_a_pod_offered_before_it_was_known_is_retried_for_the_true_reason(
 async def test_a_new_leader_binds_no_part_of_a_gang_for_which_it_has_not_found_room(two: World) -> None:
     for name in "ab":
         two.create(name, 8, labels=gang("g", 2))
-    with pytest.raises(BindRefused, match="room for all of its pods has to be found first"):
+    with pytest.raises(BindRefused, match="capacity for all of its pods must be reserved first"):
         await two.binder.bind(args("a", "n1"))
     assert used(two) == 0
 
@@ -466,7 +466,7 @@ async def test_if_policies_hold_pods_back_a_gang_waits_for_its_non_gpu_members(t
     two.create("w", None, labels=gang("g", 3))
     for name in ("a", "b"):
         two.create(name, 8, labels=gang("g", 3))
-    why = "gang default/g needs 3 pods together: those that ask for no GPU are to be bound first"
+    why = "gang default/g needs 3 pods together: its pods without a GPU must be bound first"
     assert ask(two, "a") == ([], {why})
     assert used(two) == 0
     hurried.clear()

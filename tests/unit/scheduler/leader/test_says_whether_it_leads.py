@@ -8,7 +8,7 @@ from tests.unit.scheduler.leader.test_takeover import LEASE, Lease
 from tests.unit.scheduler.server.test_app import Browser
 from tests.unit.scheduler.world import World, gpu_node
 
-ALONE = "no kube-scheduler has asked this scheduler anything since it started"
+ALONE = "kube-scheduler has not called this replica since it started"
 
 
 @pytest.mark.parametrize(("holder", "known"), [("ours_1", True), ("other_1", False), ("", None)])
@@ -28,9 +28,9 @@ def test_one_alone_leads() -> None:
 @pytest.mark.parametrize(
     ("leads", "message"),
     [
-        (None, f"{ALONE}; whether it leads is not known"),
+        (None, f"{ALONE}; it is unknown whether it leads"),
         (False, f"{ALONE}: another one leads"),
-        (True, "this scheduler leads, and kube-scheduler has asked it about no pod yet"),
+        (True, "this replica leads, but kube-scheduler has not called it for any pod yet"),
     ],
 )
 async def test_of_a_pending_pod(browser: Browser, world: World, leads: bool | None, message: str) -> None:
@@ -51,4 +51,4 @@ async def test_a_leader_reports_of_a_bound_pod_that_it_was_bound_before(
     later.see("pod")
     later.leads = lambda: True
     message = (await get(Browser(later), "/default/pod"))["said"]
-    assert message.startswith("the pod was bound before this scheduler led")
+    assert message.startswith("the pod was bound before this replica became the leader")

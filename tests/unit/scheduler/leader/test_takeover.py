@@ -169,7 +169,7 @@ async def test_unreadable_policies_and_quotas_do_not_block_forever(
     never = Watched()
     never.may.clear()
     await read_or_go_on("ResourcePolicies", watched, never)
-    assert "ResourcePolicies are not listed again: what is known of them may be out of date" in caplog.text
+    assert "cannot relist ResourcePolicies: the cached data may be out of date" in caplog.text
 
 
 def app_of(world: World, takeover: LeaderResync) -> ExtenderApp:
@@ -228,7 +228,7 @@ async def test_a_verb_that_waited_too_long_is_refused(
     assert verb is not None
     answer = verb(b"{}")
     assert not isinstance(answer, bytes)
-    with pytest.raises(Refusal, match="begun to lead"):
+    with pytest.raises(Refusal, match="just become the leader"):
         await answer
 
 

@@ -39,7 +39,7 @@ def test_prioritize_logs_the_best_node(caplog: pytest.LogCaptureFixture) -> None
     log_prioritized(filter_request, protocol.priorities([]))
     assert caplog.messages == [
         "pod default/a: prioritize: n2 first, with 10",
-        "pod default/a: prioritize: no node stands out",
+        "pod default/a: prioritize: all nodes score the same",
     ]
 
 

@@ -118,7 +118,7 @@ async def test_a_pending_pod_gets_one_event_with_reason_and_suggestion_and_anoth
     assert pending_notes(events) == [
         (
             "a",
-            "waits for 8 GiB: no single GPU has 8 GiB free on 4,999 nodes. What would help: 2 GiB more free on one GPU of "
+            "pending, requests 8 GiB: no single GPU has 8 GiB free on 4,999 nodes. What would help: 2 GiB more free on one GPU of "
             "node n7",
         )
     ]
@@ -128,7 +128,9 @@ async def test_a_pending_pod_gets_one_event_with_reason_and_suggestion_and_anoth
     pod.category, pod.reason, pod.suggestion = "quota", "quota team-a is used up", ""
     await watched.look()
     await watched.look()
-    assert [note for _, note in pending_notes(events)][1:] == ["waits for 8 GiB: quota team-a is used up"]
+    assert [note for _, note in pending_notes(events)][1:] == [
+        "pending, requests 8 GiB: quota team-a is used up"
+    ]
     # Each may have been reported by the previous leader.
     assert [one.occurrence for one in events.recorded] == ["lasting", "lasting"]
 

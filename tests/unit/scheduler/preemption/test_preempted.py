@@ -65,7 +65,7 @@ async def test_kube_schedulers_victims_are_shown_with_the_additional_ones(
     }
     assert record["preemption"]["refused"] == [
         {
-            "reason": "even without the pods that may be ended there its GPUs lack the room",
+            "reason": "its GPUs would not have enough free even if every pod that may be preempted were evicted",
             "nodes": 1,
             "examples": [],
         }
@@ -85,7 +85,10 @@ async def test_kube_schedulers_victims_are_shown_with_the_additional_ones(
 
     assert "on 3 nodes, of which 2 would then have enough capacity, and it chooses one:" in text
     assert "n1    default/low (priority 1), the pod with UID uid-plain  default/other (priority 2)" in text
-    assert "not on 1: even without the pods that may be ended there its GPUs lack the room" in text
+    assert (
+        "not on 1: its GPUs would not have enough free even if every pod that may be preempted were evicted"
+        in text
+    )
     assert "Its nominated node is n1: capacity is being freed for it there." in text
     assert "It is waiting for default/low (priority 1), default/other (priority 2) to terminate." in text
 
@@ -123,7 +126,7 @@ def test_nodes_of_another_unit_and_unexamined_nodes_are_counted(world: World) ->
 
     assert {one.reason: (one.nodes, one.examples) for one in preemption.refused} == {
         NOT_LOOKED_AT: (69, ()),
-        "its ResourcePolicy has another node for it": (20, ()),
+        "the pod's ResourcePolicy assigns it to another node": (20, ()),
         NOT_ENOUGH: (6, ("n1", "n2", "n3")),
         BELOW_MIN: (4, ("n7", "n8", "n9")),
     }
@@ -168,11 +171,11 @@ async def test_our_victims_are_shown_for_both_pods_until_they_are_gone(
     end(world, "low")
     events = {
         "/api/v1/namespaces/default/events": {
-            "items": [{"reason": "Preempted", "message": "ended for pod default/high"}]
+            "items": [{"reason": "Preempted", "message": "evicted for pod default/high"}]
         }
     }
     with pytest.raises(
-        InspectError, match="of namespace default is gone: Preempted: ended for pod default/high"
+        InspectError, match="of namespace default is gone: Preempted: evicted for pod default/high"
     ):
         why(cluster(world, **events), options("--why", "low"), PLAIN)
     assert (await get(browser, "/default/high"))["awaited"] == []
@@ -189,7 +192,7 @@ async def test_capacity_freed_by_terminating_pods_is_shown(browser: Browser, wor
     text = why(cluster(world), options("--why", "high"), PLAIN).text
 
     assert "capacity on node n1 is reserved for it since" in text
-    assert "pods that end there already leave room enough." in text
+    assert "pods that are already terminating there free enough." in text
 
 
 async def test_the_reason_for_no_eviction_is_shown(browser: Browser, world: World) -> None:
@@ -205,7 +208,7 @@ async def test_the_reason_for_no_eviction_is_shown(browser: Browser, world: Worl
     await browser.post("filter", body)
     await look(world)
     text = why(cluster(world), options("--why", "high"), PLAIN).text
-    assert "a PodDisruptionBudget protects now: default/low." in text
+    assert "protected by a PodDisruptionBudget would free enough: default/low." in text
 
     world.api.budgets = []
 
@@ -216,14 +219,14 @@ async def test_the_reason_for_no_eviction_is_shown(browser: Browser, world: Worl
     await browser.post("filter", body)
     await look(world)
     text = why(cluster(world), options("--why", "high"), PLAIN).text
-    assert "the API server did not let it be made: " in text
+    assert "the API server did not allow the preemption: " in text
 
     world.create("same", 8, priority=1)
     world.preemptor.post_filter("uid-same", ["n1"])
     await look(world)
     text = why(cluster(world), options("--why", "same"), PLAIN).text
     assert "Preemption: no victims at" in text
-    assert "on no node would there be room for it if all the pods that may be ended had ended." in text
+    assert "no node would have enough free even if every pod that may be preempted were evicted." in text
 
     # Once it has found a place this is obsolete.
     record = await get(browser, "/default/same")
@@ -254,7 +257,7 @@ async def test_nodes_that_a_policy_has_for_others_are_counted() -> None:
 
     assert [one["node"] for one in preemption["room"]] == ["a1"]
     assert preemption["refused"] == [
-        {"reason": "its ResourcePolicy has another node for it", "nodes": 1, "examples": []}
+        {"reason": "the pod's ResourcePolicy assigns it to another node", "nodes": 1, "examples": []}
     ]
 
 

@@ -73,7 +73,9 @@ async def test_the_lowest_priority_pod_is_evicted_and_its_room_reserved_for_the_
     await look(world)
     assert world.api.evicted == ["low"]
     assert world.api.nominated == [("high", "n1")]
-    assert world.events.notes == [("low", "Preempted", "ended for pod default/high (priority 9) on node n1")]
+    assert world.events.notes == [
+        ("low", "Preempted", "evicted for pod default/high (priority 9) on node n1")
+    ]
     # Neither before nor after it has ended does another pod get a part of it.
     world.create("thief", 1, priority=0)
     assert not ask(world, "thief")

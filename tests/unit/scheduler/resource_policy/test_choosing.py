@@ -14,7 +14,7 @@ from tests.unit.scheduler.resource_policy.policy_samples import policy
 
 TAKES = Standing("", takes=True)
 LACKS = Standing("", takes=False)
-FULL = Standing("it holds 2 of at most 2 pods", takes=True)
+FULL = Standing("it has 2 of at most 2 pods", takes=True)
 CAPPED = {"max": 2}
 
 
@@ -31,10 +31,10 @@ def decide(
 )
 def test_the_first_unit_with_a_node_for_the_pod_takes_it_whatever_the_policy(when: str) -> None:
     found = decide(when, [CAPPED, {}], [TAKES, TAKES])
-    assert (found.unit, found.reasons) == (0, ("", "unit 1 comes before it and takes the pod"))
+    assert (found.unit, found.reasons) == (0, ("", "unit 1 comes before it and has capacity for the pod"))
     found = decide(when, [CAPPED, {}, {}], [FULL, TAKES, LACKS])
     assert found.unit == 1
-    assert found.reasons[0] == "it holds 2 of at most 2 pods"
+    assert found.reasons[0] == "it has 2 of at most 2 pods"
 
 
 def test_by_default_a_pod_proceeds_from_a_unit_without_room_or_above_its_max() -> None:
@@ -46,7 +46,7 @@ def test_if_only_the_max_counts_a_pod_waits_for_nodes_of_a_capped_unit() -> None
     found = decide("ExceedMax", [CAPPED, {}], [LACKS, TAKES])
     assert (found.unit, found.wait_s) == (None, None)
     assert found.reasons == (
-        "none of its nodes takes the pod; it is waited for until the unit is full",
+        "the pod fits none of its nodes; the pod waits until the unit is full",
         "unit 1 comes before it",
     )
     assert decide("ExceedMax", [CAPPED, {}], [FULL, TAKES]).unit == 1
@@ -72,10 +72,10 @@ def test_with_a_timeout_a_pod_waits_that_long_in_each_bounded_unit() -> None:
     units = [CAPPED, CAPPED, {}]
     first = decide("TimeoutOrExceedMax", units, [LACKS, LACKS, TAKES], 10.0)
     assert (first.unit, first.wait_s) == (None, 50.0)
-    assert first.reasons[0] == "none of its nodes takes the pod; it is waited for, 60 s at most"
+    assert first.reasons[0] == "the pod fits none of its nodes; the pod waits up to 60 s for it"
     second = decide("TimeoutOrExceedMax", units, [LACKS, LACKS, TAKES], 70.0)
     assert (second.unit, second.wait_s) == (None, 50.0)
-    assert second.reasons[1].endswith("60 s at most")
+    assert second.reasons[1].endswith("up to 60 s for it")
     assert decide("TimeoutOrExceedMax", units, [LACKS, LACKS, TAKES], 120.0).unit == 2
 
 
@@ -88,7 +88,7 @@ def test_terminating_pods_in_a_unit_are_waited_for_if_the_policy_requires_it() -
     for unit_state in (LACKS, FULL):
         found = decide("LackResourceAndNoTerminating", [{}, {}], [unit_state._replace(leaving=1), TAKES])
         assert found.unit is None
-        assert found.reasons[0].endswith("; 1 of its pods are ending, that is waited for")
+        assert found.reasons[0].endswith("; waiting for 1 of its pods to terminate")
         assert decide("LackResourceAndNoTerminating", [{}, {}], [unit_state, TAKES]).unit == 1
     assert decide("LackResourceOrExceedMax", [{}, {}], [LACKS._replace(leaving=1), TAKES]).unit == 1
 
@@ -106,7 +106,7 @@ def test_victims_are_allowed_in_each_unit_before_the_next_if_the_policy_requires
     spec = {"preemptPolicy": "BeforeNextUnit"}
     first = decide("LackResourceOrExceedMax", [{}, {}], [LACKS, TAKES], **spec)
     assert (first.unit, first.wait_s, first.ending, first.tries) == (None, PREEMPTION_S, {0}, 0)
-    assert first.reasons[0] == "none of its nodes takes the pod; ending others there is tried first"
+    assert first.reasons[0] == "the pod fits none of its nodes; preemption is tried there first"
     assert decide("LackResourceOrExceedMax", [{}, {}], [LACKS, TAKES], tried={0}, **spec).unit == 1
     last = decide("LackResourceOrExceedMax", [{}, {}], [LACKS, LACKS], tried={0, 1}, **spec)
     assert (last.unit, last.ending) == (None, {0, 1})

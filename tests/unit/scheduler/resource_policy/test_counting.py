@@ -54,7 +54,7 @@ def test_resources_are_counted_in_addition_to_pods() -> None:
     assert next_unit(made, pod("p", amounts=big)) == 0
     one = pod("q", amounts=big)
     book = book_of(made)
-    assert book.full(one, (), 0) == "its pods ask for 2 of at most 3 cpu, this one for 2"
+    assert book.full(one, (), 0) == "its pods request 2 of at most 3 cpu, this one 2"
     assert next_unit(made, one) == 1
     assert next_unit(made, pod("r", amounts={"cpu": 1000})) == 0
     made.set_pod(pod("p", "a1", amounts=big))
@@ -67,7 +67,7 @@ def test_each_group_has_the_max_for_itself_and_a_pod_without_the_key_is_refused(
     assert next_unit(made, pod("q", labels={"hash": "1"})) == 1
     assert next_unit(made, pod("r", labels={"hash": "2"})) == 0
     book = book_of(made)
-    assert "label hash, which this pod has not" in str(book.group_of(pod("s")))
+    assert "label hash, which this pod does not have" in str(book.group_of(pod("s")))
     assert book.unit_for(pod("s"), "a1") is None
     made.set_pod(pod("t", "a1"))
     assert book.pods_in() == [0, 0]

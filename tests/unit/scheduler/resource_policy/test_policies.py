@@ -45,8 +45,8 @@ async def test_pods_without_gpus_take_the_units_in_order_before_any_binding_was_
         [],
         {},
         {
-            "a1": "ResourcePolicy default/p: unit 1: it holds 1 of at most 1 pod",
-            "b1": "ResourcePolicy default/p: unit 2: it holds 1 of at most 1 pod",
+            "a1": "ResourcePolicy default/p: unit 1: it has 1 of at most 1 pod",
+            "b1": "ResourcePolicy default/p: unit 2: it has 1 of at most 1 pod",
             "n1": "ResourcePolicy default/p: the node is in none of its units",
         },
     )
@@ -89,8 +89,8 @@ async def test_pods_wait_while_the_pods_of_their_namespace_are_not_read(rules: P
     rules.policies.unread.add("default")
     fits, _, hopeless = rules.ask("p")
     assert not fits
-    assert set(hopeless.values()) == {"ResourcePolicy default/p: its pods are not read yet"}
-    with pytest.raises(BindRefused, match="not read yet"):
+    assert set(hopeless.values()) == {"ResourcePolicy default/p: its pods have not been loaded yet"}
+    with pytest.raises(BindRefused, match="not been loaded yet"):
         await rules.bind("p", "a1")
     assert rules.victims("p", "a1") == []
     await rules.clock.turn(1.0)
@@ -103,7 +103,7 @@ async def test_a_pod_without_the_key_of_its_group_is_refused_with_a_reason(rules
     rules.make("p")
     _, refused, hopeless = rules.ask("p")
     assert not refused
-    assert "counts pods by label hash, which this pod has not" in hopeless["a1"]
+    assert "counts pods by label hash, which this pod does not have" in hopeless["a1"]
     assert rules.victims("p", "a1") == []
 
 
@@ -344,7 +344,7 @@ async def test_a_gang_is_planned_only_on_nodes_of_units_with_room(rules: PolicyW
     fits, _, hopeless = rules.ask("p", "a1", "n1")
     assert not fits
     assert hopeless == {
-        "a1": "ResourcePolicy default/p: unit 1: it holds 0 of at most 0 pods",
+        "a1": "ResourcePolicy default/p: unit 1: it has 0 of at most 0 pods",
         "n1": "ResourcePolicy default/p: the node is in none of its units",
     }
     assert rules.ask("p", "a1", "b1", "n1")[0] == ["b1"]
@@ -422,7 +422,7 @@ async def test_the_rest_of_a_partly_running_gang_keeps_its_room_while_its_policy
         rules.make(name, 8, labels=PAIR)
     for name in "pq":
         assert rules.ask(name, "a1")[0] == ["a1"]
-    with pytest.raises(BindRefused, match="1 of 2 pods has come"):
+    with pytest.raises(BindRefused, match="1 of 2 pods is ready"):
         await rules.bind("p", "a1")
     await rules.bind("q", "a1")
     rules.look("q")

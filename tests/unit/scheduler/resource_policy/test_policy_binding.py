@@ -25,7 +25,7 @@ async def test_two_bindings_in_a_row_do_not_exceed_a_max_whatever_was_offered(ru
     for name in "pq":
         rules.make(name)
     await rules.bind("p", "a1")
-    with pytest.raises(BindRefused, match="no unit has room for the pod on node a2"):
+    with pytest.raises(BindRefused, match="no unit has capacity for the pod on node a2"):
         await rules.bind("q", "a2")
     assert rules.api.bindings == [("default/p", "a1")]
     rules.look("p")
@@ -41,15 +41,15 @@ async def test_a_pod_being_bound_counts_in_the_next_policy_before_its_watch_show
     rules.make("q")
     await rules.bind("p", "a1")  # shown by no watch, neither before nor after
     rules.rules({"max": 1}, generation=2)
-    with pytest.raises(BindRefused, match="no unit has room for the pod on node a1"):
+    with pytest.raises(BindRefused, match="no unit has capacity for the pod on node a1"):
         await rules.bind("q", "a1")
     rules.rules({"max": 1}, name="older", made="2025-01-01T00:00:00Z")
-    with pytest.raises(BindRefused, match="no unit has room for the pod on node a1"):
+    with pytest.raises(BindRefused, match="no unit has capacity for the pod on node a1"):
         await rules.bind("q", "a1")
     books = {book.policy.name: book.booked for book in rules.policies.census.books()}
     assert {name: set(booked) for name, booked in books.items()} == {"older": {"uid-p"}, "p": set()}
     rules.policies.remove_policy("default/older")
-    with pytest.raises(BindRefused, match="no unit has room for the pod on node a1"):
+    with pytest.raises(BindRefused, match="no unit has capacity for the pod on node a1"):
         await rules.bind("q", "a1")
     # If the new one has no room for it there is nothing to count; nor if no policy decides any more.
     rules.rules({"max": 0}, generation=3)
@@ -119,7 +119,7 @@ async def test_a_binding_with_unknown_outcome_keeps_its_place_until_the_pod_was_
     with pytest.raises(BindRefused):
         await rules.bind("p", "a1")
     assert rules.ask("p")[0] == ["a1"]
-    with pytest.raises(BindRefused, match="may be bound to node a1 any moment"):
+    with pytest.raises(BindRefused, match="may be bound to node a1 at any moment"):
         await rules.bind("p", "b1")
     assert rules.ask("q")[0] == ["b1"]
     await rules.clock.turn(PROMISED_S)

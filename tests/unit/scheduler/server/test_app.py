@@ -91,7 +91,7 @@ async def test_filter_prioritize_and_bind_assign_a_gpu_to_a_pod(world: World, br
     assert bound == {"Error": ""}
     again = await browser.post("filter", filter_body(pod, "n1", "n2"))
     assert again["NodeNames"] == ["n2"]
-    assert "still under way" in again["FailedNodes"]["n1"]
+    assert "still being bound" in again["FailedNodes"]["n1"]
 
 
 async def test_a_pod_without_a_gpu_is_limited_by_its_quota_in_filter_and_bind(
@@ -106,7 +106,7 @@ async def test_a_pod_without_a_gpu_is_limited_by_its_quota_in_filter_and_bind(
     answer = await browser.post("bind", {**where, "PodName": "first", "PodUID": "uid-first"})
     assert answer == {"Error": ""}
     verdict = await browser.post("filter", filter_body(second, "n1"))
-    reason = "elastic quota root/a: 3 of 4 cpu used (max), 1500m asked for"
+    reason = "elastic quota root/a: 3 of 4 cpu used (max), 1500m requested"
     assert (verdict["NodeNames"], verdict["FailedAndUnresolvableNodes"]) == ([], {"n1": reason})
     answer = await browser.post("bind", {**where, "PodName": "second", "PodUID": "uid-second"})
     assert answer == {"Error": reason}
@@ -118,7 +118,7 @@ async def test_a_refused_bind_gives_the_reason(world: World, browser: Browser) -
     answer = await browser.post(
         "bind", {"PodName": "a", "PodNamespace": "default", "PodUID": "uid-a", "Node": "n1"}
     )
-    assert "asks for 17 GiB, the largest GPU has 16 GiB" in answer["Error"]
+    assert "requests 17 GiB, but the largest GPU has 16 GiB" in answer["Error"]
 
 
 async def test_a_pod_with_an_invalid_request_fits_nowhere_with_the_reason(browser: Browser) -> None:

@@ -293,10 +293,11 @@ class PlaceholderPods:
         }
         if not refused.kinds:
             kind = self._limits.kind_label
-            self._report_obstacle(uid, f"no node with a label {kind} would hold it even if it were empty")
+            self._report_obstacle(uid, f"it would not fit any node with the label {kind}, even an empty one")
         elif len(refused.hosts) > MOST_NAMED:
             self._report_obstacle(
-                uid, f"more than {MOST_NAMED} nodes have room for it on their GPUs together"
+                uid,
+                f"more than {MOST_NAMED} nodes have enough free in total, which is more than a placeholder pod can exclude",
             )
         else:
             refused.helps = True
@@ -349,7 +350,7 @@ class PlaceholderPods:
     def _is_needless(self, placeholder: PlaceholderPod, now_s: float) -> bool:
         """Whether its pod does not need it, or needs a different one.
 
-        It stays while its pod is pending and kube-scheduler has not asked about the pod since this scheduler leads.
+        It stays while its pod is pending and kube-scheduler has not called the extender for the pod since this replica leads.
         """
         record = self._view.waiting.get(placeholder.stands_for)
         if record is None or not self._is_eligible(record):
@@ -399,13 +400,13 @@ class PlaceholderPods:
             return
         self._unshown[uid] = now_s
         kinds = ", ".join(sorted(likeness.kinds))
-        note = f"its node's sum would do and no single GPU of {counted(len(likeness.hosts), 'node')} does: placeholder pod {manifest['metadata']['name']} asks cluster-autoscaler for a node of kind {kinds}"
+        note = f"no single GPU of {counted(len(likeness.hosts), 'node')} has enough free, only all GPUs of a node together: placeholder pod {manifest['metadata']['name']} requests a node of kind {kinds} from cluster-autoscaler"
         logger.info("pod %s: %s", record.pod, note, extra=about(pod=record.pod, uid=uid))
         self._record_event(record, REASON_MADE, note, kind="Normal")
 
     async def _mark_unschedulable(self, name: str, uid: str) -> None:
         """Set the condition Unschedulable, which kube-scheduler sets only for pods that it schedules itself."""
-        note = "no single GPU of the nodes that are there holds the pod that it stands for"
+        note = "no single GPU of the existing nodes fits the pod that this placeholder represents"
         condition = {**UNSCHEDULABLE, "message": note}
         await self._write(self._pods.set_condition(self._limits.namespace, name, condition, uid=uid))
 
@@ -421,7 +422,7 @@ class PlaceholderPods:
         refused, record = self._refused[uid], self._view.waiting.get(uid)
         if record is not None and refused.reported_reason != obstacle_text:
             refused.reported_reason = obstacle_text
-            note = f"no single GPU holds it and cluster-autoscaler does not see that; no node is asked for: {obstacle_text}"
+            note = f"no single GPU has enough free, which cluster-autoscaler cannot see, and no scale-up was requested: {obstacle_text}"
             self._record_event(record, REASON_NONE, note, kind="Warning")
 
     def _record_event(

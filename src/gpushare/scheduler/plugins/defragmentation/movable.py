@@ -59,7 +59,7 @@ class MoveChecker:
             record = self._view.bound.get(move.pod)
             guest = None if record is None else await self._read(record)
             if record is None or guest is None:
-                unmovable[move.pod] = "it ends, is gone, or is not to be moved any more"
+                unmovable[move.pod] = "it is terminating, is gone, or may no longer be moved"
                 continue
             reason = await self._objection(record, guest, move, guests_by_node)
             if reason:

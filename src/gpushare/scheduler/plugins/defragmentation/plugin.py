@@ -310,7 +310,7 @@ class Defragmenter:
                 return await self._move(record, outlook, guests)
         if unmovable.by_budget:
             self._count("protected")
-            note = "room could be made only by moving pods that a PodDisruptionBudget protects now"
+            note = "only moving pods that are currently protected by a PodDisruptionBudget would free enough"
             self._record_event(record, REASON_REFUSED, note, kind="Warning")
         return False
 
@@ -380,7 +380,7 @@ class Defragmenter:
                 return True
             if isinstance(error, ApiError) and error.status == 429:
                 self._count("protected")
-                note = "a pod that was to be moved is protected by its PodDisruptionBudget now"
+                note = "a pod that would have to move is now protected by its PodDisruptionBudget"
                 self._record_event(record, REASON_REFUSED, note, kind="Warning")
                 return True
             raise
@@ -458,15 +458,27 @@ class Defragmenter:
             raise _NoLongerWanted  # checked again, as the API server was called twice since
         # One line per pod, so that a search for either of them finds it.
         log_fields = about(pod=mover.pod, uid=mover.uid, node=mover.node)
-        logger.info("pod %s leaves %s for pod %s", mover.pod, move.source, record.pod, extra=log_fields)
+        logger.info(
+            "pod %s is moved off %s to make room for pod %s",
+            mover.pod,
+            move.source,
+            record.pod,
+            extra=log_fields,
+        )
         log_fields = about(pod=record.pod, uid=record.uid, node=mover.node)
-        logger.info("pod %s: pod %s leaves %s for it", record.pod, mover.pod, move.source, extra=log_fields)
+        logger.info(
+            "pod %s: pod %s is moved off %s to make room for it",
+            record.pod,
+            mover.pod,
+            move.source,
+            extra=log_fields,
+        )
         try:
             await self._pods.evict_pod(namespace, name, uid=mover.uid)
         except ApiError as error:
             if not (error.not_found or error.conflict):
                 raise  # otherwise it was deleted, or replaced by a pod of the same name
-        note = f"moved so that pod {record.pod} fits on {move.source}; a place is kept on node {move.target.node}"
+        note = f"evicted so that pod {record.pod} fits on {move.source}; capacity for its replacement is reserved on node {move.target.node}"
         self._record_event(mover, REASON_MOVED, note)
 
     def _record_event(

@@ -324,7 +324,7 @@ class Quotas:
         if charge.namespace in self.unread:
             leaf = self.books.leaf(charge.namespace)
             assert leaf is not None, "whose pods are followed has a quota"
-            return f"elastic quota {self.books.name_of(leaf)}: its pods are not read yet"
+            return f"elastic quota {self.books.name_of(leaf)}: its pods have not been loaded yet"
         return self.books.refusal(uid, charge.namespace, charge.amounts)
 
     def over(self, uid: str, whole_units: int = 0) -> list[Over]:

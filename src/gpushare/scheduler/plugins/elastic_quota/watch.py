@@ -59,7 +59,7 @@ def status_of(quotas: Quotas, record: QuotaTreeRecord) -> dict[str, Any]:
     ]
     if record.tree is not None:
         return _status(record, "InForce", "; ".join(record.tree.notes), quotas.root_in_force, used)
-    effect = "what was in force before stays" if quotas.in_use else "no quota is in force"
+    effect = "the previous version stays in force" if quotas.in_use else "no quota is in force"
     return _status(record, "Refused", f"{record.problem}; {effect}", quotas.root_in_force, used)
 
 

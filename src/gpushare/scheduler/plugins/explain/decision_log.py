@@ -49,8 +49,8 @@ _TOP: Final = 5
 #: Most scheduler names that are remembered.
 _MOST_SCHEDULERS: Final = 16
 #: Why nodes are neither among those that take a pod nor refused: a reason for each of thousands takes too long to write.
-_LEFT_OUT_BY_GANG: Final = "another node is its own, in the plan for its whole gang"
-_LEFT_OUT_BY_POLICY: Final = "not in the unit of its ResourcePolicy that comes first and has room"
+_LEFT_OUT_BY_GANG: Final = "the plan for its gang assigns it to another node"
+_LEFT_OUT_BY_POLICY: Final = "an earlier unit of its ResourcePolicy has capacity"
 #: Most characters of an error that are recorded.
 _LONGEST_ERROR: Final = 400
 

@@ -304,20 +304,20 @@ class DecisionPages:
 
     def _missing_decision_text(self, state: str, decision: Decision | None) -> str:
         if state == "unknown":
-            return "no pod of that name asks for a GPU here or holds a part of one"
+            return "no pod of that name requests or holds GPU capacity"
         leads = self._decisions.leads()
         if self._decisions.first_asked_s is None and not leads:
-            text = "no kube-scheduler has asked this scheduler anything since it started"
+            text = "kube-scheduler has not called this replica since it started"
             return (
-                f"{text}: another one leads" if leads is False else f"{text}; whether it leads is not known"
+                f"{text}: another one leads" if leads is False else f"{text}; it is unknown whether it leads"
             )
         if decision is not None:
             return ""
         if state == "bound":
-            return "the pod was bound before this scheduler led: of that decision there is the pod's own record alone"
+            return "the pod was bound before this replica became the leader; only the pod's own allocation record is available"
         if self._decisions.first_asked_s is None:
-            return "this scheduler leads, and kube-scheduler has asked it about no pod yet"
-        return "kube-scheduler has not asked about the pod since this scheduler leads"
+            return "this replica leads, but kube-scheduler has not called it for any pod yet"
+        return "kube-scheduler has not called the extender for this pod since this replica became the leader"
 
     def _awaited(self, decision: Decision) -> list[Victim]:
         """Victims that are still there, on the node where we reserve room for the pod or to which kube-scheduler nominated it."""
@@ -373,9 +373,9 @@ def _preference(placement: Placement, request: Request | None, *, by_nearness: b
 _MOST_EVICTED_FOR: Final = 8
 #: Longest time, in seconds, before other tasks run while pending pods are listed.
 _TURN_S: Final = 0.001
-_WHOLE: Final = "the free GPUs that are nearest to each other, then those that leave the nearest to others, then the lower index"
+_WHOLE: Final = "the free GPUs with the best interconnect, then those that leave the best-connected GPUs for other pods, then the lowest indices"
 _LOWEST: Final = "the free GPUs with the lowest indices"
-_TOGETHER: Final = "; of several GPUs those that are nearest to each other come first"
+_TOGETHER: Final = "; for several GPUs, the best-connected set comes first"
 
 
 async def _collected(pending: Iterator[PendingPod]) -> list[PendingPod]:

@@ -15,8 +15,8 @@ from gpushare.scheduler.plugins.explain.gang_room import Room, Trial
 if TYPE_CHECKING:
     from gpushare.api.request.request import Request
 
-BY_ITSELF: Final = "nothing: it is tried again by itself"
-_DELETED: Final = "nothing: it is being deleted, and its gang goes on without it"
+BY_ITSELF: Final = "nothing to do: it is retried automatically"
+_DELETED: Final = "nothing to do: the pod is being deleted, and its gang continues without it"
 #: Most pods for which room is looked for while one list is made, over all gangs. For a gang of 300 pods it takes as long as a decision.
 _MOST_PODS: Final = 1024
 #: Separates a pod's UID from the number of a missing pod that is assumed to be like it.
@@ -53,7 +53,7 @@ class GangSuggestions:
             return _DELETED
         missing = max(gang.least - standing.there, 0)
         if not missing and standing.planned:
-            return f"there is room by now, on node {standing.planned}: kube-scheduler asks again by itself"
+            return f"node {standing.planned} has enough capacity now; kube-scheduler retries automatically"
         if not missing and (standing.is_planned or standing.resting):
             return BY_ITSELF
         completed = _with_missing_pods(standing, missing)
@@ -62,7 +62,7 @@ class GangSuggestions:
         )
         if not missing:
             return room_text or (
-                f"there is room by now, for {pods(standing.need)} of gang {gang.key} at once: kube-scheduler asks again by itself"
+                f"there is now enough capacity for {pods(standing.need)} of gang {gang.key} at once; kube-scheduler retries automatically"
             )
         missing_text = f"{missing} more {'pod' if missing == 1 else 'pods'} of gang {gang.key}: {standing.there} of {gang.least} {are(standing.there)} there"
         return f"{missing_text}; and then {room_text}" if room_text else missing_text
@@ -84,7 +84,7 @@ class GangSuggestions:
         pods_text = f"{pods(standing.need)} of gang {gang.key} at once"
         room = self._available_room(gang, standing, nodes, missing=missing)
         if room is None:
-            return f"room for {pods_text}"
+            return f"capacity for {pods_text}"
         room_by_quotas, quota_text = room, ""
         if self._quotas.in_use:
             # Quotas do not know pods that do not exist yet. For these the sum of the requests is checked instead.
@@ -101,11 +101,11 @@ class GangSuggestions:
         fewer_text = "" if missing else _fewer_pods_suggestion(standing, room_by_quotas)
         if quota_text:
             return f"{quota_text}{fewer_text}" + (
-                "" if room.enough else f"; and room for {pods_text}, which is not there now"
+                "" if room.enough else f"; and capacity for {pods_text}, which is not available now"
             )
         if not room_by_quotas.most and (pod_suggestion := own_suggestion()):
-            return f"room for {pods_text}, and this pod alone has none: {pod_suggestion}"
-        return f"room for {pods_text}{fewer_text}{reserved_text()}"
+            return f"capacity for {pods_text}; there is none even for this pod alone: {pod_suggestion}"
+        return f"capacity for {pods_text}{fewer_text}{reserved_text()}"
 
     def _available_room(
         self, gang: Gang, standing: Standing, nodes: NodeNamesFn, *, missing: int = 0, by_quotas: bool = False
@@ -147,15 +147,12 @@ def _with_missing_pods(standing: Standing, missing: int) -> Standing:
 def _other_pods_suggestion(gang: Gang, standing: Standing) -> str:
     invalid = standing.wrong
     if invalid is not None:
-        return f"another request of pod {invalid.pod}, without which gang {gang.key} does not run: {invalid.problem}"
-    return (
-        f"the pods of gang {gang.key} that ask for no GPU, which are to be bound first: `kubectl describe pod` shows "
-        "why they wait"
-    )
+        return f"correct the request of pod {invalid.pod}, which blocks gang {gang.key}: {invalid.problem}"
+    return f"the pods of gang {gang.key} without a GPU must be bound first: `kubectl describe pod` shows why they are pending"
 
 
 def _fewer_pods_suggestion(standing: Standing, room: Room) -> str:
     """Suggests the lower minimum with which the gang would run now; empty if not even the pod itself has room."""
     if not room.most:
         return ""
-    return f', or {names.LABEL_GANG_LEAST}: "{standing.running + room.most}" on each of its pods: there is room for so many now'
+    return f', or {names.LABEL_GANG_LEAST}: "{standing.running + room.most}" on each of its pods: that many fit now'

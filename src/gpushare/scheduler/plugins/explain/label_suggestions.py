@@ -65,7 +65,7 @@ class LabelSuggestions:
         in_mode = modes.selected(ledger, request, selector, nodes)
         if in_mode:
             return in_mode
-        wanted = f"a node with what its nodeSelector wants, {selector.replace(' ', ' and ')}"
+        wanted = f"a node that matches its nodeSelector, {selector.replace(' ', ' and ')}"
         mode, labels = modes.without_mode(selector)
         if request is None or not labels:
             return f"{wanted}: `kubectl label node NODE {selector}`"
@@ -74,6 +74,6 @@ class LabelSuggestions:
         if not node:
             node_kind = f"node in mode {mode}" if mode else "node"
             schedulable = " that is not cordoned" if self._view.cordoned else ""
-            return f"{wanted}: no {node_kind}{schedulable} has room for the pod now, whatever its labels"
-        condition = "" if labels_only else ", if no other rule keeps the pod off"
-        return f"{wanted}: `kubectl label node {node} {labels}` (it has room for the pod{condition})"
+            return f"{wanted}: no {node_kind}{schedulable} has enough capacity now, regardless of labels"
+        condition = "" if labels_only else ", unless another rule excludes the node"
+        return f"{wanted}: `kubectl label node {node} {labels}` (it has enough capacity{condition})"

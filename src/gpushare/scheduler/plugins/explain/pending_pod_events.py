@@ -174,7 +174,7 @@ class PendingPodEvents:
             self._reported[uid] = reported
             return False
         namespace, _, name = pod.key.partition("/")
-        reason_text = f"waits for {pod.asks}: {pod.reason}" if pod.asks else f"waits: {pod.reason}"
+        reason_text = f"pending, requests {pod.asks}: {pod.reason}" if pod.asks else f"pending: {pod.reason}"
         note = f"{reason_text}. What would help: {pod.suggestion}" if pod.suggestion else reason_text
         if category != previous.category:
             # The figures in the text change with every pod that is created or deleted; the category does not.

@@ -101,7 +101,7 @@ def _category_and_reason(
                 Category.RULES,
                 f"{fitting_text(summary.fitting, summary.fits)}, but {kube_scheduler_reason}",
             )
-        status = "its binding is awaited" if ago_s < _BINDING_GRACE_S else "kube-scheduler has not bound it"
+        status = "waiting for its Binding" if ago_s < _BINDING_GRACE_S else "kube-scheduler has not bound it"
         return Category.SCHEDULER, f"{fitting_text(summary.fitting, summary.fits)}: {status}"
     category = summary.category if summary.nodes else Category.NODE
     return category, reason_text(summary)
@@ -144,12 +144,12 @@ def _never_asked(decisions: DecisionLog, record: PodRecord) -> tuple[Category, s
     summary = None if request is None else _by_ledger(decisions, request)
     if summary is not None and summary.nodes and not summary.fits:
         if kube_scheduler_reason and not kube_scheduler.lacks_gpus(unplaced):
-            return Category.RULES, f"{kube_scheduler_reason}; and of their GPUs {reason_text(summary)}"
-        return summary.category, f"kube-scheduler has not asked about any node; {reason_text(summary)}"
+            return Category.RULES, f"{kube_scheduler_reason}; GPU capacity: {reason_text(summary)}"
+        return summary.category, f"kube-scheduler has not offered any node for it; {reason_text(summary)}"
     if kube_scheduler_reason:
         return Category.RULES, kube_scheduler_reason
     since = "it started" if decisions.first_asked_s is None else "it leads"
-    return Category.UNASKED, f"kube-scheduler has not asked this scheduler about it since {since}"
+    return Category.UNASKED, f"kube-scheduler has not called the GPU extender for this pod since {since}"
 
 
 def _by_ledger(decisions: DecisionLog, request: Request) -> Summary | None:

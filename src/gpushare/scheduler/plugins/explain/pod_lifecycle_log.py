@@ -32,7 +32,7 @@ class PodLifecycleLog:
                 _log_pending(record)
         elif known_pending and not self._binding_is_logged(record):
             log_fields = about(pod=record.pod, uid=record.uid, node=record.node)
-            logger.info("pod %s: is seen on node %s", record.pod, record.node, extra=log_fields)
+            logger.info("pod %s: observed on node %s", record.pod, record.node, extra=log_fields)
 
     def pod_leaving(self, last: PodRecord) -> None:
         """A pod has finished or was deleted."""
@@ -54,10 +54,10 @@ class PodLifecycleLog:
 def _log_pending(record: PodRecord) -> None:
     gates, requested = record.unplaced.gates, record.unplaced.requested
     logger.info(
-        "pod %s: waits for %s, asks for %s%s%s",
+        "pod %s: pending for %s, requests %s%s%s",
         record.pod,
         record.unplaced.scheduler or "no scheduler",
-        asks_text(record.request) or "what cannot be read",
+        asks_text(record.request) or "an unreadable amount",
         f" ({names.ANN_REQUESTED}: {requested})" if requested else "",
         f", held back by {gates}" if gates else "",
         extra=about(pod=record.pod, uid=record.uid),

@@ -47,7 +47,7 @@ class RolloutSuggestions:
             if not refusal(ledger, request, node, ended=ended):
                 return (
                     f"; or maxSurge: 0 in the strategy of Deployment {deployment}, which is being updated: "
-                    f"its earlier pods on node {node.name} hold what this one lacks, and end only when it is ready"
+                    f"its old pods on node {node.name} hold the capacity that the new pod needs, and are only deleted once it is ready"
                 )
         return ""
 

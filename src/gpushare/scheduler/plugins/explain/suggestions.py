@@ -36,7 +36,7 @@ _NODE_CATEGORIES: Final = frozenset(
 _MAY_PASS: Final = frozenset(
     {Category.MEMORY, Category.COMPUTE, Category.PODS, Category.KINDS, Category.HEALTH}
 )
-_NO_ROOM: Final = "; and room, which none of these nodes has now"
+_NO_ROOM: Final = "; none of these nodes has enough capacity at the moment"
 #: Most nodes whose reasons are computed while one list is made, over all different requests. Once they are used up, the reasons of
 #: ``_FEW_REASONS`` nodes, those with the most free memory, are computed for each further request.
 _MOST_REASONS: Final = 20_000
@@ -110,7 +110,7 @@ class Suggestions:
         """
         node = self._view.ledger.nominations.node_of(record.uid)
         if node:
-            return f"room is being made for it on node {node}: it waits for pods that end there"
+            return f"capacity is being freed on node {node}: waiting for pods there to terminate"
         if category in _NODE_CATEGORIES or category in (Category.POLICY, Category.QUOTA, Category.GANG):
             standing = self._gangs.standing(record.uid)
             if standing is not None and standing.need > 0:
@@ -138,9 +138,9 @@ class Suggestions:
         assert request is not None
         look = self._look(record.uid, request, asked)
         if look.fits in self._view.cordoned:
-            return f"`kubectl uncordon {look.fits}`: it has room, and is cordoned"
+            return f"`kubectl uncordon {look.fits}`: the node has enough capacity but is cordoned"
         if look.fits:
-            return f"there is room by now, on node {look.fits}: kube-scheduler asks again by itself"
+            return f"node {look.fits} has enough capacity now; kube-scheduler retries automatically"
         text = self._without_room(record, category, asked, look)
         text += self._rollout_suggestions.of(record, request, look.texts)
         return text + self._uncordon_suggestion(record)
@@ -161,8 +161,10 @@ class Suggestions:
         node = self._uncordon_nodes[key]
         if not node:
             return ""
-        condition = ", if the pod's node affinity lets it go there" if record.unplaced.affine else ""
-        return f"; or `kubectl uncordon {node}`: it has room, and is cordoned{condition}"
+        condition = (
+            ", provided that the pod's node affinity allows that node" if record.unplaced.affine else ""
+        )
+        return f"; or `kubectl uncordon {node}`: the node has enough capacity but is cordoned{condition}"
 
     def _tolerates(self, record: PodRecord, node: str) -> bool:
         """Whether the pod tolerates all taints of a cordoned node, except that of the cordon itself."""
@@ -210,12 +212,14 @@ class Suggestions:
             return self._reserved_for_gang(request, look.texts)
         node, uid = holder
         pending = self._view.waiting.get(uid)
-        return f"; node {node} has room, but keeps it for {'another pod' if pending is None else f'pod {pending.pod}'}"
+        return f"; node {node} has enough capacity, but it is reserved for {'another pod' if pending is None else f'pod {pending.pod}'}"
 
     def _reserved_for_gang(self, request: Request, nodes: Collection[str]) -> str:
         """Names a gang whose reserved room is in the way; empty for none."""
         gangs = self._gangs.keepers(request, nodes)
-        return next((f"; node {node} has room, but keeps it for {gangs[node]}" for node in gangs), "")
+        return next(
+            (f"; node {node} has enough capacity, but it is reserved for {gangs[node]}" for node in gangs), ""
+        )
 
     def _for_look(self, uid: str, request: Request, category: Category, look: Look, *, known: bool) -> str:
         return of_nodes(
@@ -405,4 +409,4 @@ def _left_out_text(look: Look) -> str:
     if not look.left_out:
         return ""
     nodes = len(look.texts) + look.left_out
-    return f"; of {nodes} nodes those {len(look.texts)} with the most free were looked at"
+    return f"; of {nodes} nodes those {len(look.texts)} with the most free capacity were checked"

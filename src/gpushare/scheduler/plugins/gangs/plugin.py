@@ -23,7 +23,7 @@ from gpushare.api.request.request import Request
 from gpushare.kube.clock import Clock
 from gpushare.ledger import Verdict
 from gpushare.process.event import Event
-from gpushare.reasons.phrases import are, have, pods
+from gpushare.reasons.phrases import are, pods
 from gpushare.scheduler.cache.cache import ClusterCache
 from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.cycle_state import CycleState
@@ -59,8 +59,8 @@ _WAKE_S: Final = 1.0
 _FLEETING_S: Final = 5.0
 #: Maximum number of remembered pods that kube-scheduler filtered before our watch showed them; the oldest are dropped.
 _MOST_FILTERED_TOO_EARLY: Final = 4096
-_THE_OTHERS: Final = "others of it need what is here"
-_WITHOUT_GPU: Final = "those that ask for no GPU are to be bound first"
+_THE_OTHERS: Final = "the capacity here is needed by other pods of the gang"
+_WITHOUT_GPU: Final = "its pods without a GPU must be bound first"
 
 
 class Gangs:
@@ -298,7 +298,7 @@ class Gangs:
             if node is None and len(group.planned.keys() | running) >= gang.least:
                 return _refused(
                     nodes,
-                    f"gang {gang.key}: its first {pods(gang.least)} {are(gang.least)} bound before others",
+                    f"gang {gang.key}: its first {pods(gang.least)} {are(gang.least)} bound before the others",
                 )
             if node in nodes:
                 self._prolong(group)
@@ -312,16 +312,16 @@ class Gangs:
     def _backoff_reason(self, group: Group, gang: Gang, need: int, running: set[str]) -> str:
         """Why the gang gets no reservations now; empty if it may."""
         if self.monotonic() < group.rests_until_s:
-            return "its pods have not come together in time, it gives way to others"
+            return "it did not complete in time and is backing off to let others run"
         namespace = gang.namespace
         if self.monotonic() < self._failures.until_s(namespace):
             group.rests_until_s = self._failures.until_s(namespace)
-            return f"gangs of namespace {namespace} did not use the room that was kept for them, this one gives way to others"
+            return f"earlier gangs of namespace {namespace} let their reservations expire, so this one is backing off"
         requested = sum(other not in running for other in group.offered)
         if self._failures.requires_every_request(namespace) and requested < need:
             return (
-                f"gangs of namespace {namespace} did not use the room that was kept for them, so for this one it is kept once kube-scheduler has asked "
-                f"about all {pods(need)} that need it: it has about {requested}"
+                f"earlier gangs of namespace {namespace} let their reservations expire, so this one gets a reservation only once "
+                f"kube-scheduler has tried all {pods(need)} that it needs ({requested} so far)"
             )
         return ""
 
@@ -352,7 +352,7 @@ class Gangs:
                     self._give_up(group)
         if failure is not None:
             failed_request, offered, refusal = failure
-            head = f"gang {gang.key} needs room for {pods(need)} at once and there is room for {with_room}"
+            head = f"gang {gang.key} needs capacity for {pods(need)} at once, and there is capacity for {with_room}"
             refused = self.room.with_gangs_named(failed_request, self._ledger.filter(failed_request, offered))
             self._ledger.nominations.restore(suspended)
             if refusal:
@@ -523,7 +523,7 @@ class Gangs:
             raise NotPermitted(f"gang {gang.key}: this pod is being deleted")
         if len(self._running(group, uid, gang)) < gang.least:
             if uid not in group.planned:
-                raise NotPermitted(f"gang {gang.key}: room for all of its pods has to be found first")
+                raise NotPermitted(f"gang {gang.key}: capacity for all of its pods must be reserved first")
             self._prolong(group)
             group.in_permit.add(uid)
             group.arrived.add(uid)
@@ -558,12 +558,12 @@ class Gangs:
         except TimeoutError:
             arrived = self.arrived(group, gang)
             raise NotPermitted(
-                f"gang {gang.key}: {arrived} of {pods(gang.least)} {have(arrived)} come to be bound, room is kept for the others"
+                f"gang {gang.key}: {arrived} of {pods(gang.least)} {are(arrived)} ready to be bound, and capacity is reserved for the others"
             ) from None
         finally:
             group.in_permit.discard(uid)
         if uid not in group.placed:
-            raise NotPermitted(f"gang {gang.key}: the room that was kept for it was released")
+            raise NotPermitted(f"gang {gang.key}: its reservation was released")
 
 
 def _kinds(group: Group, candidates: list[Candidate], nodes: list[str]) -> set[tuple[Request, int]]:

@@ -60,7 +60,8 @@ class GangReservations:
         refused = verdict.refused
         keepers = self.keepers(request, refused)
         with_gangs_named = {
-            node: f"{refused[node]}; room there is kept for {gangs}" for node, gangs in keepers.items()
+            node: f"{refused[node]}; the capacity there is reserved for {gangs}"
+            for node, gangs in keepers.items()
         }
         return (
             Verdict(verdict.fits, refused | with_gangs_named, verdict.hopeless)

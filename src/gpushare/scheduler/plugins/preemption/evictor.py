@@ -75,7 +75,7 @@ class VictimEvictor:
         victims = [victim for uid in uids if (victim := self._view.with_node(uid)) is not None]
         where = f" on node {node}" if node else ""
         logger.info(
-            "pod %s (priority %d): room is made%s by ending %s",
+            "pod %s (priority %d): preemption%s evicts %s",
             record.pod,
             record.priority,
             where,
@@ -103,7 +103,9 @@ class VictimEvictor:
                 return  # deleted, or replaced by a pod of the same name
             raise
         log_fields = about(pod=victim.pod, uid=victim.uid, node=victim.node)
-        logger.info("pod %s: its end is asked for, room for pod %s", victim.pod, record.pod, extra=log_fields)
+        logger.info(
+            "pod %s: eviction requested, to make room for pod %s", victim.pod, record.pod, extra=log_fields
+        )
         if self._view.with_node(victim.uid) is victim:
             # The informer will report the deletion; until then this keeps the pod from being evicted twice.
             self._view.upsert_pod(msgspec.structs.replace(victim, leaving=True))
@@ -113,6 +115,6 @@ class VictimEvictor:
             kind="Normal",
             reason=REASON_PREEMPTED,
             action="Preempting",
-            note=f"ended for pod {record.pod} (priority {record.priority}){where}"
+            note=f"evicted for pod {record.pod} (priority {record.priority}){where}"
             + (f": {reason}" if reason else ""),
         )

@@ -54,7 +54,7 @@ _NAMED: Final = 8
 _ROTATION_STEP: Final = MOST_TRIED_BY_RULE // 2 - 1
 
 REASON_NO_BUDGET: Final = "PreemptionRefused"
-_GUARDED: Final = "room could be made only by ending pods that a PodDisruptionBudget protects now"
+_GUARDED: Final = "only evicting pods that are currently protected by a PodDisruptionBudget would free enough"
 
 
 class _GangMemberPlan(NamedTuple):
@@ -159,7 +159,7 @@ class Preemptor:
                 except NotLeading:
                     log_fields = about(pod=record.pod, uid=record.uid)
                     logger.info(
-                        "pod %s: no pod is evicted for it any more, another scheduler leads",
+                        "pod %s: preemption stopped, because another replica now leads",
                         record.pod,
                         extra=log_fields,
                     )
@@ -169,11 +169,9 @@ class Preemptor:
                     self._ledger.nominations.remove(uid)
                     self._quota_reservations.release(uid)
                     log_fields = about(pod=record.pod, uid=uid)
-                    logger.warning(
-                        "pod %s: no room could be made for it: %s", record.pod, error, extra=log_fields
-                    )
+                    logger.warning("pod %s: preemption failed: %s", record.pod, error, extra=log_fields)
                     self._record_failure(
-                        record, nodes[uid], f"the API server did not let it be made: {error}"
+                        record, nodes[uid], f"the API server did not allow the preemption: {error}"
                     )
                     self._requeue(uid, nodes[uid], self._backoff.next_s())
                 else:
@@ -512,7 +510,7 @@ class Preemptor:
                 {uid: nomination for uid, nomination in suspended.items() if uid not in displaced_with_gangs}
             )
             logger.info(
-                "pod %s: room on node %s that was kept for others is its own",
+                "pod %s: took over the capacity reserved for others on node %s",
                 record.pod,
                 plan.node,
                 extra=about(pod=record.pod, uid=record.uid, node=plan.node),

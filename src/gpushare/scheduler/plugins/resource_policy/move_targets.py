@@ -58,7 +58,7 @@ class PolicyPlaces:
             return ""
         name = book.policy.key
         if namespace in self._policies.unread:
-            return f"ResourcePolicy {name}: its pods are not read yet"
+            return f"ResourcePolicy {name}: its pods have not been loaded yet"
         group = book.group_of(pod)
         if isinstance(group, str):
             return group

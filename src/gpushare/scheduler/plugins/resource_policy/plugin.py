@@ -261,14 +261,14 @@ class Policies:
         self._due.pop(uid, None)
         if asked.metadata.namespace in self.unread:
             self._due[uid] = self._clock.monotonic() + 1.0
-            return _refused(everywhere, f"ResourcePolicy {key}: its pods are not read yet")
+            return _refused(everywhere, f"ResourcePolicy {key}: its pods have not been loaded yet")
         pod = policy_pod_of(asked)
         group = book.group_of(pod)
         if isinstance(group, str):
             return _refused(everywhere, group)
         booking = book.booked.get(uid)
         if booking is not None and booking.node in verdict.fits:
-            reason = f"the pod's binding to node {booking.node} is still under way"
+            reason = f"the pod is still being bound to node {booking.node}"
             others = {name: reason for name in everywhere if name != booking.node}
             return Verdict([booking.node], {}, others)
         at = self.census.nodes.places(verdict.fits)

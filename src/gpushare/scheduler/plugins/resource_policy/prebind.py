@@ -71,14 +71,14 @@ class PolicyBinding:
         if book is None:
             return {}
         if namespace in self._policies.unread:
-            raise NotInUnit(book.policy.key, "its pods are not read yet")
+            raise NotInUnit(book.policy.key, "its pods have not been loaded yet")
         booking = book.booked.get(uid)
         if booking is not None and booking.node not in ("", node):
-            raise NotInUnit(book.policy.key, f"the pod may be bound to node {booking.node} any moment")
+            raise NotInUnit(book.policy.key, f"the pod may be bound to node {booking.node} at any moment")
         number = book.unit_for(pod, node)
         if number is None:
             self._policies.end_promise(uid)
-            raise NotInUnit(book.policy.key, f"no unit has room for the pod on node {node}")
+            raise NotInUnit(book.policy.key, f"no unit has capacity for the pod on node {node}")
         # No await between the check and the promise, so no other pod can take the place.
         self._policies.promise(book, pod, number, node)
         unit = book.policy.units[number]
@@ -132,7 +132,9 @@ class PolicyBinding:
                 self._policies.end_promise(pod.uid)
                 return
             about_it = about(pod=pod.key, uid=pod.uid)
-            logger.warning("pod %s: whether it was bound cannot be read: %s", pod.key, error, extra=about_it)
+            logger.warning(
+                "pod %s: cannot determine whether it was bound: %s", pod.key, error, extra=about_it
+            )
             self._policies.prolong(pod.uid)
             return
         if self._policies.promises.get(pod.uid) is not promise:

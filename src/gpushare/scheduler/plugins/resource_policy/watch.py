@@ -137,7 +137,7 @@ class PolicyWatches:
         if item.namespace not in known and len(known) >= MOST_NAMESPACES:
             self._ignored[item.key] = item
             logger.error(
-                "ResourcePolicy %s is ignored: %d namespaces have policies, and more are not followed",
+                "ResourcePolicy %s is ignored: policies in more than %d namespaces are not supported",
                 item.key,
                 MOST_NAMESPACES,
             )
@@ -209,7 +209,7 @@ class PolicyWatches:
                 if isinstance(error, ApiError) and error.not_found:
                     return False
                 if isinstance(error, ApiError) and error.status == 403:
-                    logger.warning("ResourcePolicies are not heeded, they may not be read: %s", error)
+                    logger.warning("ResourcePolicies are ignored: no permission to read them: %s", error)
                     return False
                 logger.warning("%s; looking again in %.0f s", error, _ABSENT_S)
                 await self._clock.sleep(_ABSENT_S)

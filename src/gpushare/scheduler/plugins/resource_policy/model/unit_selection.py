@@ -54,7 +54,7 @@ def choose(
     for number, (unit, standing) in enumerate(zip(policy.units, standings, strict=True)):
         held_back = ""
         if policy.try_next is TryNext.NO_TERMINATING and standing.leaving:
-            held_back = f"; {standing.leaving} of its pods are ending, that is waited for"
+            held_back = f"; waiting for {standing.leaving} of its pods to terminate"
         if standing.full:
             reasons[number] = standing.full
             if held_back:
@@ -63,12 +63,12 @@ def choose(
             continue
         if standing.takes:
             for later in range(number + 1, len(standings)):
-                reasons[later] = f"unit {number + 1} comes before it and takes the pod"
+                reasons[later] = f"unit {number + 1} comes before it and has capacity for the pod"
             return Choice(number, tuple(reasons))
         open_units.add(number)
-        reasons[number] = "none of its nodes takes the pod"
+        reasons[number] = "the pod fits none of its nodes"
         if policy.preempts_before_next and number not in tried:
-            reasons[number] += "; ending others there is tried first"
+            reasons[number] += "; preemption is tried there first"
             stopped = _stopped(policy, number, reasons, {number}, PREEMPTION_S)
             return stopped._replace(tries=number)
         if held_back:
@@ -77,10 +77,10 @@ def choose(
         if number == len(standings) - 1 or not _waits(policy, unit):
             continue
         if policy.try_next is TryNext.EXCEED:
-            reasons[number] += "; it is waited for until the unit is full"
+            reasons[number] += "; the pod waits until the unit is full"
             return _stopped(policy, number, reasons, open_units, None)
         if left_s < policy.timeout_s:
-            reasons[number] += f"; it is waited for, {policy.timeout_s:g} s at most"
+            reasons[number] += f"; the pod waits up to {policy.timeout_s:g} s for it"
             return _stopped(policy, number, reasons, open_units, policy.timeout_s - left_s)
         left_s -= policy.timeout_s
     return Choice(None, tuple(reasons), None, frozenset(open_units))

@@ -84,7 +84,7 @@ class PolicyBook:
         """The pod's group, or, as a string, the reason why it has none: a missing label."""
         for key in self.policy.label_keys:
             if key not in pod.labels:
-                return f"ResourcePolicy {self.policy.key} counts pods by label {key}, which this pod has not; add it to the pod"
+                return f"ResourcePolicy {self.policy.key} counts pods by label {key}, which this pod does not have; add it to the pod's template"
         return tuple(pod.labels[key] for key in self.policy.label_keys)
 
     # --- what pods hold -------------------------------------------------------------------------
@@ -164,12 +164,12 @@ class PolicyBook:
         own = 0 if booking is None or (booking.group, booking.unit) != (group, number) else 1
         tally = self._tallies.get((group, number), _EMPTY_TALLY)
         if unit.most_pods is not None and tally.pods - own >= unit.most_pods:
-            return f"it holds {tally.pods - own} of at most {counted(unit.most_pods, 'pod')}"
+            return f"it has {tally.pods - own} of at most {counted(unit.most_pods, 'pod')}"
         for name, most in (unit.most or {}).items():
             requested = pod.amounts.get(name, 0)
             used = tally.amounts.get(name, 0) - own * requested
             if used + requested > most:
-                return f"its pods ask for {used / 1000:g} of at most {most / 1000:g} {name}, this one for {requested / 1000:g}"
+                return f"its pods request {used / 1000:g} of at most {most / 1000:g} {name}, this one {requested / 1000:g}"
         return ""
 
     # --- within ---------------------------------------------------------------------------------
