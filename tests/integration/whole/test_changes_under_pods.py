@@ -170,7 +170,7 @@ async def test_a_failed_gpu_gets_no_new_pods_and_keeps_its_own_until_it_recovers
     gpus.write(file, replace(good, gpus=tuple(broken)))
     await cluster.offers("four", 45)
     await cluster.event("four", "GPUUnhealthy", f"GPU {number}", "out of service")
-    await cluster.event("stays", "PodGPUUnhealthy", f"GPU {number}", "which this pod holds")
+    await cluster.event("stays", "PodGPUUnhealthy", f"GPU {number}", "which is allocated to this pod")
     why = await waits(cluster, gpu_pod("new", 3, node="four"), "no single GPU has 3 GiB free")
     assert f"GPU {number} is unhealthy" in why, why
     assert is_running(cluster.pod("stays"))

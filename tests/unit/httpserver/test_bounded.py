@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 
 import pytest
 
@@ -147,18 +146,22 @@ async def test_a_peer_that_reads_nothing_of_a_response_is_disconnected(served, m
 
 
 async def test_a_peer_that_reads_slowly_gets_the_whole_response(served, monkeypatch):
-    monkeypatch.setattr(limits, "STUCK_S", 0.2)
-    loop = asyncio.get_running_loop()
-    with socket.socket() as peer:
-        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        peer.setblocking(False)
-        await loop.sock_connect(peer, ("127.0.0.1", served.port))
-        await loop.sock_sendall(peer, b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
-        begun_s, received = loop.time(), 0
-        while part := await loop.sock_recv(peer, 1 << 16):
-            received += len(part)
-            if loop.time() - begun_s < 5 * limits.STUCK_S:
-                await asyncio.sleep(0.01)
+    monkeypatch.setattr(limits, "STUCK_S", 1.0)
+    checks = asyncio.Queue()
+    check = limits.BoundedProtocol._check_reading
+    monkeypatch.setattr(
+        limits.BoundedProtocol,
+        "_check_reading",
+        lambda *arguments: checks.put_nowait(check(*arguments)),
+    )
+    async with connected(served) as (reader, writer):
+        writer.write(b"GET /large HTTP/1.1\r\nConnection: close\r\n\r\n")
+        received = 0
+        for _ in range(2):
+            received += len(await reader.readexactly(8 << 20))
+            async with asyncio.timeout(10):
+                await checks.get()
+        received += len(await read_to_end(reader))
     assert received > 64 << 20
 
 

@@ -164,11 +164,9 @@ def test_every_persistent_setting_is_a_flag_too(option: Option) -> None:
         assert option.kind.show(option.default) in HELP
 
 
-def test_the_guide_has_every_flag_of_our_own_in_its_table() -> None:
+def test_the_guide_has_every_flag_of_our_own() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "guide" / "inspect.md").read_text()
-    table = guide.partition("| command | shows |\n")[2].partition("\n\n")[0]
-    documented = set(re.findall(r"--[a-z][a-z-]+", table))
-    assert documented == OWN
+    assert set(re.findall(r"--[a-z][a-z-]+", guide)) >= OWN
 
 
 def test_a_plain_command_line_is_read_without_the_readers_of_variables_and_files() -> None:

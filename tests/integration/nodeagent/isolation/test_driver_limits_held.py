@@ -211,7 +211,7 @@ async def test_a_program_without_our_library_gets_no_more_than_the_share(
     world: World, gpus: Path, nvml: Nvml, programs: AsyncExitStack
 ) -> None:
     async with agent(world, gpus, "--isolation", "driver"):
-        await world.changes.until(lambda: active(world).startswith("driver (memory alone"), "annotated")
+        await world.changes.until(lambda: active(world).startswith("driver (memory only"), "annotated")
         a, b = await admitted_pod(world, "a", 3), await admitted_pod(world, "b", 12)
         await until_limited(world, nvml, a, 3072)
         await until_limited(world, nvml, b, 12288)
