@@ -68,6 +68,16 @@ def test_equal_pods_share_one_value() -> None:
     assert amounts_of(decode_pod(pod)) is amounts_of(decode_pod(pod))
 
 
+def test_a_pod_with_very_many_containers_and_resources_is_counted_and_not_kept() -> None:
+    # In minutes, if the time grew with containers times resources.
+    containers = [container({f"example.com/{number}": 1, "cpu": 1}) for number in range(20_000)]
+    init = container({f"example.com/{number}": 2 for number in range(20_000)})
+    counted = amounts(*containers, init=(init,))
+    assert counted == {"cpu": 20_000_000, **{f"example.com/{number}": 2000 for number in range(20_000)}}
+    pod = {"spec": {"containers": containers[:65]}}
+    assert amounts_of(decode_pod(pod)) is not amounts_of(decode_pod(pod))
+
+
 @pytest.mark.parametrize(
     ("resource", "thousandths", "text"),
     [

@@ -132,7 +132,13 @@ def test_a_request_has_the_unit_in_which_it_was_counted():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "7", "{}", '{"unitMib":0,"cardMib":0,"containers":{}}', '{"unitMib":"x"}', "[" * 10_000]
+    "text",
+    [
+        *("", "7", "{}", '{"unitMib":0,"cardMib":0,"containers":{}}', '{"unitMib":"x"}', "[" * 10_000),
+        # More digits than Python prints.
+        f'{{"unitMib":{"9" * 4300},"cardMib":0,"containers":{{}}}}',
+        f'{{"unitMib":1024,"cardMib":{"9" * 4300},"containers":{{}}}}',
+    ],
 )
 def test_an_unreadable_annotation_is_reported(text):
     with pytest.raises(

@@ -8,7 +8,7 @@ from typing import Final
 from gpushare.api.errors import InvalidQuantity
 from gpushare.api.objects import Pod, ResourceRequirements
 from gpushare.api.quantity import Quantity, parse_quantity
-from gpushare.api.request.request import ContainerKind, effective_amount, listed_containers
+from gpushare.api.request.request import ContainerKind, listed_containers
 
 Amounts = Mapping[str, int]
 """Resource → thousandths: 3 of ``aliyun.com/gpu-mem`` are 3000, half a CPU 500, 1 KiB of memory 1024000."""
@@ -19,6 +19,8 @@ AmountPairs = tuple[tuple[str, Quantity], ...]
 NOTHING: Final[Amounts] = {}
 _BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _BYTE_RESOURCES: Final = ("memory", "ephemeral-storage")
+#: Requests of one pod, over all containers, up to which its sums are kept for equal pods.
+_MOST_KEPT: Final = 64
 
 
 def amounts_of(pod: Pod) -> Amounts:
@@ -27,10 +29,12 @@ def amounts_of(pod: Pod) -> Amounts:
     Pod-level resources (``spec.resources``) replace those of the containers. A container without a request counts with its limit. Invalid
     quantities count as 0: the API server rejects such pods. Equal pods share one mapping, which must not be changed.
     """
-    containers = listed_containers(pod)
     overhead = tuple((pod.spec.overhead or {}).items())
-    requests = tuple((kind, _requested(container.resources)) for _, container, kind in containers)
-    return _summed(requests, _requested(pod.spec.resources), overhead)
+    requests = tuple((kind, _requested(container.resources)) for _, container, kind in listed_containers(pod))
+    whole = _requested(pod.spec.resources)
+    # Pods of one template request the same; large ones are not kept, as anybody may create many that differ.
+    small = sum(len(amounts) for _, amounts in requests) + len(whole) + len(overhead) <= _MOST_KEPT
+    return (_kept_sums if small else _sums)(requests, whole, overhead)
 
 
 def _requested(resources: ResourceRequirements | None) -> AmountPairs:
@@ -39,19 +43,29 @@ def _requested(resources: ResourceRequirements | None) -> AmountPairs:
     return tuple(((resources.limits or {}) | (resources.requests or {})).items())
 
 
-@lru_cache(maxsize=4096)
-def _summed(
+def _sums(
     requests: tuple[tuple[ContainerKind, AmountPairs], ...], whole: AmountPairs, overhead: AmountPairs
 ) -> Amounts:
-    read = [(kind, _read(amounts)) for kind, amounts in requests]
-    sums = {
-        name: effective_amount([(kind, amounts.get(name, 0)) for kind, amounts in read])
-        for name in dict.fromkeys(name for _, amounts in read for name in amounts)
-    }
+    """As ``effective_amount``, of all resources at once: the time must not grow with containers times resources."""
+    together: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    peaks: dict[str, int] = {}
+    for kind, amounts in requests:
+        for name, amount in _read(amounts).items():
+            if kind is ContainerKind.INIT:
+                peaks[name] = max(peaks.get(name, 0), sidecars.get(name, 0) + amount)
+                continue
+            together[name] = together.get(name, 0) + amount
+            if kind is ContainerKind.SIDECAR:
+                sidecars[name] = sidecars.get(name, 0) + amount
+    sums = together | {name: max(peak, together.get(name, 0)) for name, peak in peaks.items()}
     sums.update(_read(whole))
     for name, amount in _read(overhead).items():
         sums[name] = sums.get(name, 0) + amount
     return sums
+
+
+_kept_sums: Final = lru_cache(maxsize=1024)(_sums)
 
 
 def _read(amounts: AmountPairs) -> dict[str, int]:

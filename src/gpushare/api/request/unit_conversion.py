@@ -72,8 +72,9 @@ def _whole(text: Quantity) -> int | None:
 class Requested(msgspec.Struct, frozen=True, rename="camel"):
     """The value of ``gpushare.dev/requested``: ``6144Mi`` or ``25%`` by container, and the units used for the conversion."""
 
-    unit_mib: Annotated[int, msgspec.Meta(gt=0)]
-    reference_mib: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(name="cardMib")
+    # Users can write the annotation themselves: Python refuses to print integers of thousands of digits.
+    unit_mib: Annotated[int, msgspec.Meta(gt=0, le=MOST_MIB)]
+    reference_mib: Annotated[int, msgspec.Meta(ge=0, le=1 << 30)] = msgspec.field(name="cardMib")
     containers: dict[str, str]
 
 
