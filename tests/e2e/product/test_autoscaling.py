@@ -95,7 +95,7 @@ def refused(product: Product, outputs: list[str]) -> bool:
         ran = product.run("kubectl", account, *command)
         outputs.append(ran.text)
         # For a refused cordon kubectl prints that, and exits with 0.
-        if "nothing of a node but to take its startup taint away" not in ran.text:
+        if "may change a node only to remove its startup taint" not in ran.text:
             product.kubectl("label", "node", FOUR, "stolen-")
             product.run("kubectl", "taint", "node", FOUR, "stolen-")
             product.kubectl("uncordon", FOUR)
