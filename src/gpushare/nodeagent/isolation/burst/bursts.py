@@ -6,11 +6,9 @@ agent continues with what it finds.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpushare.api import names
 from gpushare.api.request.request import ContainerKind
 from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import EventType, Occurrence, Recorder
@@ -20,7 +18,8 @@ from gpushare.nodeagent.allocate.pod_allocations import AllocatedPod
 from gpushare.nodeagent.isolation.burst.plan import Sharer, plan, short_mib, victims
 from gpushare.nodeagent.isolation.options import ReclaimPolicy
 from gpushare.nodeagent.isolation.storage.allowance_file import read_allowance, write_allowance
-from gpushare.nodeagent.isolation.storage.files import Claimed, fingerprint
+from gpushare.nodeagent.isolation.storage.files import Claimed
+from gpushare.nodeagent.isolation.storage.owners import owner_of
 from gpushare.nodeagent.isolation.watchdog.violations import Use
 from gpushare.nodeagent.observability.metrics import Metrics
 from gpushare.process.log_setup import about
@@ -193,29 +192,13 @@ class Bursts:
         """Those of ``directories`` with an allowance that run or are being started, in the same order."""
         found: dict[tuple[str, str], _Container] = {}
         for claimed, folder in directories:
-            owner = self._owner(claimed) if claimed.allowance else None
+            owner = owner_of(claimed, self._book) if claimed.allowance else None
             if owner is not None and not _has_ended(*owner):
                 key = owner[0].uid, owner[1]
                 # The last one that was made for a container is the one in use.
                 found.pop(key, None)
                 found[key] = _Container(*owner, claimed, folder)
         return list(found.values())
-
-    def _owner(self, claimed: Claimed) -> tuple[AllocatedPod, str] | None:
-        """The pod and the container that have the device IDs of a directory.
-
-        The kubelet may have admitted another pod with an identical request than the one that it was made for.
-        """
-        own = self._book.pod(claimed.uid)
-        if own is not None:
-            ids = self._book.device_ids(own).get((claimed.container, names.GPU_MEM))
-            if ids is None or _fingerprint(ids) == claimed.ids:
-                return own, claimed.container
-        for pod in self._book.pods:
-            for (container, resource), ids in self._book.device_ids(pod).items():
-                if resource == names.GPU_MEM and _fingerprint(ids) == claimed.ids:
-                    return pod, container
-        return None
 
     def _on_gpu(self, gpu: str) -> tuple[int, dict[str, Sharer]]:
         """What no pod has requested of the GPU, and the containers with an allowance there, by the names of their directories."""
@@ -338,11 +321,6 @@ class Bursts:
             cause=f"{one.name} {gpu}",
             occurrence=occurrence,
         )
-
-
-@lru_cache(maxsize=1024)
-def _fingerprint(ids: frozenset[str]) -> str:
-    return fingerprint(ids)
 
 
 def _has_ended(pod: AllocatedPod, container: str) -> bool:
