@@ -50,6 +50,7 @@ from gpushare.nodeagent.isolation.backends.driver_limits import DriverLimits, du
 from gpushare.nodeagent.isolation.burst.bursts import Bursts
 from gpushare.nodeagent.isolation.controller import Isolation
 from gpushare.nodeagent.isolation.options import AskedIsolation
+from gpushare.nodeagent.isolation.storage.usage_limit import UsageLimit
 from gpushare.nodeagent.isolation.watchdog.violations import Use
 from gpushare.nodeagent.isolation.watchdog.watchdog import Watchdog
 from gpushare.nodeagent.memory_trim import settle, trim
@@ -186,6 +187,9 @@ class Agent:
         self._bursts.attend(self._isolation.directories, self._watchdog.kill)
         self._drivers = DriverInContainers(
             self._book, self._access, self._events, isolation.watch.proc, acts=lambda: self._handover.newest
+        )
+        self._usage_limit = UsageLimit(
+            self._isolation.directories, self._book, self._claim_holders.pods_of, self._events
         )
         self._list_pods = partial(self._client.list_pods, field_selector=f"spec.nodeName={settings.node}")
         self._allocator = Allocator(
@@ -429,6 +433,7 @@ class Agent:
         tasks.create_task(self._reconciler.run())
         tasks.create_task(self._allocator.confirm())
         tasks.create_task(self._isolation.keep())
+        tasks.create_task(self._usage_limit.run(self._settings.pace.isolation_s))
         self._started = True
         self._bursts.restore(periods.reclaiming_since_s)
         self._watchdog.start(periods.overuse)

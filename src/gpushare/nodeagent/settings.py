@@ -34,7 +34,7 @@ class Pace:
     cdi_s: float = 2.0
     """Interval of looking for changed CDI specs."""
     isolation_s: float = 5.0
-    """Interval of checking what isolation needs."""
+    """Interval of checking what isolation needs, and how large containers' usage files are."""
     keep_s: float = 60.0
     """How long unused or incomplete directories of containers are kept."""
     sweep_s: float = 15.0

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpushare.api.allocation.resource_claim import claims_of
+from gpushare.api.objects import ObjectReference
 from gpushare.nodeagent.allocate.pod_allocations import ReportingPod, container_names
 from gpushare.nodeagent.dra.claim_files import ClaimedShare, PreparedClaim
 from gpushare.nodeagent.isolation.watchdog.cgroups import Owner
@@ -100,6 +101,14 @@ class ClaimHolders:
                 for claim in claims:
                     for share in shares.get(claim, ()):
                         yield ClaimUse(pod, container, share)
+
+    def pods_of(self, claim: str) -> list[ObjectReference]:
+        """The pods that use a claim (``namespace/name``)."""
+        return [
+            ObjectReference("Pod", pod.key.partition("/")[2], pod.key.partition("/")[0], pod.uid)
+            for pod in self._pods.values()
+            if any(claim in used for used in pod.claims.values())
+        ]
 
     def _shares(self) -> Mapping[str, tuple[ClaimedShare, ...]]:
         return {prepared.claim.key: prepared.shares for prepared in self._prepared().values()}

@@ -233,6 +233,23 @@ async def test_lost_files_are_recreated_while_a_pod_uses_them(world: World) -> N
     await world.changes.until(lambda: not directories(world), "removed")
 
 
+async def test_a_container_that_extends_its_usage_file_is_reported_also_without_the_watchdog(
+    world: World,
+) -> None:
+    install(world, watch=Watch("off"))
+    await world.start(mode="cgpu")
+    usage, _ = mounted(await world.run_pod("a", 3, on=0))["/run/gpushare/usage"]
+    for _ in range(2):
+        with usage.open("r+b") as file:
+            file.seek(1 << 20)
+            file.write(bytes(20 << 20))
+        await world.changes.until(lambda: usage.stat().st_size == USAGE_BYTES, "truncated")
+    await world.changes.until(lambda: world.api.reported("IsolationFileTampered"), "reported")
+    (event,) = world.api.reported("IsolationFileTampered")
+    assert (event["regarding"]["name"], event["type"]) == ("a", "Warning")
+    assert "container c extended /run/gpushare/usage" in event["note"]
+
+
 async def test_an_agent_that_leaves_for_good_takes_with_it_what_no_pod_uses(world: World) -> None:
     install(world)
     root = world.settings.isolation.folder.parent
