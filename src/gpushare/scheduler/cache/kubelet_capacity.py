@@ -4,7 +4,7 @@ A kubelet rejects a pod for good if it has too few free devices. The ledger neve
 node has a record and the kubelet offers all healthy GPUs of the node's description. This module tracks the other nodes:
 
 * Pods hold more than their records say (they were bound by hand, or by another scheduler): a pod is placed there only if the node's
-  sum still has room for it.
+  sum still has room for it. Pods that request more than all GPUs of the node have hold nothing: the kubelet rejects them.
 * The kubelet offers less than described (it has just restarted, its node agent is down, the unit has just changed, a GPU has just
   recovered): no pod is placed there. It is unknown which GPU is missing, and the kubelet fails a pod if it has only devices of another
   GPU, however large the sum.
@@ -12,13 +12,13 @@ node has a record and the kubelet offers all healthy GPUs of the node's descript
 No pod is evicted on such nodes to make room, as the result cannot be predicted.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from gpushare.api import names
 from gpushare.api.errors import InvalidQuantity
-from gpushare.api.node.device import NodeDevices
+from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.objects import Node
 from gpushare.api.quantity import Quantity
 from gpushare.api.request.amounts import thousandths_of
@@ -70,8 +70,11 @@ def _whole_number(amount: Quantity) -> int:
 
 def described_by(devices: NodeDevices) -> Sums:
     """The sums that the kubelet of a node with these GPUs normally offers."""
-    healthy_mib = [device.total_mib for device in devices.devices if device.healthy]
-    capacity = devices.mode.capacity(healthy_mib, devices.unit)
+    return _capacity(devices, [device for device in devices.devices if device.healthy])
+
+
+def _capacity(node: NodeDevices, gpus: Sequence[Device]) -> Sums:
+    capacity = node.mode.capacity([gpu.total_mib for gpu in gpus], node.unit)
     return Sums(*(capacity.get(resource, 0) for resource in COUNTED))
 
 
@@ -191,8 +194,12 @@ class KubeletCapacity:
             return
         described = described_by(devices)
         offered = self._offered.get(name, described)
+        # Of unhealthy GPUs, too: pods may have held them before.
+        at_most = _capacity(devices, devices.devices)
         unrecorded = _NONE
         for pod_sums in self._unrecorded.get(name, {}).values():
+            if any(most and amount > most for amount, most in zip(pod_sums, at_most, strict=True)):
+                continue
             unrecorded = Sums(*map(sum, zip(unrecorded, pod_sums, strict=True)))
         lacking = Sums(
             *(max(capacity - reported, 0) for capacity, reported in zip(described, offered, strict=True))

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gpushare.api import names
 from gpushare.api.node.device import NodeDevices, devices_annotation
@@ -91,6 +92,29 @@ async def test_memory_that_pods_hold_without_a_record_is_not_allocated_to_others
     world.view.remove_pod(record_of_bound("by-hand", 20))
     assert freed
     assert filtered(world, pod_object("large", 13), "n2")[0] == ["n2"]
+
+
+def test_a_pod_larger_than_its_node_holds_nothing_there(world: World) -> None:
+    """The kubelet rejects it, so it must not keep other pods away until then."""
+    see_node(world, two(), {names.GPU_MEM: "32"})
+    bound(world, "absurd", 10**9)
+    assert filtered(world, pod_object("a", 16), "n2")[0] == ["n2"]
+    bound(world, "largest", 32)
+    assert filtered(world, pod_object("a", 1), "n2")[0] == []
+
+
+def test_a_pod_on_all_gpus_holds_them_while_one_is_unhealthy(world: World) -> None:
+    gpus = two()
+    bound(world, "by-hand", 32)
+    sick = structs.replace(gpus.devices[1], healthy=False)
+    see_node(world, structs.replace(gpus, devices=(gpus.devices[0], sick)), {names.GPU_MEM: "16"})
+    assert filtered(world, pod_object("a", 1), "n2")[0] == []
+
+
+def test_a_pod_that_requests_absurd_compute_holds_no_memory_either(world: World) -> None:
+    see_node(world, two(mode=NodeMode.CORE_MEM), {names.GPU_MEM: "32", names.GPU_CORE: "200"})
+    bound(world, "absurd", 32, core=10**6)
+    assert filtered(world, pod_object("a", 2, core=40), "n2")[0] == ["n2"]
 
 
 def record_of_bound(name: str, units: int) -> Any:
