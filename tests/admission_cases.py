@@ -357,6 +357,9 @@ PODS: tuple[PodCase, ...] = (
             "/data/../run/gpushare",
             "/etc/ld.so.preload",
             "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+            "/usr/lib/x86_64-linux-gnu/libcuda.so.1/.",
+            "/usr/lib/x86_64-linux-gnu/.//libcuda.so.1//././/",
+            "/etc/ld.so.preload/.",
             "/usr/lib64/libnvidia-ml.so.535.261.03",
         )
     ),

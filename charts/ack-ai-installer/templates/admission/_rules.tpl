@@ -332,7 +332,7 @@ validations:
 
 {{/* CEL: whether a volume mount m lies over what the node agent puts into containers (docs/developer/isolation.md), however it is written. */}}
 {{- define "gpushare.admission.overIsolation" -}}
-m.mountPath.matches(r'(^|/)\.\.(/|$)|^(/|\./)*(var/+(\./+)*)?run/+(\./+)*gpushare(/|$)|^(/|\./)*etc/+(\./+)*ld\.so\.preload(/|$)|(^|/)lib(cuda|nvidia-ml)\.so[^/]*/*$')
+m.mountPath.matches(r'(^|/)\.\.(/|$)|^(/|\./)*(var/+(\./+)*)?run/+(\./+)*gpushare(/|$)|^(/|\./)*etc/+(\./+)*ld\.so\.preload(/|$)|(^|/)lib(cuda|nvidia-ml)\.so[^/]*(/\.?)*$')
 {{- end }}
 
 {{/* Templates that were copied from a running pod, with its allocation record. */}}

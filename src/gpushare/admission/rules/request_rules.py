@@ -52,7 +52,7 @@ _OVER_ISOLATION: Final = re.compile(
     r"(^|/)\.\.(/|$)"
     r"|^(/|\./)*(var/+(\./+)*)?run/+(\./+)*gpushare(/|$)"
     r"|^(/|\./)*etc/+(\./+)*ld\.so\.preload(/|$)"
-    r"|(^|/)lib(cuda|nvidia-ml)\.so[^/]*/*$"
+    r"|(^|/)lib(cuda|nvidia-ml)\.so[^/]*(/\.?)*$"
 )
 
 
