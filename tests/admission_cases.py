@@ -401,6 +401,13 @@ PODS: tuple[PodCase, ...] = (
         spec={"nodeName": "n1"},
         says=node_words("n1"),
     ),
+    PodCase(
+        "has-a-node-and-calls-itself-a-mirror",
+        (box(mem="3"),),
+        annotations={"kubernetes.io/config.mirror": "x"},
+        spec={"nodeName": "n1"},
+        says=node_words("n1"),
+    ),
     PodCase("has-a-node-and-whole-gpus", (box(whole="1"),), spec={"nodeName": "n1"}, says=node_words("n1")),
     PodCase(
         "has-a-node-though-opted-out",

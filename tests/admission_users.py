@@ -29,6 +29,8 @@ ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
 SCHEDULER = User(*_account("ack-co-scheduler"), {NODE_NAME_EXTRA: ("n2",)})
 AGENT_WITHOUT_NODE = User(*_account("gpushare-device-plugin"))
 KUBELET = User("system:node:n1", ("system:nodes", "system:authenticated"))
+#: Without the group, for which NodeRestriction would require the node's UID in ``ownerReferences`` of mirror pods.
+MIRRORING = User("system:node:n1", ("system:authenticated",))
 COLLECTOR = User(*_account("generic-garbage-collector"))
 NAMESAKE = User(*_account("ack-co-scheduler", "default"))
 PLAIN_SCHEDULER = User("system:kube-scheduler", ("system:authenticated",))

@@ -16,6 +16,7 @@ from tests.admission_users import (
     AGENT_WITHOUT_NODE,
     COLLECTOR,
     KUBELET,
+    MIRRORING,
     NAMESAKE,
     NODE_NAME_EXTRA,
     PLAIN_SCHEDULER,
@@ -293,7 +294,7 @@ WRITES: tuple[Write, ...] = (
         carried_words(names.ANN_MEM_INDEX),
     ),
     # --- pods created with a node
-    Write("mirror-pod", ADMIN, "CREATE", "pods", "made", _MIRROR),
+    Write("mirror-pod", MIRRORING, "CREATE", "pods", "made", _MIRROR),
     Write("scheduler-creates-bound", SCHEDULER, "CREATE", "pods", "made", _BOUND),
     Write("scheduler-creates-with-record", SCHEDULER, "CREATE", "pods", "made", _pod("made", "n1")),
     # --- nodes

@@ -322,7 +322,8 @@ validations:
       {{- if eq .pod "object" }}
       || request.operation != 'CREATE'
       || request.userInfo.username in {{ include "gpushare.admission.writers" .root }}
-      || object.metadata.?annotations[?'kubernetes.io/config.mirror'].hasValue()
+      || (request.userInfo.username.startsWith('system:node:')
+        && object.metadata.?annotations[?'kubernetes.io/config.mirror'].hasValue())
       {{- end }}
     reason: Invalid
     messageExpression: >-

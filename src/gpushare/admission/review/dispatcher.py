@@ -225,11 +225,12 @@ class Reviewer:
             if before is not None and request_rules.judged_alike(pod, before):
                 return Verdict()
         writes_records = request.user_info.username in self.writers.records
-        may_have_node = is_pod(request.resource) and (request.operation == "UPDATE" or writes_records)
-        if may_have_node:
+        mirror = is_pod(request.resource) and request_rules.is_mirror(pod, request.user_info.username)
+        may_have_record = is_pod(request.resource) and (request.operation == "UPDATE" or writes_records)
+        if may_have_record:
             # Permission to write allocations was checked above.
             pod.metadata.annotations = None
-        verdict = request_rules.judge(pod, self.counting, may_have_node=may_have_node)
+        verdict = request_rules.judge(pod, self.counting, may_have_node=may_have_record or mirror)
         if not verdict.refusals and is_pod(request.resource) and not request.dry_run:
             _tell_admitted(request, pod)
         return verdict

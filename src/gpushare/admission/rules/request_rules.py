@@ -57,8 +57,9 @@ _OVER_ISOLATION: Final = re.compile(
 
 
 _PLAIN: Final = Counting()
-#: On mirror pods. A kubelet does not run a pod with this annotation unless it has the static pod.
+#: On mirror pods, which kubelets create; but any user may write it.
 _MIRROR: Final = "kubernetes.io/config.mirror"
+_KUBELETS: Final = "system:node:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ class _Asking:
 def judge(pod: Pod, counting: Counting = _PLAIN, *, may_have_node: bool = False) -> Verdict:
     """The first rule that ``pod`` violates (policies report one, too); empty if none.
 
-    ``counting`` is how requests in MiB or percent are converted to units. ``may_have_node``: it exists already, or is
-    created by one of those who write records.
+    ``counting`` is how requests in MiB or percent are converted to units. ``may_have_node``: it exists already, is
+    created by one of those who write records, or is a mirror pod.
     """
     asking = list(_asking(pod))
     labels = pod.metadata.labels or {}
@@ -108,6 +109,11 @@ def judge(pod: Pod, counting: Counting = _PLAIN, *, may_have_node: bool = False)
     if not may_have_node and (text := _bound_by_hand(pod)):
         return Verdict([Refusal(REQUESTS, text, invalid=True)])
     return Verdict()
+
+
+def is_mirror(pod: Pod, user: str) -> bool:
+    """Whether ``pod``, created by ``user``, is a kubelet's mirror of a static pod."""
+    return user.startswith(_KUBELETS) and _MIRROR in (pod.metadata.annotations or {})
 
 
 def carried(annotations: Mapping[str, str] | None) -> str:
@@ -355,7 +361,7 @@ def _nothing_over_isolation(asking: list[_Asking], labels: Mapping[str, str]) ->
 
 
 def _bound_by_hand(pod: Pod) -> str:
-    if not pod.spec.node_name or not asks_for_gpu(pod) or _MIRROR in (pod.metadata.annotations or {}):
+    if not pod.spec.node_name or not asks_for_gpu(pod):
         return ""
     return (
         f"spec.nodeName is {pod.spec.node_name}: no scheduler would allocate a GPU to the pod; "

@@ -23,6 +23,7 @@ from gpushare.admission.rules.request_rules import (
     RECORDS,
     asks_for_gpu,
     carried,
+    is_mirror,
     judge,
     judged_alike,
     pointing,
@@ -184,7 +185,8 @@ def check_requests(counting: CountingFn, writers: Collection[str] = ()) -> Valid
                 name: text for name, text in annotations.items() if name not in RECORDS
             }
             recorded = pod.metadata.annotations != annotations
-            may_have_node = recorded or review.old is not None or review.user in writers
+            trusted = review.user in writers or is_mirror(pod, review.user)
+            may_have_node = recorded or review.old is not None or trusted
         for refusal in judge(pod, counting(), may_have_node=may_have_node).refusals:
             named = Refusal(f"{refusal.policy}{ending}", refusal.message, refusal.invalid)
             raise _refused(review.resource, review.obj, named)
