@@ -86,3 +86,22 @@ def test_each_is_reported_once_and_none_that_a_node_has() -> None:
     spec = {"nodeSelector": {key: "core-mem"}, "affinity": affinity((key, "In", ["x"]), (key, "In", ["x"]))}
     assert len(reports(**spec)) == 2
     assert mistyped(decode_pod({"spec": spec}), {(key, "core-mem"), (key, "x")}) == []
+
+
+def test_thousands_of_values_cost_no_more_than_a_few() -> None:
+    key = "ack.node.gpu.schedule"
+    values = [f"core-mem-{number}" for number in range(5000)]
+    assert reports(affinity=affinity((key, "In", values))) == [
+        f"its node affinity requires {key}={value}, which no node can have: write core_mem"
+        for value in values[:3]
+    ]
+    # Beyond the first values nothing is compared.
+    assert reports(affinity=affinity((key, "In", [*["share"] * 50, "x"]))) == []
+    assert reports(affinity=affinity(("zone", "In", ["a"] * 50), (key, "In", ["x"]))) != []
+
+
+def test_an_endless_value_is_cut() -> None:
+    (of_value,) = reports(nodeSelector={"ack.node.gpu.schedule": "core-mem" * 10_000})
+    (of_key,) = reports(nodeSelector={"ack.node.gpu.schedule" + "x" * 10_000: "share"})
+    assert "core-memcore-mem" in of_value
+    assert max(len(of_value), len(of_key)) < 300

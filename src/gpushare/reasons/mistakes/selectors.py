@@ -4,6 +4,7 @@ Kubernetes accepts any text there, and the pod stays pending.
 """
 
 from collections.abc import Collection, Iterator
+from itertools import islice
 from typing import Final
 
 from gpushare.api import names
@@ -20,19 +21,27 @@ _PREFIX: Final = "ack.node.gpu."
 _KEYS: Final = (*_VALUES, names.LABEL_MAX_PODS)
 #: Minimum similarity to a known word to count as a misspelling of it.
 _MIN_SIMILARITY: Final = 0.6
+#: Most mistakes that are reported for a pod, most values of our labels that are examined, and most characters of one that are shown.
+#: A node affinity may have thousands of values, and the scheduler reads pending pods at each of their events.
+_MOST_MISTAKES: Final = 3
+_MOST_VALUES: Final = 50
+_MOST_CHARACTERS: Final = 63
 
 
 def mistyped(pod: Pod, existing: Collection[tuple[str, str]] = ()) -> list[str]:
     """Impossible labels in the pod's ``nodeSelector`` and required node affinity, each with a correction.
 
-    ``existing``: labels that nodes have, which are not reported.
+    ``existing``: labels that nodes have, which are not reported. Of many mistakes only the first ones are returned.
     """
     if pod.spec.node_selector is None and pod.spec.affinity is None:
         return []
-    mistakes = (
-        _mistake(where, key, value) for where, key, value in _selected(pod) if (key, value) not in existing
+    ours = (
+        selected
+        for selected in _selected(pod)
+        if selected[1].startswith(_PREFIX) and selected[1:] not in existing
     )
-    return list(dict.fromkeys(text for text in mistakes if text))
+    mistakes = dict.fromkeys(text for selected in islice(ours, _MOST_VALUES) if (text := _mistake(*selected)))
+    return list(mistakes)[:_MOST_MISTAKES]
 
 
 def unmet(pod: Pod) -> list[str]:
@@ -101,14 +110,16 @@ def _selected(pod: Pod) -> Iterator[tuple[str, str, str]]:
 
 
 def _mistake(where: str, key: str, value: str) -> str:
-    if not key.startswith(_PREFIX):
-        return ""
     if key not in _KEYS:
-        return f"its {where} names label {key}, which is unknown: write {_similar_key(key) or _all(_KEYS)}"
+        return f"its {where} names label {_shown(key)}, which is unknown: write {_similar_key(key) or _all(_KEYS)}"
     known = _VALUES.get(key, (value,))
     if value in known:
         return ""
-    return f"its {where} requires {key}={value}, which no node can have: write {nearest(value, known) or _all(known)}"
+    return f"its {where} requires {key}={_shown(value)}, which no node can have: write {nearest(value, known) or _all(known)}"
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 
 
 def _similar_key(key: str) -> str:
@@ -119,6 +130,8 @@ def _similar_key(key: str) -> str:
 
 def nearest(word: str, known: Collection[str]) -> str:
     """The most similar word of ``known``; empty if none is similar enough."""
+    if len(word) > _MOST_CHARACTERS:
+        return ""
     # Imported here because it is rarely needed and slows the scheduler's start.
     from difflib import get_close_matches
 
