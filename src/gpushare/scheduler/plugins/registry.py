@@ -104,21 +104,20 @@ def _off_by_default(
         from gpushare.scheduler.plugins.resource_policy.move_targets import PolicyPlaces
 
         count = core.metrics.defragmentations
-        yield Enabled(
-            "defragmentation",
-            Defragmenter(
-                handle.cache,
-                handle.client,
-                handle.recorder,
-                handle.clock,
-                settings.defragmentation,
-                AnyTarget() if policies is None else PolicyPlaces(policies),
-                quotas=quotas,
-                must_lead=handle.must_lead,
-                retry=handle.retry,
-                count=lambda result: count.labels(result).inc(),
-            ),
+        defragmenter = Defragmenter(
+            handle.cache,
+            handle.client,
+            handle.recorder,
+            handle.clock,
+            settings.defragmentation,
+            AnyTarget() if policies is None else PolicyPlaces(policies),
+            quotas=quotas,
+            must_lead=handle.must_lead,
+            retry=handle.retry,
+            count=lambda result: count.labels(result).inc(),
         )
+        handle.resynced.subscribe(defragmenter.took_over)
+        yield Enabled("defragmentation", defragmenter)
     if settings.autoscaling is not None and "autoscaling" not in without:
         from gpushare.scheduler.plugins.autoscaling.plugin import Autoscaler
 

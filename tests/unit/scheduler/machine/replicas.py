@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from gpushare.api.crd.resource_policy import policy_pod_of
 from gpushare.api.objects import decode_pod
 from gpushare.scheduler.cache.cache import NodeRecord
-from gpushare.scheduler.cache.pod_records import PodRecord
 from gpushare.scheduler.framework.binder import Binder
 from gpushare.scheduler.leader.lease import LeaderWatch, Leading
 from gpushare.scheduler.leader.resync import LeaderResync
@@ -74,8 +73,7 @@ class Replica:
         self.on_tree: Callable[[], None] = lambda: None
         self.may_bind = number == 0
         self.acted_s = 0.0
-        """When it last moved pods, or saw that another did, or began."""
-        self._stamps: dict[str, str] = {}
+        """When it last moved pods, became leader, or began."""
         self._read_under = ""
         self._tasks: list[asyncio.Task[None]] = []
         self.world = Governed(api, clock, self.face)
@@ -87,7 +85,6 @@ class Replica:
         await self.stop()
         self.feed.clear()
         self.world = world
-        self._stamps.clear()
         self.acted_s = self.clock.monotonic()
         leading = LeaderWatch(Leading(self.api.lease, LEASE, f"r{self.number}"), self.clock)
         self.takeover = LeaderResync(leading, self, monotonic=self.clock.monotonic)
@@ -108,9 +105,10 @@ class Replica:
             count=self.on_result,
         )
         for record in (*world.view.waiting.values(), *world.view.bound.values()):
-            self._note(record)
             self.mover.pod_arriving(record)
         self.mover.pods_listed()
+        self.takeover.resynced.subscribe(self.mover.took_over)
+        self.takeover.resynced.subscribe(self._took_over)
         self._tasks = [
             asyncio.create_task(coroutine)
             for coroutine in (
@@ -168,15 +166,12 @@ class Replica:
                 self.world.view.remove_pod(record)
                 self.world.nominated.pod_removed(record)
             else:
-                self._note(record)
                 self.mover.pod_arriving(record)
                 self.world.view.upsert_pod(record)
                 self.world.nominated.pod_updated(record)
 
-    def _note(self, record: PodRecord) -> None:
-        if record.room_made and self._stamps.get(record.uid) != record.room_made:
-            self._stamps[record.uid] = record.room_made
-            self.acted_s = self.clock.monotonic()
+    def _took_over(self) -> None:
+        self.acted_s = self.clock.monotonic()
 
     def tell_nodes(self, most: int) -> None:
         """Their GPUs, and the labels by which units choose."""

@@ -5,14 +5,14 @@ For a pod that no node has taken for a while, the planner finds the cheapest one
 the decision on, the room that they free is reserved for the pending pod, and a place on a target node is reserved for each replacement.
 
 The rate is bounded even if processes die: between two acts lie at least ``Limits.interval_s`` seconds, counted from the start of this
-process and from the last act that it made or saw. Each act is first written on the pending pod (annotation ``gpushare.dev/room-made``),
-so that all running schedulers see it. Reservations are not persisted: a new leader decides again after the interval. A scheduler that no
-longer leads moves no pods, not even for pods that it was asked about before.
+process, from the last act that it made, and from when it became leader. Each act is first written on the pending pod (annotation
+``gpushare.dev/room-made``), so that a later process has the pod retried. The annotation does not count for the rate: tenants may write it.
+Reservations are not persisted: a new leader decides again after the interval. A scheduler that no longer leads moves no pods, not even for
+pods that it was asked about before.
 """
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
@@ -47,10 +47,9 @@ RESERVED_S: Final = 180.0
 RETRY_S: Final = 4.0
 #: Seconds for which a refused pod is remembered that the watch has not reported yet.
 _UNSEEN_S: Final = 10.0
-#: Most pending pods examined for one act, most attempts to find pods that may move, and most acts of other schedulers that are remembered.
+#: Most pending pods examined for one act, and most attempts to find pods that may move.
 _MAX_PODS_PER_ACT: Final = 16
 _MAX_ATTEMPTS: Final = 5
-_MAX_ACTS: Final = 1024
 
 REASON_MOVED: Final = "EvictedForDefragmentation"
 REASON_ROOM_MADE: Final = "DefragmentationSucceeded"
@@ -142,7 +141,6 @@ class Defragmenter:
         self._nodes = RefusingNodes()
         self._reservations: dict[str, _Reservation] = {}
         self._places: list[_Place] = []
-        self._acts: OrderedDict[str, str] = OrderedDict()
         self._acted_s = clock.monotonic()
         self._woken = asyncio.Event()
 
@@ -159,9 +157,13 @@ class Defragmenter:
 
     def pods_listed(self) -> None:
         """The first list of pods is complete: retry pods for which a previous process made room, as its reservations are lost."""
-        pending = [uid for uid in self._acts if uid in self._view.waiting]
+        pending = [uid for uid, record in self._view.waiting.items() if record.room_made]
         if pending:
             self._retry(pending)
+
+    def took_over(self) -> None:
+        """This replica has become leader. The previous one may have moved pods just before."""
+        self._acted_s = self._clock.monotonic()
 
     def pod_decoder(self, decode: DecodePodFn) -> DecodePodFn:
         """Also reads which pods may be moved and for which room was made. Only this plugin needs that."""
@@ -172,11 +174,6 @@ class Defragmenter:
 
     def pod_arriving(self, record: PodRecord) -> None:
         """A pod was added or changed; the cache still has the previous state."""
-        if record.room_made and self._acts.get(record.uid) != record.room_made:
-            self._acts[record.uid] = record.room_made
-            self._acted_s = self._clock.monotonic()
-            if len(self._acts) > _MAX_ACTS:
-                self._acts.popitem(last=False)
         if self._places and record.owner and not record.finished:
             self._assign_place(record)
 
