@@ -10,7 +10,7 @@ class Held(msgspec.Struct, frozen=True):
     """What the pod ``uid`` holds on ``node``; ``pod`` is its ``namespace/name``.
 
     ``confirmed`` is false while it is only reserved, true once the API server has reported it. ``priority`` decides whether it may
-    be evicted for a more important pod (``priorities.LEAVING``: it is terminating).
+    be evicted for a more important pod (``priorities.LEAVING``: it is terminating; ``ANY``: it is, but not soon, and an eviction would not help).
     """
 
     uid: str

@@ -48,6 +48,7 @@ class Core:
             self.recorder,
             self.observing.confirmed,
             isolated_cap=settings.isolated_cap,
+            clock=clock,
         )
         # A ChainMap begins with its last mapping: pods that request a GPU are preferred.
         waiting = ChainMap(self.cache.waiting_non_gpu, self.cache.waiting)

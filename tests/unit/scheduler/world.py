@@ -264,7 +264,9 @@ class World:
         clock: TurnedClock | None = None,
         *,
         policy: Placement = Placement.BINPACK,
+        counts_grace: bool = False,
     ) -> None:
+        """``counts_grace``: pods that are being deleted leave at their deletionTimestamp, as in a cluster; otherwise soon."""
         # Answers of other parts of a scheduler; tests replace them.
         self.leads: Callable[[], bool | None] = lambda: None
         self.in_turn: Callable[[str, list[str]], list[list[str]]] = lambda uid, nodes: [nodes]
@@ -280,6 +282,7 @@ class World:
             self.ledger,
             self.events,
             self.reservations.end,
+            clock=self.clock if counts_grace else None,
         )
         self.retries = Requeuer(ChainMap(self.view.waiting_non_gpu, self.view.waiting), self.api, self.clock)
         self.quotas = Quotas(self.view, self.events)

@@ -8,7 +8,7 @@ from gpushare.api.node.device import Device, NodeDevices
 from gpushare.api.request.describe import memory_text
 from gpushare.api.request.request import Request
 from gpushare.ledger import Ledger
-from gpushare.ledger.priorities import LEAVING
+from gpushare.ledger.priorities import ANY, LEAVING
 from gpushare.reasons.suggestions.trial import refusal
 
 #: Pods listed in a message.
@@ -52,7 +52,7 @@ def fewest_victims(ledger: Ledger, request: Request, node: NodeDevices, gpu: int
         ) and not refusal(ledger, request, node, ended=victims):
             holders = {uid: held for uid in victims if (held := ledger.held(uid))}
             pods = listed(sorted(f"{held.pod} ({amount(uid)})" for uid, held in holders.items()))
-            if all(held.priority == LEAVING for held in holders.values()):
+            if all(held.priority in (LEAVING, ANY) for held in holders.values()):
                 return f"the end of {pods}, already terminating, is enough"
             return f"deleting {pods} would be enough"
     return ""

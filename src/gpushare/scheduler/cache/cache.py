@@ -6,6 +6,7 @@ stored here until the node is known.
 """
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -28,10 +29,11 @@ from gpushare.api.objects import Node, decode_node, node_reference
 from gpushare.api.quantity import MemoryUnit
 from gpushare.api.request.request import MOST_UNITS, Request, milli_of
 from gpushare.api.taints import CORDON_TAINT, REPELLING_EFFECTS, Taint, read_taints
+from gpushare.kube.clock import Clock
 from gpushare.kube.event_recorder import Recorder
 from gpushare.ledger import Ledger
 from gpushare.ledger.preemption.victims import Rank
-from gpushare.ledger.priorities import LEAVING
+from gpushare.ledger.priorities import ANY, LEAVING
 from gpushare.process.event import Event
 from gpushare.process.log_setup import about
 from gpushare.scheduler.cache.cpu import CpuUsage
@@ -45,6 +47,12 @@ REASON_MALFORMED_DEVICES: Final = "MalformedGPUDevices"
 #: For labels and annotations that users write on nodes.
 REASON_INVALID_LABEL: Final = "InvalidGPULabel"
 REASON_INVALID_CORDON: Final = "InvalidGPUCordon"
+
+#: A pod that is being deleted counts as leaving from this many seconds before the end of its grace period until as many after it: about
+#: as long as room is reserved for a pod (180 s), and some seconds for clocks that differ. Whoever may delete a pod chooses its grace period.
+_NEAR_S: Final = 195.0
+#: The same before the end of pods that were evicted for others, which have the grace period of their manifest.
+_NEAR_IF_EVICTED_S: Final = 3600.0
 
 
 class NodeRecord(msgspec.Struct, frozen=True):
@@ -142,7 +150,9 @@ class ClusterCache:
         on_confirmed: Callable[[str], None],
         *,
         isolated_cap: int = ISOLATED_POD_CAP,
+        clock: Clock | None = None,
     ) -> None:
+        """Without a ``clock`` every pod that is being deleted counts as leaving."""
         self.ledger = ledger
         self.waiting: dict[str, PodRecord] = {}
         """Pods without a node that request a GPU, by UID."""
@@ -174,6 +184,10 @@ class ClusterCache:
         """Nodes whose kubelet has less capacity than the ledger assumes."""
         self._events = events
         self._on_confirmed = on_confirmed
+        self._clock = clock
+        self._ends: dict[str, bool] = {}
+        """Bound pods that are being deleted, by UID, and whether they count as leaving."""
+        self._evicted: set[str] = set()
         self._problems: dict[str, tuple[str, ...]] = {}
         self._foreign: dict[str, dict[str, _Foreign]] = {}
         self._cpu_usage = CpuUsage(ledger.set_free_cpu)
@@ -196,6 +210,10 @@ class ClusterCache:
 
     def _store_pod(self, record: PodRecord) -> None:
         self.pod_changing(record)
+        if record.node and record.leaving:
+            self._ends[record.uid] = self._ends_soon(record)
+        else:
+            self._ends.pop(record.uid, None)
         self.bound_non_gpu.pop(record.uid, None)
         self.waiting_non_gpu.pop(record.uid, None)
         if record.bystander:
@@ -241,7 +259,9 @@ class ClusterCache:
         if allocation is None:
             self.ledger.release(record.uid)
         else:
-            priority = LEAVING if record.leaving else record.priority
+            # No eviction would end a pod that lingers, as if its priority were the highest.
+            soon = self._ends.get(record.uid)
+            priority = record.priority if soon is None else LEAVING if soon else ANY
             self.ledger.hold(record.uid, record.pod, record.node, allocation, priority=priority)
 
     def _allocates_whole(self, node: str) -> bool:
@@ -275,6 +295,8 @@ class ClusterCache:
         self.bound.pop(record.uid, None)
         self.waiting_non_gpu.pop(record.uid, None)
         self.bound_non_gpu.pop(record.uid, None)
+        self._ends.pop(record.uid, None)
+        self._evicted.discard(record.uid)
         self.ledger.nominations.remove(record.uid)
         self._cpu_usage.release(record.uid)
         freed = self.offers.release(record.uid)
@@ -344,9 +366,38 @@ class ClusterCache:
         return self.bound.get(uid) or self.bound_non_gpu.get(uid)
 
     def leaving(self, uid: str) -> Rank | None:
-        """The rank of a bound pod that is being deleted; ``None`` for any other pod, as only these will certainly end."""
+        """The rank of a bound pod that leaves soon; ``None`` for any other pod, as only these will certainly end."""
         record = self.bound.get(uid)
-        return Rank(record.priority, leaving=True) if record is not None and record.leaving else None
+        return Rank(record.priority, leaving=True) if record is not None and self.leaves_soon(uid) else None
+
+    def leaves_soon(self, uid: str) -> bool:
+        """Whether the bound pod is being deleted and will soon be gone."""
+        return self._ends.get(uid, False)
+
+    def lingers(self, uid: str) -> bool:
+        """Whether the bound pod is being deleted, but with a long grace period or in vain. An eviction would not end it sooner."""
+        return not self._ends.get(uid, True)
+
+    def evicted(self, uid: str) -> None:
+        """This scheduler has evicted the pod."""
+        if self.with_node(uid) is not None:
+            self._evicted.add(uid)
+
+    def recount_leaving(self) -> None:
+        """Find which pods leave soon: the end of a grace period comes near, or passes without effect, without an event."""
+        for uid, counted in list(self._ends.items()):
+            record = self.with_node(uid)
+            if record is not None and self._ends_soon(record) is not counted:
+                self.upsert_pod(record)
+
+    def _ends_soon(self, record: PodRecord) -> bool:
+        if self._clock is None or not record.gone_at:
+            return True
+        now_s = self._clock.time_ns() / 1e9
+        is_evicted = record.preempted or record.uid in self._evicted
+        near_s = _NEAR_IF_EVICTED_S if is_evicted else _NEAR_S
+        # Such texts sort by time.
+        return _time_text(now_s - _NEAR_S) <= record.gone_at <= _time_text(now_s + near_s)
 
     # --- nodes --------------------------------------------------------------------------------
 
@@ -417,6 +468,10 @@ class ClusterCache:
     def _count_cpu(self, record: NodeRecord) -> None:
         if record.cpu_milli is not None:
             self._cpu_usage.set_node(record.devices.name, record.cpu_milli)
+
+
+def _time_text(at_s: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at_s))
 
 
 def _reason_of(problem: str) -> str:

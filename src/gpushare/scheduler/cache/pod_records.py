@@ -52,6 +52,10 @@ class PodRecord(msgspec.Struct, frozen=True, gc=False):
     """Whether it may preempt other pods (``preemptionPolicy`` is not ``Never``)."""
     leaving: bool = False
     """Whether it is being deleted."""
+    gone_at: str = ""
+    """Of a pod that is being deleted: when its grace period ends, RFC 3339. Empty if only this scheduler knows of the deletion yet."""
+    preempted: bool = False
+    """Of a pod that is being deleted: whether kube-scheduler evicted it. Tenants cannot write that."""
     succeeded: bool = False
     """Whether it has finished successfully without being deleted."""
     created: str = ""
@@ -105,6 +109,8 @@ def _with_common_fields(record: PodRecord, pod: Pod) -> PodRecord:
         preempts=pod.spec.preemption_policy != "Never" and not pod.pod_group,
         pod_group=pod.pod_group,
         leaving=pod.metadata.deletion_timestamp is not None,
+        gone_at=pod.metadata.deletion_timestamp or "",
+        preempted=pod.metadata.deletion_timestamp is not None and _is_preempted(pod),
         # A pod that is being deleted may exit with status 0 too, but then its controller replaces it.
         succeeded=pod.status.phase == "Succeeded" and pod.metadata.deletion_timestamp is None,
         created=pod.metadata.creation_timestamp or "",
@@ -113,6 +119,15 @@ def _with_common_fields(record: PodRecord, pod: Pod) -> PodRecord:
         ours=record.bystander and pod.spec.scheduler_name == names.SCHEDULER_NAME,
         whole_device=bool(pod.spec.node_name) and wants_whole_device(pod),
         selection=bound_selection(pod.metadata.annotations) if pod.spec.node_name else None,
+    )
+
+
+def _is_preempted(pod: Pod) -> bool:
+    return any(
+        condition.type == "DisruptionTarget"
+        and condition.status == "True"
+        and condition.reason == "PreemptionByScheduler"
+        for condition in pod.status.conditions or ()
     )
 
 

@@ -475,6 +475,7 @@ class Defragmenter:
         except ApiError as error:
             if not (error.not_found or error.conflict):
                 raise  # otherwise it was deleted, or replaced by a pod of the same name
+        self._view.evicted(mover.uid)
         note = f"evicted so that pod {record.pod} fits on {move.source}; capacity for its replacement is reserved on node {move.target.node}"
         self._record_event(mover, REASON_MOVED, note)
 

@@ -213,11 +213,11 @@ class Quotas:
         record = self._bound.get(uid)
         held = self._ledger.held(uid)
         if record is not None:
-            leaving = record.leaving or uid in self._ended
+            leaving = self._leaves_soon(record)
             return Charge(_namespace(record.pod), _at_least(record.amounts, held), leaving)
         non_gpu = self._bound_non_gpu.get(uid)
         if non_gpu is not None:
-            leaving = non_gpu.leaving or uid in self._ended
+            leaving = self._leaves_soon(non_gpu)
             return Charge(_namespace(non_gpu.pod), non_gpu.amounts, leaving, on_gpus=False)
         self._ended.discard(uid)
         promised = self._promised.get(uid)
@@ -232,6 +232,9 @@ class Quotas:
             return Charge(_namespace(pending.pod), _at_least(pending.amounts, held), bound=False)
         observed = self._observed.get(uid)
         return None if observed is None else observed._replace(amounts=_at_least(observed.amounts, held))
+
+    def _leaves_soon(self, record: PodRecord) -> bool:
+        return self._cache.leaves_soon(record.uid) if record.leaving else record.uid in self._ended
 
     def observe(self, uid: str, pod: str, amounts: Amounts) -> None:
         """Remember the request of a pod (``namespace/name``) that the informer may not have shown yet."""

@@ -106,6 +106,7 @@ class VictimEvictor:
         logger.info(
             "pod %s: eviction requested, to make room for pod %s", victim.pod, record.pod, extra=log_fields
         )
+        self._view.evicted(victim.uid)
         if self._view.with_node(victim.uid) is victim:
             # The informer will report the deletion; until then this keeps the pod from being evicted twice.
             self._view.upsert_pod(msgspec.structs.replace(victim, leaving=True))

@@ -255,6 +255,7 @@ def _look(
 
     uid = pod.metadata.uid
     priority = pod.spec.priority or 0
+    view.recount_leaving()
     look = _Look({}, {}, {}, ended_early=False)
     tried = 0
     # Room reserved for the pod itself, from an earlier refusal on GPUs, is available to it here.
@@ -272,6 +273,9 @@ def _look(
                 uids = victims[node].uids
                 if claim is not None and not all(claim.may_evict(victim, lesser=True) for victim in uids):
                     look.failures[node] = BELOW_MIN
+                    continue
+                if any(map(view.lingers, uids)):
+                    look.failures[node] = NOT_ENOUGH
                     continue
                 tried += 1
                 forced = set(uids)

@@ -147,6 +147,8 @@ class Preemptor:
             nodes = {uid: self._asked.pop(uid)[1] for uid in due}
             pending = [(uid, record) for uid in due if (record := self._may_preempt(uid)) is not None]
             self._looking = bool(pending)
+            if pending:
+                self._view.recount_leaving()
             self._victim_evictor.left_to_scheduler.clear()
             for uid, record in sorted(pending, key=lambda uid_and_record: -uid_and_record[1].priority):
                 try:

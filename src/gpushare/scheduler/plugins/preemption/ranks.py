@@ -23,7 +23,7 @@ def lesser(
     """Ranks the bound pods that may be evicted for a pod of ``priority``.
 
     ``guarded`` pods (UIDs) may not be evicted, ``spared`` ones only as a last resort. Without a ``claim``, pods of lower priority may be
-    evicted; with one, the claim decides. Pods that are already being deleted always have a rank.
+    evicted; with one, the claim decides. Of pods that are already being deleted, those that leave soon always have a rank, the others never.
     """
 
     def rank(uid: str) -> Rank | None:
@@ -34,7 +34,9 @@ def lesser(
                 return None  # its replacement would be bound at once, whatever its quota says
         if uid in guarded:
             return None
-        may_be_evicted, leaving = record.priority < priority, record.leaving
+        if cache.lingers(uid):
+            return None
+        may_be_evicted, leaving = record.priority < priority, cache.leaves_soon(uid)
         if claim is not None:
             leaving = leaving or claim.is_terminating(uid)
             may_be_evicted = leaving or claim.may_evict(uid, lesser=may_be_evicted)
