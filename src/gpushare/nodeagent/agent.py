@@ -184,13 +184,12 @@ class Agent:
             on_change=self._converge,
             on_used=self._on_used,
         )
-        self._bursts.attend(self._isolation.directories, self._watchdog.kill)
+        directories, pods_of = self._isolation.directories, self._claim_holders.pods_of
+        self._bursts.attend(directories, self._watchdog.kill)
         self._drivers = DriverInContainers(
             self._book, self._access, self._events, isolation.watch.proc, acts=lambda: self._handover.newest
         )
-        self._usage_limit = UsageLimit(
-            self._isolation.directories, self._book, self._claim_holders.pods_of, self._events
-        )
+        self._usage_limit = UsageLimit(directories, self._book, pods_of, self._events)
         self._list_pods = partial(self._client.list_pods, field_selector=f"spec.nodeName={settings.node}")
         self._allocator = Allocator(
             self._book,
@@ -406,9 +405,8 @@ class Agent:
     def _keep_periods(self) -> None:
         """Let the next agent continue what this one has promised for a period."""
         if self._started and self._handover.newest and self._inventory is not None:
-            lost_since_s, overuse = self._dra.lost_since_s, self._watchdog.overuse
-            xids, reclaiming_since_s = dict(self._inventory.xids), self._bursts.asked_s
-            self._periods.write(Periods(xids, lost_since_s, overuse, reclaiming_since_s))
+            xids, overuse = dict(self._inventory.xids), self._watchdog.overuse
+            self._periods.write(Periods(xids, self._dra.lost_since_s, overuse, self._bursts.asked_s))
 
     def _plan_limits(self) -> None:
         self._bursts.refresh()
@@ -430,9 +428,8 @@ class Agent:
         self._book.set_node(self._present())
         self._pods.rebuild()
         await self._reconciler.once()
-        tasks.create_task(self._reconciler.run())
-        tasks.create_task(self._allocator.confirm())
-        tasks.create_task(self._isolation.keep())
+        for work in (self._reconciler.run(), self._allocator.confirm(), self._isolation.keep()):
+            tasks.create_task(work)
         tasks.create_task(self._usage_limit.run(self._settings.pace.isolation_s))
         self._started = True
         self._bursts.restore(periods.reclaiming_since_s)

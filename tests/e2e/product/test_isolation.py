@@ -146,7 +146,9 @@ def test_an_mps_node_isolates_by_nvidias_daemon_and_reports_a_missing_one(
             ),
             timeout=WITHIN_S,
         )
-        product.wait_for_event(CGPU, "IsolationUnavailable: Isolation is not available on this node (mode mps)")
+        product.wait_for_event(
+            CGPU, "IsolationUnavailable: Isolation is not available on this node (mode mps)"
+        )
         product.offers(CGPU, gpu_mem=15)
         script = f"printf '#!/bin/sh\\nexec sleep 100000\\n' >{control} && chmod 755 {control}"
         node.run("sh", "-c", script)
