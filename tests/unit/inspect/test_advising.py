@@ -413,7 +413,7 @@ def test_a_prometheus_in_the_cluster_is_queried_through_the_api_server() -> None
         "peak": 2000 << 20,
         "p95": 1500 << 20,
         "last": 1000 << 20,
-        "told": 90,
+        "memory_minutes": 90,
         "minutes": 90,
         "busy": 0.5,
         "busy95": 0.251,
@@ -450,7 +450,13 @@ def test_series_of_a_restarted_agent_and_of_replicas_of_prometheus_are_merged() 
         return vector(*values)
 
     memory = {"peak": (12000 << 20, 300 << 20), "p95": (9000 << 20, 300 << 20), "last": (8 << 20, 9 << 20)}
-    values = {**memory, "busy": (0.1, 0.4), "busy95": (0.1, 0.3), "told": (60, 30), "minutes": (60, 30)}
+    values = {
+        **memory,
+        "busy": (0.1, 0.4),
+        "busy95": (0.1, 0.3),
+        "memory_minutes": (60, 30),
+        "minutes": (60, 30),
+    }
     values |= {"work": (20, 10), "throttled": (300, 600)}
     answers = {
         f"{SERVICE}/api/v1/query?{urlencode({'query': query})}": series(*values[name])

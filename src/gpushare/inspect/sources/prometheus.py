@@ -21,7 +21,7 @@ _COMPUTE: Final = "gpushare_container_compute_used_ratio"
 _GPU: Final = "gpushare_gpu_info"
 _THROTTLED: Final = "gpushare_container_compute_throttled_seconds_total"
 #: Queries whose values of several agents, one after the other, add up.
-_ADDED: Final = frozenset({"told", "minutes", "work", "throttled"})
+_ADDED: Final = frozenset({"memory_minutes", "minutes", "work", "throttled"})
 _MAX_ANSWER_BYTES: Final = 256 * _MIB
 
 Series = tuple[str, str, str, str]
@@ -42,7 +42,7 @@ def queries(window: str) -> dict[str, str]:
         "peak": f"max_over_time({_MEMORY}[{window}])",
         "p95": f"quantile_over_time(0.95, {_MEMORY}[{window}])",
         "last": f"last_over_time({_MEMORY}[{window}])",
-        "told": f"count_over_time({_MEMORY}[{window}:1m])",
+        "memory_minutes": f"count_over_time({_MEMORY}[{window}:1m])",
         "minutes": f"count_over_time({_COMPUTE}[{window}:1m])",
         "busy": f"max_over_time({_COMPUTE}[{window}])",
         "busy95": f"quantile_over_time(0.95, {busy_minutes})",
@@ -71,7 +71,11 @@ def _why_no_figures(kubectl: Kubectl, where: str, window: str) -> str:
 
 def _used(series: Series, results: "Mapping[str, Mapping[Series, float]]") -> Used:
     figures = {name: values.get(series) for name, values in results.items()}
-    peak, busy, memory_minutes = figures["peak"] or 0.0, figures["busy"] or 0.0, figures["told"] or 0.0
+    peak, busy, memory_minutes = (
+        figures["peak"] or 0.0,
+        figures["busy"] or 0.0,
+        figures["memory_minutes"] or 0.0,
+    )
     minutes = max(figures["minutes"] or 0.0, memory_minutes)
     p95, last, busy95 = figures["p95"], figures["last"], figures["busy95"]
     return Used(
